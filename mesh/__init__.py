@@ -1,0 +1,1 @@
+"""The shared vocabulary: frames, messages, keys, tables and config. Imports nothing else of ours."""

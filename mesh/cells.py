@@ -1,0 +1,29 @@
+"""Cells: which hash slot a record lives in.
+
+Redis Cluster runs a script only if all its keys share a slot, so each record belongs to one cell and every
+commit touches one cell (or, on a single server, any). See docs/adr/0002-cells.md.
+"""
+
+from __future__ import annotations
+
+from binascii import crc_hqx
+from typing import Final
+
+JOB_PREFIX: Final = "job-"
+
+
+def cell_of(record_id: str, cells: int) -> int:
+    """The cell of a node or session id: CRC-16 (XMODEM, as Redis Cluster itself uses) modulo `cells`."""
+    return crc_hqx(record_id.encode(), 0) % cells
+
+
+def job_id_in(cell: int, unique: str) -> str:
+    """A job id that carries its cell, so that any message about the job finds its keys."""
+    return f"{JOB_PREFIX}{cell:02d}-{unique}"
+
+
+def cell_of_job(job_id: str) -> int:
+    """The cell that a job id carries; ValueError if it carries none."""
+    if not job_id.startswith(JOB_PREFIX):
+        raise ValueError(f"{job_id!r} is not a job id: expected job-<cell>-<id>")
+    return int(job_id[len(JOB_PREFIX) :].split("-", 1)[0])

@@ -1,0 +1,222 @@
+"""Configuration: a TOML file, then `LINGUA_<SECTION>_<KEY>` from the environment, validated once at start.
+
+Every value carries its unit in its name and its bounds in its type. An unknown key is an error. Lists in the
+environment are separated by commas. config.example.toml shows every key with its default.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from mesh.errors import ConfigError
+
+Ms = Annotated[int, Meta(ge=1, le=86_400_000)]
+Seconds = Annotated[int, Meta(ge=1, le=86_400)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+Port = Annotated[int, Meta(ge=0, le=65_535)]
+Bytes = Annotated[int, Meta(ge=1_024, le=64 * 1024 * 1024)]
+Percent = Annotated[float, Meta(ge=0, le=100)]
+
+
+class Section(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Base of all sections."""
+
+
+class MeshConfig(Section, frozen=True):
+    """What every process must agree on."""
+
+    #: How many cells; fixed when a deployment is born.
+    cells: Annotated[int, Meta(ge=1, le=100)] = 16
+    key_prefix: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,32}$")] = "lingua"
+
+
+class LinkConfig(Section, frozen=True):
+    """ZeroMQ links between edges, brokers and selectors."""
+
+    #: One endpoint per broker, for edges.
+    frontends: list[str] = []
+    #: One endpoint per broker, for selectors, in the same order.
+    backends: list[str] = []
+    beat_ms: Ms = 1_000
+    #: Silence after which a peer counts as gone.
+    dead_ms: Ms = 3_000
+    #: Messages that a socket may hold per peer before it says EAGAIN.
+    high_water: Count = 1_000
+    message_bytes_max: Bytes = 8 * 1024 * 1024
+    #: Messages taken from a socket before anything else gets a turn.
+    drain_max: Count = 256
+
+
+class BrokerConfig(Section, frozen=True):
+    """One broker process."""
+
+    #: Messages waiting for one stuck peer, per lane.
+    queue_max: Count = 1_000
+    busy_retry_ms: Ms = 50
+    metrics_port: Port = 0
+
+
+class RedisConfig(Section, frozen=True):
+    """Where the truth lives."""
+
+    url: str = "redis://127.0.0.1:6379/0"
+    #: True for Redis Cluster; `url` is then one of its nodes.
+    cluster: bool = False
+    timeout_ms: Ms = 1_000
+    #: Replicas that must confirm a binding (WAIT); 0 = do not ask. Only for clusters with replicas.
+    wait_replicas: Annotated[int, Meta(ge=0, le=5)] = 0
+    wait_ms: Ms = 100
+    #: Calls of one script sent in one EVALSHA.
+    batch_max: Count = 128
+    #: Calls waiting for their turn; more are refused.
+    queue_max: Count = 20_000
+
+
+class EdgeConfig(Section, frozen=True):
+    """One edge process."""
+
+    host: str = "127.0.0.1"
+    #: Shared by all edges of a host (SO_REUSEPORT).
+    port: Port = 5010
+    #: A second port of this edge alone; 0 = pick one; -1 is not allowed, leave it 0.
+    own_port: Port = 0
+    #: Listen beyond loopback although there is no authentication yet.
+    insecure: bool = False
+    session_message_bytes_max: Bytes = 2 * 1024 * 1024
+    node_message_bytes_max: Bytes = 4 * 1024 * 1024
+    send_timeout_ms: Ms = 2_000
+    #: Bytes waiting for one socket before it is cut off as too slow.
+    send_buffer_bytes_max: Bytes = 4 * 1024 * 1024
+    ping_interval_ms: Ms = 10_000
+    ping_timeout_ms: Ms = 10_000
+    open_timeout_ms: Ms = 5_000
+    connections_max: Count = 20_000
+    #: Utterances of one session that may be waiting for their result.
+    utterances_per_session_max: Count = 200
+    #: Seconds without any message before a session or node socket is closed.
+    idle_timeout_seconds: Seconds = 75
+    #: Answer of a selector to a claim or registration.
+    answer_timeout_ms: Ms = 5_000
+    #: First wait before an unanswered Dispatch or JobDone is sent again; doubles each time.
+    resend_ms: Ms = 400
+    resend_ms_max: Ms = 5_000
+    #: Finished results kept per node edge until acknowledged.
+    results_kept_max: Count = 10_000
+
+
+class NodeConfig(Section, frozen=True):
+    """Rules for worker nodes."""
+
+    heartbeat_interval_ms: Ms = 15_000
+    #: A node silent for longer gets no new work.
+    heartbeat_timeout_ms: Ms = 45_000
+    record_ttl_seconds: Seconds = 3_600
+    max_jobs_default: Annotated[int, Meta(ge=1, le=1_024)] = 4
+    max_jobs_limit: Annotated[int, Meta(ge=1, le=1_024)] = 64
+    pools_per_node_max: Count = 64
+    hash_pools: Annotated[int, Meta(ge=1, le=1_024)] = 16
+    #: Above this cpu, gpu or memory load a node gets no new work.
+    resource_threshold_percent: Percent = 85.0
+
+
+class JobConfig(Section, frozen=True):
+    """Life of a job."""
+
+    #: From the utterance to its result, all attempts together.
+    deadline_ms: Ms = 30_000
+    lease_ms: Ms = 90_000
+    #: Lease of a slot whose request is not bound yet.
+    provisional_lease_ms: Ms = 5_000
+    #: A job record outlives its lease by this much.
+    record_extra_ms: Ms = 300_000
+    attempts_max: Annotated[int, Meta(ge=1, le=10)] = 3
+    retry_after_ms: Ms = 100
+
+
+class SessionConfig(Section, frozen=True):
+    """Life of a session record in Redis."""
+
+    idle_ttl_seconds: Seconds = 3_600
+
+
+class SelectorConfig(Section, frozen=True):
+    """One selector process."""
+
+    snapshot_ms: Ms = 100
+    #: A full reload of a cell every so often, against anything a delta missed.
+    full_reload_ms: Ms = 60_000
+    changes_max: Count = 500
+    candidates: Annotated[int, Meta(ge=1, le=16)] = 3
+    #: Work messages that all brokers together may have outstanding here.
+    window: Count = 512
+    batch_max: Count = 64
+    metrics_port: Port = 0
+    strategy: Annotated[str, Meta(pattern="^(predicted_ms|least_connections)$")] = "predicted_ms"
+
+
+class LogConfig(Section, frozen=True):
+    """Structured logs on stderr."""
+
+    level: Annotated[str, Meta(pattern="^(debug|info|warning|error)$")] = "info"
+    #: "json", "text", or "auto": text on a terminal.
+    format: Annotated[str, Meta(pattern="^(auto|json|text)$")] = "auto"
+
+
+class Config(Section, frozen=True):
+    """All of it."""
+
+    mesh: MeshConfig = MeshConfig()
+    link: LinkConfig = LinkConfig()
+    broker: BrokerConfig = BrokerConfig()
+    redis: RedisConfig = RedisConfig()
+    edge: EdgeConfig = EdgeConfig()
+    node: NodeConfig = NodeConfig()
+    job: JobConfig = JobConfig()
+    session: SessionConfig = SessionConfig()
+    selector: SelectorConfig = SelectorConfig()
+    log: LogConfig = LogConfig()
+
+
+def load(path: str | None = None, environ: Mapping[str, str] | None = None) -> Config:
+    """The configuration of `path` (or LINGUA_CONFIG) with the environment on top; ConfigError if it is wrong."""
+    environ = os.environ if environ is None else environ
+    path = path or environ.get("LINGUA_CONFIG")
+    tree = _read_toml(path) if path else {}
+    origin = path or "environment"
+    for name, text in environ.items():
+        if name.startswith("LINGUA_") and name != "LINGUA_CONFIG":
+            _apply(tree, name, text)
+    try:
+        return msgspec.convert(tree, Config, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{origin}: {error}. See config.example.toml for every key.") from None
+
+
+def _read_toml(path: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+
+
+def _apply(tree: dict[str, Any], name: str, text: str) -> None:
+    section, _, key = name.removeprefix("LINGUA_").lower().partition("_")
+    hints = get_type_hints(Config).get(section)
+    types = get_type_hints(hints) if hints else {}
+    if key not in types:
+        raise ConfigError(f"{name} names no setting. The form is LINGUA_<SECTION>_<KEY>, as in LINGUA_EDGE_PORT.")
+    value: Any = text
+    if types[key] == list[str]:
+        value = [part for part in text.split(",") if part]
+    elif types[key] is bool:
+        value = text.strip().lower() in ("1", "true", "yes", "on")
+    tree.setdefault(section, {})[key] = value

@@ -1,0 +1,443 @@
+"""Frames: what edges, brokers and selectors say to one another over ZeroMQ.
+
+Every message is a multipart: `head, frame, *payload`. A broker decodes the head and nothing else, so
+the frame and its payload (audio, results) cross it untouched. The grammar is in docs/protocol.md.
+
+Rules: structs are arrays on the wire, so new fields go last, with a default, and fields are never
+reordered. A frame that is not listed in `AnyFrame` cannot be decoded.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+import msgspec
+
+#: Bumped only for a change that an older peer would misread.
+FRAME_VERSION: Final = 1
+
+
+class Lane(IntEnum):
+    """Which queue a message waits in. Control is always served first and needs no credit."""
+
+    CONTROL = 0
+    WORK = 1
+
+
+class Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The first part of every message: all that a broker reads."""
+
+    version: int
+    lane: int
+    #: "" = any selector, by cell; BROKER = the broker itself; otherwise a peer's identity.
+    to: str
+    cell: int
+    #: The sender's identity. A broker drops a message whose source is not the socket's own.
+    source: str
+    #: Sender's wall clock in microseconds, for the hop-time histogram only.
+    sent_us: int
+    #: Wall clock ms after which nobody wants this message any more; 0 = never.
+    deadline_ms: int = 0
+
+
+BROKER: Final = "@broker"
+
+
+class Frame(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+    """Base of all frames; the class name is the tag."""
+
+
+# --- links: between a broker and its peers --------------------------------------------------------
+
+
+class Beat(Frame, frozen=True):
+    """Peer -> broker, every beat_ms: I am here. The first one introduces the peer."""
+
+    kind: str  # "edge" | "selector"
+    #: How many work messages the broker may have outstanding here (selectors; 0 for edges).
+    window: int
+    #: Work messages taken from this broker since the link began; counters heal lost credit.
+    consumed: int
+    draining: bool = False
+
+
+class BrokerBeat(Frame, frozen=True):
+    """Broker -> peer, every beat_ms. A new boot id means a new broker: counters start again."""
+
+    broker_id: str
+    boot_id: str
+    selectors_live: int
+
+
+class Credit(Frame, frozen=True):
+    """Selector -> broker: total work messages consumed so far."""
+
+    consumed: int
+
+
+class Busy(Frame, frozen=True):
+    """Broker -> sender: no selector has credit. Parts that follow: the original head and frame."""
+
+    retry_after_ms: int
+
+
+class Bounce(Frame, frozen=True):
+    """Broker -> sender: could not be delivered. Parts that follow: the original head and frame."""
+
+    reason: str  # "unroutable" | "queue_full" | "expired" | "no_selector"
+
+
+class Goodbye(Frame, frozen=True):
+    """Peer -> broker: I am leaving; send nothing more."""
+
+
+# --- nodes: edge <-> selector ---------------------------------------------------------------------
+
+
+class NodeCaps(msgspec.Struct, frozen=True, array_like=True):
+    """What a node can do, flattened by its edge from node_register and node_heartbeat."""
+
+    version: str
+    platform: str
+    cpu_cores: int
+    memory_gb: float
+    gpu_count: int
+    gpu_memory_gb: float
+    services_installed: list[str]  # service types, lower case
+    services_ready: list[str]
+    asr_langs: list[str]
+    semantic_langs: list[str]
+    tts_langs: list[str]  # empty = not said: any target the semantic stage can do
+    accept_public: bool
+    max_jobs: int
+    region: str = ""
+    gpu_tier: str = ""
+    tenant_id: str = ""
+
+
+class NodeLoad(msgspec.Struct, frozen=True, array_like=True):
+    """What a node says of its load in a heartbeat."""
+
+    cpu_percent: float = 0.0
+    gpu_percent: float = 0.0
+    mem_percent: float = 0.0
+    running_jobs: int = 0
+
+
+class NodeRegister(Frame, frozen=True):
+    """Edge -> selector: a node registered on a socket of mine. Answer: NodeRegistered | Failed."""
+
+    ref: str
+    node_id: str
+    edge: str
+    caps: NodeCaps
+
+
+class NodeRegistered(Frame, frozen=True):
+    """Selector -> edge. The epoch names this connection; a later registration gets a higher one."""
+
+    ref: str
+    node_id: str
+    epoch: int
+    status: str
+
+
+class NodeHeartbeat(Frame, frozen=True):
+    """Edge -> selector. `caps` is None while unchanged since the last one sent. Answer: NodeStale or none."""
+
+    node_id: str
+    edge: str
+    epoch: int
+    load: NodeLoad
+    caps: NodeCaps | None = None
+
+
+class NodeStale(Frame, frozen=True):
+    """Selector -> edge: the epoch is not the current one.
+
+    "superseded": another connection owns the node, close yours. "unknown": the record is gone, register again.
+    """
+
+    node_id: str
+    epoch: int
+    reason: str
+
+
+class NodeOffline(Frame, frozen=True):
+    """Edge -> selector: the node's socket closed. Ignored unless the epoch is the current one."""
+
+    node_id: str
+    edge: str
+    epoch: int
+    reason: str
+
+
+class Failed(Frame, frozen=True):
+    """Selector -> edge: the request `ref` was refused; `code` is from mesh.errors."""
+
+    ref: str
+    code: str
+    message: str
+
+
+# --- sessions: edge <-> selector ------------------------------------------------------------------
+
+
+class SessionClaim(Frame, frozen=True):
+    """Edge -> selector: this session is mine now. Answer: SessionClaimed | Failed.
+
+    epoch 0 takes over whatever is there; otherwise it must be the epoch in force.
+    """
+
+    ref: str
+    session_id: str
+    edge: str
+    epoch: int
+    tenant_id: str
+    src_lang: str
+    tgt_lang: str
+
+
+class SessionClaimed(Frame, frozen=True):
+    """Selector -> edge."""
+
+    ref: str
+    session_id: str
+    epoch: int
+
+
+class SessionRelease(Frame, frozen=True):
+    """Edge -> selector: the session is closed. Ignored unless owner and epoch match."""
+
+    session_id: str
+    edge: str
+    epoch: int
+
+
+# --- jobs -----------------------------------------------------------------------------------------
+
+
+class Dispatch(Frame, frozen=True):
+    """Edge A -> selector: find a node for this utterance. Payload: work (a Work struct), audio.
+
+    Repeated with the same request_id and attempt until `Placed`, `Refused` or `Undone` answers.
+    """
+
+    request_id: str
+    attempt: int  # 1 at first; a higher attempt replaces the binding of a lower one
+    session_id: str
+    utterance_index: int
+    edge: str
+    tenant_id: str
+    src_lang: str
+    tgt_lang: str
+    lang_a: str
+    lang_b: str
+    services: list[str]
+    public: bool
+    audio_ms: int
+    deadline_ms: int  # wall clock
+    trace_id: str
+    excluded: list[str] = []  # node ids
+    preferred_node: str = ""
+
+
+class Work(msgspec.Struct, frozen=True, array_like=True):
+    """What the node's edge needs to write job_assign; opaque to brokers and selectors."""
+
+    src_lang: str
+    tgt_lang: str
+    audio_format: str
+    sample_rate: int
+    pipeline: dict[str, bool]
+    trace_id: str
+    dialect: str | None = None
+    features: dict[str, bool] | None = None
+    mode: str | None = None
+    lang_a: str | None = None
+    lang_b: str | None = None
+    auto_langs: list[str] | None = None
+    enable_streaming_asr: bool | None = None
+    partial_update_interval_ms: int | None = None
+    group_id: str | None = None
+    part_index: int | None = None
+    context_text: str | None = None
+    padding_ms: int | None = None
+    is_manual_cut: bool = False
+    is_pause_triggered: bool = False
+    is_timeout_triggered: bool = False
+    is_max_duration_triggered: bool = False
+    turn_id: str | None = None
+
+
+class Assign(Frame, frozen=True):
+    """Selector -> edge B, which owns the node: run this. Payload: work, audio. Answer: Placed to A, or AssignFailed."""
+
+    job_id: str
+    attempt: int
+    node_id: str
+    node_epoch: int
+    request_id: str
+    session_id: str
+    utterance_index: int
+    session_edge: str
+    deadline_ms: int
+    trace_id: str
+
+
+class Placed(Frame, frozen=True):
+    """Edge B -> edge A: the node has the job. Ends A's resending of Dispatch."""
+
+    request_id: str
+    attempt: int
+    job_id: str
+    node_id: str
+    session_id: str
+    utterance_index: int
+
+
+class AssignFailed(Frame, frozen=True):
+    """Edge B -> selector: that node is not here, or its socket is stuck."""
+
+    job_id: str
+    attempt: int
+    node_id: str
+    node_epoch: int
+    request_id: str
+    session_edge: str
+    reason: str  # "node_absent" | "node_stuck"
+
+
+class Refused(Frame, frozen=True):
+    """Selector -> edge A: no node can take it now. retry_after_ms 0 = do not try again."""
+
+    request_id: str
+    attempt: int
+    code: str
+    reason: str
+    #: Filter name -> nodes it removed.
+    removed: dict[str, int]
+    retry_after_ms: int
+
+
+class Undone(Frame, frozen=True):
+    """Selector -> edge A: the attempt came to nothing; dispatch again with attempt + 1."""
+
+    request_id: str
+    attempt: int
+    job_id: str
+    node_id: str
+    reason: str
+    exclude_node: bool
+
+
+class JobEvent(Frame, frozen=True):
+    """Edge B -> selector: the job moved (event of mesh.jobs: dispatch | accept | start)."""
+
+    job_id: str
+    attempt: int
+    node_id: str
+    event: str
+
+
+class Notice(Frame, frozen=True):
+    """Edge B -> edge A, best effort: progress worth showing. Payload for asr_partial: the node's JSON text."""
+
+    session_id: str
+    utterance_index: int
+    job_id: str
+    attempt: int
+    event: str  # "accepted" | "started" | "asr_partial"
+    request_id: str
+
+
+class JobDone(Frame, frozen=True):
+    """Edge B -> selector: the node's job_result. Payload: its JSON text. Repeated until `ResultAck`."""
+
+    job_id: str
+    attempt: int
+    node_id: str
+    node_edge: str
+    request_id: str
+    session_id: str
+    utterance_index: int
+    session_edge: str
+    success: bool
+    #: How often this has been sent before; > 0 makes the selector look up the session's owner.
+    resend: int = 0
+
+
+class Push(Frame, frozen=True):
+    """Selector -> edge A: a result for a session of yours. Payload: the node's job_result JSON text."""
+
+    job_id: str
+    attempt: int
+    node_id: str
+    node_edge: str
+    request_id: str
+    session_id: str
+    utterance_index: int
+
+
+class ResultAck(Frame, frozen=True):
+    """Edge A or selector -> edge B: stop repeating JobDone.
+
+    verdict: "delivered" | "duplicate" | "fenced" | "no_session".
+    """
+
+    job_id: str
+    attempt: int
+    node_id: str
+    verdict: str
+
+
+class Cancel(Frame, frozen=True):
+    """Edge A -> selector: nobody waits for this job any more."""
+
+    request_id: str
+    job_id: str
+    attempt: int
+    node_id: str
+    session_id: str
+    reason: str
+
+
+class CancelJob(Frame, frozen=True):
+    """Selector -> edge B: tell the node to stop (best effort)."""
+
+    job_id: str
+    attempt: int
+    node_id: str
+    trace_id: str
+    reason: str
+
+
+AnyFrame = (
+    Beat | BrokerBeat | Credit | Busy | Bounce | Goodbye
+    | NodeRegister | NodeRegistered | NodeHeartbeat | NodeStale | NodeOffline | Failed
+    | SessionClaim | SessionClaimed | SessionRelease
+    | Dispatch | Assign | Placed | AssignFailed | Refused | Undone
+    | JobEvent | Notice | JobDone | Push | ResultAck | Cancel | CancelJob
+)  # fmt: skip
+
+#: Frames that overtake work: small, and late ones do harm.
+CONTROL_FRAMES: Final = frozenset({
+    Beat, BrokerBeat, Credit, Busy, Bounce, Goodbye, NodeStale, NodeOffline, SessionRelease,
+    Placed, AssignFailed, Refused, Undone, JobEvent, ResultAck, Cancel, CancelJob,
+})  # fmt: skip
+
+_encoder = msgspec.msgpack.Encoder()
+_head_decoder = msgspec.msgpack.Decoder(Head)
+_frame_decoder = msgspec.msgpack.Decoder(AnyFrame)
+_work_decoder = msgspec.msgpack.Decoder(Work)
+
+encode = _encoder.encode
+decode_head = _head_decoder.decode
+decode_frame = _frame_decoder.decode
+decode_work = _work_decoder.decode
+
+
+def lane_of(frame: Frame) -> Lane:
+    """The lane a frame travels in."""
+    return Lane.CONTROL if type(frame) in CONTROL_FRAMES else Lane.WORK

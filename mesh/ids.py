@@ -1,0 +1,43 @@
+"""Ids: how they look, how new ones are made, which ones we accept.
+
+A brace in an id would move its Redis hash slot, so ids from outside are checked before they are used in a key.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import Final
+
+ID_LENGTH_MAX: Final = 64
+_ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+
+
+def is_id(text: str) -> bool:
+    """True if `text` may be used as a node, session, tenant or trace id."""
+    return _ID.fullmatch(text) is not None
+
+
+def new_session_id() -> str:
+    """`s-` and 80 random bits in upper-case hex."""
+    return f"s-{secrets.token_hex(10).upper()}"
+
+
+def new_node_id() -> str:
+    """`node-` and 64 random bits in upper-case hex."""
+    return f"node-{secrets.token_hex(8).upper()}"
+
+
+def new_job_unique() -> str:
+    """The 128-bit part of a job id."""
+    return secrets.token_hex(16)
+
+
+def new_peer_identity(kind: str, name: str) -> str:
+    """A ZeroMQ identity that no other process, nor a restart of this one, will ever use."""
+    return f"{kind}:{name}:{secrets.token_hex(4)}"
+
+
+def new_trace_id() -> str:
+    """128 random bits in hex, usable as a W3C trace id."""
+    return secrets.token_hex(16)

@@ -1,0 +1,79 @@
+"""The job state machine, as one table. Lua's twin is in lua/job_advance.lua; a test compares them.
+
+CREATED -> DISPATCHED -> ACCEPTED -> RUNNING -> FINISHED -> RELEASED
+
+A job walks forward only. Nodes may skip steps (the original node sends neither job_ack nor job_started),
+messages may overtake one another, so every event that lies ahead is taken and every one that lies behind
+is a no-op. RELEASED means that the slot is back; `release` is allowed from everywhere, because a job may
+be given up at any time. Whose attempt an event belongs to is fencing, and not this table's business.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+
+class State(StrEnum):
+    """Where a job is."""
+
+    CREATED = "CREATED"
+    DISPATCHED = "DISPATCHED"
+    ACCEPTED = "ACCEPTED"
+    RUNNING = "RUNNING"
+    FINISHED = "FINISHED"
+    RELEASED = "RELEASED"
+
+
+class Event(StrEnum):
+    """What can happen to a job."""
+
+    DISPATCH = "dispatch"  # its edge handed it to the node's socket
+    ACCEPT = "accept"  # job_ack
+    START = "start"  # job_started or the first asr_partial
+    FINISH = "finish"  # job_result
+    RELEASE = "release"  # the slot goes back
+
+
+class Verdict(StrEnum):
+    """What an event did."""
+
+    MOVED = "moved"
+    SAME = "same"  # already there or further: a repeat, harmless
+
+
+class Step(NamedTuple):
+    """Outcome of one event."""
+
+    verdict: Verdict
+    state: State
+
+
+def _moved(state: State) -> Step:
+    return Step(Verdict.MOVED, state)
+
+
+def _same(state: State) -> Step:
+    return Step(Verdict.SAME, state)
+
+
+_ARRIVES: Final = {
+    Event.DISPATCH: State.DISPATCHED,
+    Event.ACCEPT: State.ACCEPTED,
+    Event.START: State.RUNNING,
+    Event.FINISH: State.FINISHED,
+    Event.RELEASE: State.RELEASED,
+}
+_ORDER: Final = {state: place for place, state in enumerate(State)}
+
+#: (state, event) -> what happens.
+NEXT: Final[dict[tuple[State, Event], Step]] = {
+    (state, event): _moved(goal) if _ORDER[goal] > _ORDER[state] else _same(state)
+    for state in State
+    for event, goal in _ARRIVES.items()
+}
+
+
+def advance(state: State, event: Event) -> Step:
+    """What `event` does to a job in `state`."""
+    return NEXT[state, event]

@@ -1,0 +1,70 @@
+"""Redis keys: the only place that spells them. docs/keys.md lists type, life, writer and readers of each."""
+
+from __future__ import annotations
+
+
+class Keys:
+    """Key names under one prefix. `cell` is the cell number of the record."""
+
+    def __init__(self, prefix: str = "lingua") -> None:
+        self.prefix = prefix
+
+    def _in(self, cell: int, rest: str) -> str:
+        return f"{self.prefix}:{{c{cell:02d}}}:{rest}"
+
+    # nodes
+    def node(self, cell: int, node_id: str) -> str:
+        """Hash: what a commit must check (status, max_jobs, edge, epoch, last_seen_ms, pools)."""
+        return self._in(cell, f"node:{node_id}")
+
+    def leases(self, cell: int, node_id: str) -> str:
+        """Zset: `job#attempt` -> lease end in ms. Its size is the node's load."""
+        return self._in(cell, f"node:{node_id}:leases")
+
+    def nodes(self, cell: int) -> str:
+        """Zset: node id -> last seen, ms."""
+        return self._in(cell, "nodes")
+
+    def ledger(self, cell: int) -> str:
+        """Hash: node id -> slots in use; `<node id>#v` -> version of its view; `#version` -> the cell's version."""
+        return self._in(cell, "ledger")
+
+    def changes(self, cell: int) -> str:
+        """Zset: node id -> version of its last change."""
+        return self._in(cell, "changes")
+
+    def view(self, cell: int) -> str:
+        """Hash: node id -> packed NodeView, written by register and heartbeat, read by snapshots."""
+        return self._in(cell, "view")
+
+    def pool(self, cell: int, pool: str) -> str:
+        """Set: node ids of this cell in the pool."""
+        return self._in(cell, f"pool:{pool}")
+
+    # jobs
+    def job(self, cell: int, job_id: str) -> str:
+        """Hash: state, attempt, node, session, edge, times."""
+        return self._in(cell, f"job:{job_id}")
+
+    def binding(self, cell: int, request_id: str) -> str:
+        """Hash: job, node, node_edge, node_epoch, attempt. The commit point of a request; in the session's cell."""
+        return self._in(cell, f"req:{request_id}")
+
+    # sessions
+    def session(self, cell: int, session_id: str) -> str:
+        """Hash: owner edge, epoch, tenant, languages."""
+        return self._in(cell, f"session:{session_id}")
+
+    # deployment
+    def deployment(self) -> str:
+        """Hash: what was fixed when the deployment was born (cells)."""
+        return f"{self.prefix}:deployment"
+
+    def presence(self, kind: str, peer_id: str) -> str:
+        """Hash: host, pid, version, started_at_ms of a live process."""
+        return f"{self.prefix}:presence:{kind}:{peer_id}"
+
+
+def lease_member(job_id: str, attempt: int) -> str:
+    """The member of a leases zset: one attempt of one job."""
+    return f"{job_id}#{attempt}"
