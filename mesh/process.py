@@ -10,9 +10,7 @@ import asyncio
 import ctypes
 import json
 import os
-import select
 import signal
-import stat
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -27,36 +25,26 @@ EXIT_CONFIG: Final = 2
 #: EX_UNAVAILABLE of sysexits.h.
 EXIT_UNREACHABLE: Final = 69
 
+#: Environment variable by which a parent tells its pid to a child that shall die with it.
+PARENT_PID: Final = "MESH_PARENT_PID"
+
 _PR_SET_PDEATHSIG: Final = 1
-_STDIN: Final = 0
 
 
 def die_with_parent() -> None:
     """Make the kernel kill this process (SIGKILL) when its parent dies; does nothing off Linux.
 
-    A parent that is already dead sends no signal, so that case is looked for afterwards. A parent that wants it
-    caught for certain gives the child a pipe as stdin and keeps the other end open: its death closes it.
+    A parent that is already dead sends no signal, so that case is looked for afterwards. Only the parent knows which
+    pid it had when it started us: it says so in MESH_PARENT_PID (not a setting, hence not named LINGUA_).
     """
     if sys.platform != "linux":
         return
-    parent = os.getppid()
+    parent = int(os.environ.pop(PARENT_PID, "0")) or os.getppid()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    if os.getppid() != parent or _stdin_is_abandoned():
+    if os.getppid() != parent:
         os._exit(EXIT_FAILED)
-
-
-def _stdin_is_abandoned() -> bool:
-    """True if stdin is a pipe that nobody can write to any more."""
-    try:
-        if not stat.S_ISFIFO(os.fstat(_STDIN).st_mode):
-            return False
-    except OSError:  # stdin is closed
-        return False
-    poller = select.poll()
-    poller.register(_STDIN, 0)
-    return any(event & select.POLLHUP for _, event in poller.poll(0))
 
 
 def announce_ready(kind: str, name: str, identity: str, **more: Any) -> None:

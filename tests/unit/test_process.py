@@ -128,9 +128,13 @@ def test_a_child_dies_when_its_parent_is_killed() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux only")
 def test_a_child_whose_parent_is_already_gone_ends_itself() -> None:
-    # The pipe's other end is closed before the child starts, as when the parent died while the child was starting.
-    reader, writer = os.pipe()
-    os.close(writer)
-    child = subprocess.run([sys.executable, "-c", CHILD], stdin=reader, stdout=subprocess.PIPE, timeout=30, check=False)
-    os.close(reader)
+    env = {**os.environ, "MESH_PARENT_PID": str(finished_pid())}
+    child = subprocess.run([sys.executable, "-c", CHILD], env=env, stdout=subprocess.PIPE, timeout=30, check=False)
     assert (child.returncode, child.stdout) == (1, b"")
+
+
+def finished_pid() -> int:
+    """The pid of a process that has ended: what a child's parent looks like when it died early."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait(30)
+    return process.pid
