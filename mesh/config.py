@@ -22,6 +22,7 @@ Seconds = Annotated[int, Meta(ge=1, le=86_400)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Bytes = Annotated[int, Meta(ge=1_024, le=64 * 1024 * 1024)]
+MemoryBytes = Annotated[int, Meta(ge=1_024, le=64 * 1024 * 1024 * 1024)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
 
 
@@ -109,6 +110,25 @@ class EdgeConfig(Section, frozen=True):
     resend_ms_max: Ms = 5_000
     #: Finished results kept per node edge until acknowledged.
     results_kept_max: Count = 10_000
+    #: The same in bytes; the oldest go first.
+    results_kept_bytes_max: MemoryBytes = 256 * 1024 * 1024
+    #: Audio kept for all sessions until their results are in; more is refused with SLOW_DOWN.
+    audio_kept_bytes_max: MemoryBytes = 256 * 1024 * 1024
+    #: How often a result is offered to edges that do not know its session before it is dropped.
+    no_session_tries_max: Count = 12
+    #: A node whose socket closed keeps its jobs this long; then they are dispatched elsewhere.
+    reconnect_grace_ms: Ms = 3_000
+    #: Requests and jobs that ended are remembered, so that late repeats are recognised.
+    ended_kept_max: Count = 10_000
+    ended_kept_ms: Ms = 30_000
+    #: Utterance indices of one session that are remembered, so that a repeat makes no second job.
+    utterances_remembered_max: Count = 1_024
+    #: Messages waiting for one socket before it is cut off as too slow.
+    send_queue_max: Count = 1_000
+    #: Unfinished jobs remembered per node; the oldest go first.
+    jobs_per_node_max: Count = 256
+    #: Frames of one incoming message stream that wait to be read before the socket is paused.
+    receive_queue_max: Count = 16
 
 
 class NodeConfig(Section, frozen=True):

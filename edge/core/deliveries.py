@@ -1,0 +1,368 @@
+"""Deliveries: the jobs that the nodes of this edge run, and the results it keeps until they are acknowledged.
+
+The node's side of custody (docs/adr/0006). Owns the table of assignments per node, which outlives a node's
+socket so that a result sent after a reconnect still finds its job, and the results that nobody acknowledged yet.
+Knows no sockets; whether a node is here, and with which epoch, is an argument.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from edge.core.memory import Memory
+from edge.core.timers import Timers, back_off_ms
+from mesh.frames import Assign, AssignFailed, CancelJob, JobDone, JobEvent, Notice, Placed, ResultAck
+
+
+class Limits(NamedTuple):
+    """The bounds this core obeys, from the configuration."""
+
+    resend_ms: int
+    resend_ms_max: int
+    results_max: int
+    results_bytes_max: int
+    #: A result older than this belongs to a job that the mesh has forgotten.
+    result_kept_ms: int
+    no_session_tries_max: int
+    jobs_per_node_max: int
+    reconnect_grace_ms: int
+    ended_kept_max: int
+    ended_kept_ms: int
+
+
+@dataclass(slots=True, eq=False)
+class Assignment:
+    """A job that a node of ours runs."""
+
+    frame: Assign
+    accepted: bool = False
+    started: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Result:
+    """A job_result that is kept until acknowledged."""
+
+    done: JobDone
+    text: bytes
+    received_ms: int
+    sends: int = 0
+    no_session: int = 0
+    broker: str = ""
+
+
+class Report(NamedTuple):
+    """What a node's job_result says, as far as delivery needs it."""
+
+    job_id: str
+    attempt: int
+    node_id: str
+    session_id: str
+    utterance_index: int
+    success: bool
+
+
+# --- effects --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WriteJob:
+    """Write job_assign to the node's socket; if that fails, call `write_failed`; else send `placed` and `event`."""
+
+    assign: Assign
+    placed: Placed
+    event: JobEvent
+
+
+@dataclass(frozen=True, slots=True)
+class SendToEdge:
+    """A frame for the edge that owns the session."""
+
+    to: str
+    frame: Placed | Notice
+    payload: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SendToJob:
+    """A frame for whichever selector serves the job's cell."""
+
+    job_id: str
+    frame: JobEvent | AssignFailed
+
+
+@dataclass(frozen=True, slots=True)
+class SendDone:
+    """Send the result; then call `sent` with the broker that took it."""
+
+    key: str
+    done: JobDone
+    text: bytes
+    avoid: str
+
+
+@dataclass(frozen=True, slots=True)
+class TellNode:
+    """The result is in good hands: the node may forget it (only nodes that asked are told)."""
+
+    node_id: str
+    job_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopJob:
+    """Write job_cancel to the node's socket, if it is there."""
+
+    cancel: CancelJob
+
+
+Effect = WriteJob | SendToEdge | SendToJob | SendDone | TellNode | StopJob
+
+
+def key_of(job_id: str, attempt: int) -> str:
+    """The name of one attempt at a job."""
+    return f"{job_id}#{attempt}"
+
+
+class Deliveries:
+    """All jobs and unacknowledged results of this edge's nodes."""
+
+    def __init__(self, edge: str, limits: Limits) -> None:
+        self.edge = edge
+        self.limits = limits
+        self.results: OrderedDict[str, Result] = OrderedDict()
+        self.result_bytes = 0
+        #: What became of results, and which messages were of no use: outcome -> count.
+        self.outcomes: Counter[str] = Counter()
+        self._nodes: dict[str, OrderedDict[str, Assignment]] = {}
+        self._resends: Timers[str] = Timers()
+        self._graces: Timers[str] = Timers()
+        self._memory = Memory(limits.ended_kept_max, limits.ended_kept_ms)
+
+    # --- jobs towards the node ----------------------------------------------------------------
+
+    def on_assign(self, assign: Assign, epoch: int | None, now_ms: int) -> list[Effect]:
+        """Give the job to the node, whose connection here has that epoch (None = it is not here)."""
+        key = key_of(assign.job_id, assign.attempt)
+        jobs = self._nodes.get(assign.node_id, {})
+        if key in self.results:
+            self._resends.set(key, now_ms)  # done already, and the mesh seems not to know
+            return [self._placed(assign)]
+        if key in self._memory:
+            return []
+        if key in jobs:
+            return [self._placed(assign)]
+        if epoch != assign.node_epoch:
+            return [self._absent(assign, "node_absent")]
+        self._remember(assign)
+        event = JobEvent(assign.job_id, assign.attempt, assign.node_id, "dispatch")
+        return [WriteJob(assign, self._placed(assign).frame, event)]  # type: ignore[arg-type]
+
+    def write_failed(self, assign: Assign) -> list[Effect]:
+        """The node's socket did not take the job."""
+        self._drop(assign.node_id, key_of(assign.job_id, assign.attempt))
+        return [self._absent(assign, "node_stuck")]
+
+    def on_cancel(self, cancel: CancelJob) -> list[Effect]:
+        """Nobody waits for the job any more."""
+        self._drop(cancel.node_id, key_of(cancel.job_id, cancel.attempt))
+        return [StopJob(cancel)]
+
+    # --- what the node says -------------------------------------------------------------------
+
+    def on_progress(self, node_id: str, job_id: str, attempt: int | None, event: str, text: bytes) -> list[Effect]:
+        """`event` is accepted | started | asr_partial; asr_partial names no attempt: then it is the latest."""
+        assignment = self._find(node_id, job_id, attempt)
+        if assignment is None:
+            self.outcomes["progress_unknown"] += 1
+            return []
+        frame = assignment.frame
+        notice = Notice(
+            session_id=frame.session_id,
+            utterance_index=frame.utterance_index,
+            job_id=job_id,
+            attempt=frame.attempt,
+            event=event,
+            request_id=frame.request_id,
+        )
+        effects: list[Effect] = [SendToEdge(frame.session_edge, notice, (text,) if event == "asr_partial" else ())]
+        moved = "accept" if event == "accepted" else "start"
+        if self._is_news(assignment, moved):
+            effects.append(SendToJob(job_id, JobEvent(job_id, frame.attempt, node_id, moved)))
+        return effects
+
+    def on_result(self, report: Report, text: bytes, now_ms: int) -> list[Effect]:
+        """Keep a result and send it on its way. A repeat of one that ended is acknowledged to the node at once."""
+        key = key_of(report.job_id, report.attempt)
+        if key in self._memory:
+            self.outcomes["repeated"] += 1
+            return [TellNode(report.node_id, report.job_id, report.attempt)]
+        if key in self.results:
+            self.outcomes["repeated"] += 1
+            return []
+        assignment = self._find(report.node_id, report.job_id, report.attempt)
+        self._drop(report.node_id, key)
+        if assignment is None:
+            self.outcomes["job_unknown"] += 1
+        result = Result(self._done(report, assignment), text, now_ms)
+        self.results[key] = result
+        self.result_bytes += len(text)
+        self._shed()
+        return [self._send(key, result, now_ms)] if key in self.results else []
+
+    def node_gone(self, node_id: str, now_ms: int) -> None:
+        """The node's last socket here closed; it may come back within the grace."""
+        if node_id in self._nodes:
+            self._graces.set(node_id, now_ms + self.limits.reconnect_grace_ms)
+
+    def node_back(self, node_id: str) -> None:
+        """The node has a registered socket here again and keeps its jobs."""
+        self._graces.drop(node_id)
+
+    # --- acknowledgements ---------------------------------------------------------------------
+
+    def on_ack(self, ack: ResultAck, now_ms: int) -> list[Effect]:
+        """A's word on a result."""
+        key = key_of(ack.job_id, ack.attempt)
+        result = self.results.get(key)
+        if result is None:
+            return []
+        if ack.verdict == "no_session":
+            result.no_session += 1
+            if result.no_session < self.limits.no_session_tries_max:
+                return []  # the resend timer runs on; the next one makes the selector look the owner up
+        self._end(key, ack.verdict, now_ms)
+        return [TellNode(result.done.node_id, ack.job_id, ack.attempt)]
+
+    def sent(self, key: str, broker: str) -> None:
+        """The rim's word on which broker took the last JobDone ("" = none is alive)."""
+        result = self.results.get(key)
+        if result is not None:
+            result.broker = broker
+
+    # --- time ---------------------------------------------------------------------------------
+
+    def next_due_ms(self) -> int | None:
+        """When `tick` has something to do; None while nothing waits."""
+        dues = [due for due in (self._resends.next_due_ms(), self._graces.next_due_ms()) if due is not None]
+        return min(dues, default=None)
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        """Resends that are due, and the jobs of nodes that did not come back."""
+        effects: list[Effect] = []
+        for key in self._resends.pop_due(now_ms):
+            result = self.results[key]
+            if now_ms - result.received_ms >= self.limits.result_kept_ms:
+                self._end(key, "expired", now_ms)
+            else:
+                effects.append(self._send(key, result, now_ms))
+        for node_id in self._graces.pop_due(now_ms):
+            jobs = self._nodes.pop(node_id, {})
+            effects += [self._absent(assignment.frame, "node_absent") for assignment in jobs.values()]
+        self._memory.forget(now_ms)
+        return effects
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _remember(self, assign: Assign) -> None:
+        jobs = self._nodes.setdefault(assign.node_id, OrderedDict())
+        jobs[key_of(assign.job_id, assign.attempt)] = Assignment(assign)
+        while len(jobs) > self.limits.jobs_per_node_max:
+            jobs.popitem(last=False)
+            self.outcomes["job_forgotten"] += 1
+
+    def _find(self, node_id: str, job_id: str, attempt: int | None) -> Assignment | None:
+        jobs = self._nodes.get(node_id)
+        if not jobs:
+            return None
+        if attempt is not None:
+            return jobs.get(key_of(job_id, attempt))
+        latest = [assignment for assignment in jobs.values() if assignment.frame.job_id == job_id]
+        return max(latest, key=lambda assignment: assignment.frame.attempt, default=None)
+
+    def _is_news(self, assignment: Assignment, moved: str) -> bool:
+        if moved == "accept":
+            news, assignment.accepted = not (assignment.accepted or assignment.started), True
+        else:
+            news, assignment.started = not assignment.started, True
+        return news
+
+    def _drop(self, node_id: str, key: str) -> None:
+        jobs = self._nodes.get(node_id)
+        if jobs is not None and jobs.pop(key, None) is not None and not jobs:
+            del self._nodes[node_id]
+            self._graces.drop(node_id)
+
+    def _done(self, report: Report, assignment: Assignment | None) -> JobDone:
+        # What we were told when the job was assigned counts, not what the node repeats.
+        frame = assignment.frame if assignment is not None else None
+        return JobDone(
+            job_id=report.job_id,
+            attempt=report.attempt,
+            node_id=report.node_id,
+            node_edge=self.edge,
+            request_id=frame.request_id if frame else "",
+            session_id=frame.session_id if frame else report.session_id,
+            utterance_index=frame.utterance_index if frame else report.utterance_index,
+            session_edge=frame.session_edge if frame else "",
+            success=report.success,
+        )
+
+    def _send(self, key: str, result: Result, now_ms: int) -> SendDone:
+        self._resends.set(key, now_ms + back_off_ms(self.limits.resend_ms, result.sends, self.limits.resend_ms_max))
+        done = result.done
+        if result.sends:
+            done = JobDone(**{name: getattr(done, name) for name in done.__struct_fields__} | {"resend": result.sends})
+        result.sends += 1
+        return SendDone(key, done, result.text, result.broker if result.sends > 1 else "")
+
+    def _shed(self) -> None:
+        while len(self.results) > self.limits.results_max or self.result_bytes > self.limits.results_bytes_max:
+            key = next(iter(self.results))
+            self._forget(key)
+            self.outcomes["shed"] += 1
+
+    def _forget(self, key: str) -> None:
+        self.result_bytes -= len(self.results.pop(key).text)
+        self._resends.drop(key)
+
+    def _end(self, key: str, outcome: str, now_ms: int) -> None:
+        self._forget(key)
+        self._memory.add(key, now_ms)
+        self.outcomes[outcome] += 1
+
+    def _placed(self, assign: Assign) -> SendToEdge:
+        placed = Placed(
+            request_id=assign.request_id,
+            attempt=assign.attempt,
+            job_id=assign.job_id,
+            node_id=assign.node_id,
+            session_id=assign.session_id,
+            utterance_index=assign.utterance_index,
+        )
+        return SendToEdge(assign.session_edge, placed)
+
+    def _absent(self, assign: Assign, reason: str) -> SendToJob:
+        failed = AssignFailed(
+            job_id=assign.job_id,
+            attempt=assign.attempt,
+            node_id=assign.node_id,
+            node_epoch=assign.node_epoch,
+            request_id=assign.request_id,
+            session_edge=assign.session_edge,
+            reason=reason,
+        )
+        return SendToJob(assign.job_id, failed)
+
+    def check(self) -> None:
+        """Every kept result has a timer; nothing is both running and done; all bounds hold."""
+        assert len(self._resends) == len(self.results) <= self.limits.results_max
+        assert self.result_bytes == sum(len(result.text) for result in self.results.values())
+        assert self.result_bytes <= self.limits.results_bytes_max
+        assert len(self._memory) <= self.limits.ended_kept_max
+        for node_id, jobs in self._nodes.items():
+            assert 0 < len(jobs) <= self.limits.jobs_per_node_max, node_id
+            assert not jobs.keys() & self.results.keys()
