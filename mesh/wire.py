@@ -1,0 +1,270 @@
+"""The ground that session_wire and node_wire stand on: bases, bounds, the codec and the parts both use.
+
+Out: exact field names, in the order of docs/protocol.md, nothing that is null. In: what is required must be there
+and sound; unknown fields are ignored, null means absent, the case of enumerated words does not matter, and a whole
+number may come as a float. The strict decoder runs first and alone for well-formed messages; what it refuses is
+mended once and tried again, so leniency costs the careful peer nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from copy import copy
+from typing import Annotated, Any, Final, Generic, TypeVar
+
+import msgspec
+from msgspec import Meta, Raw, inspect
+
+from mesh.errors import ErrorCode, PeerError
+
+#: Beyond this a JavaScript peer could not hold the number.
+WHOLE_MAX: Final = 2**53
+
+Id = Annotated[str, Meta(max_length=256)]  # whether it is a good id is the receiver's check: mesh.ids.is_id
+Word = Annotated[str, Meta(max_length=128)]
+Line = Annotated[str, Meta(max_length=4_096)]
+Text = Annotated[str, Meta(max_length=65_536)]
+Lang = Annotated[str, Meta(max_length=35)]
+Langs = Annotated[list[Lang], Meta(max_length=256)]
+Words = Annotated[list[Word], Meta(max_length=256)]
+Whole = Annotated[int, Meta(ge=0, le=WHOLE_MAX)]
+Signed = Annotated[int, Meta(ge=-WHOLE_MAX, le=WHOLE_MAX)]
+Attempt = Annotated[int, Meta(ge=0, le=2**32 - 1)]
+SampleRate = Annotated[int, Meta(ge=1, le=768_000)]
+
+#: Longest piece of a peer's own text that an error repeats.
+_QUOTE_MAX: Final = 64
+_REASON_MAX: Final = 300
+
+
+class Part(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Base of the objects inside messages. An optional field that is None is left out."""
+
+
+def _wire_name(class_name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", class_name).lower()
+
+
+class Message(Part, frozen=True, tag_field="type", tag=_wire_name):
+    """Base of all messages: the class SessionInit is `"type": "session_init"`."""
+
+
+def always(value: Any) -> Any:
+    """A default for input that is still written on output: peers of the original require the field."""
+    return msgspec.field(default_factory=lambda: copy(value))
+
+
+# --- parts that sessions and nodes share ----------------------------------------------------------
+
+
+class FeatureFlags(Part, frozen=True, kw_only=True):
+    """Optional skills that a client asks for and a node offers."""
+
+    emotion_detection: bool | None = None
+    voice_style_detection: bool | None = None
+    speech_rate_detection: bool | None = None
+    speech_rate_control: bool | None = None
+    speaker_identification: bool | None = None
+    persona_adaptation: bool | None = None
+
+
+class PipelineConfig(Part, frozen=True, kw_only=True):
+    """Which stages run. What a client leaves out is as in the default pipeline: recognise, translate, speak."""
+
+    use_asr: bool = always(True)
+    use_nmt: bool = always(True)
+    use_tts: bool = always(True)
+    use_semantic: bool = always(False)
+    use_tone: bool = always(False)
+
+
+class ServiceTimings(Part, frozen=True, kw_only=True):
+    """How long each stage took on the node."""
+
+    asr_ms: Whole | None = None
+    nmt_ms: Whole | None = None
+    tts_ms: Whole | None = None
+    total_ms: Whole | None = None
+
+
+class ExtraResult(Part, frozen=True, kw_only=True):
+    """What else a node found out."""
+
+    emotion: Word | None = None
+    speech_rate: float | None = None
+    voice_style: Word | None = None
+    service_timings: ServiceTimings | None = None
+    language_probability: float | None = None
+    language_probabilities: dict[Word, float] | None = None
+    reason: Word | None = None  # "NO_TEXT_ASSIGNED" | "ASR_EMPTY"
+
+
+class SegmentsMeta(Part, frozen=True, kw_only=True):
+    """How the recogniser cut the audio; times in seconds."""
+
+    count: Whole
+    max_gap: float
+    avg_duration: float
+
+
+class ErrorMessage(Message, frozen=True, kw_only=True, tag="error"):
+    """Something went wrong; `code` is a name of mesh.errors, or a node's own code passed on."""
+
+    code: Word
+    message: Line
+    details: Any = None
+
+
+def error_message(code: ErrorCode, message: str, details: dict[str, Any] | None = None) -> ErrorMessage:
+    """The `error` for `code`; its number and hint go inside `details`, so the outer shape stays the original's."""
+    full = {**(details or {}), "number": code.number, "hint": code.hint}
+    return ErrorMessage(code=code.name, message=message, details=full)
+
+
+def error_of(error: PeerError) -> ErrorMessage:
+    """The `error` message that tells a peer of `error`."""
+    return error_message(error.code, error.message, error.details)
+
+
+# --- audio that is passed on unread ---------------------------------------------------------------
+
+#: `tts_audio` of a result that has none.
+NO_AUDIO: Final = Raw(b'""')
+
+
+def audio_raw(audio_base64: str) -> Raw:
+    """Base64 text as the JSON that goes into `tts_audio`."""
+    return Raw(msgspec.json.encode(audio_base64))
+
+
+def audio_text(raw: Raw) -> str:
+    """The base64 text of a `tts_audio`; "" if there is none."""
+    return msgspec.json.decode(raw, type=str | None) or ""
+
+
+def has_audio(raw: Raw) -> bool:
+    """True if a `tts_audio` holds anything."""
+    return len(memoryview(raw)) > 2 and bytes(memoryview(raw)[:1]) == b'"'
+
+
+def check_audio(raw: Raw) -> None:
+    """ValueError unless `raw` can be passed on: a JSON string of plain ASCII, as base64 is, or null."""
+    content = bytes(raw)
+    if content != b"null" and not (content.startswith(b'"') and content.isascii()):
+        raise ValueError("`tts_audio` must be a base64 string")
+
+
+# --- codec ----------------------------------------------------------------------------------------
+
+_encoder: Final = msgspec.json.Encoder()
+
+
+def encode(message: Message) -> str:
+    """`message` as the text of a WebSocket text frame."""
+    return _encoder.encode(message).decode()
+
+
+def encode_utf8(message: Message) -> bytes:
+    """`message` as UTF-8, for a socket that sends bytes as a text frame: one copy less for audio."""
+    return _encoder.encode(message)
+
+
+T = TypeVar("T")
+
+
+class Codec(Generic[T]):
+    """Decodes the messages of one direction."""
+
+    def __init__(self, union: Any, classes: tuple[type[Message], ...]) -> None:
+        self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(union)
+        self._shapes: dict[str, inspect.StructType] = {}
+        for cls in classes:
+            info = inspect.type_info(cls)
+            assert isinstance(info, inspect.StructType)
+            self._shapes[str(info.tag)] = info
+
+    @property
+    def types(self) -> frozenset[str]:
+        """Every `type` of this direction: a bounded set, fit for a metric label."""
+        return frozenset(self._shapes)
+
+    def decode(self, text: str | bytes) -> T:
+        """The message in `text`; PeerError(INVALID_MESSAGE) naming the field if it is malformed."""
+        try:
+            return self._decoder.decode(text)
+        except msgspec.ValidationError:
+            return self._decode_leniently(text)
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise _invalid(f"not JSON: {error}") from None
+        except RecursionError:
+            raise _invalid("nested too deeply") from None
+
+    def _decode_leniently(self, text: str | bytes) -> T:
+        try:
+            tree = msgspec.json.decode(text)
+            if not isinstance(tree, dict):
+                raise _invalid("a message is a JSON object")
+            tree["type"] = name = self._type_of(tree)
+            mended = mend(tree, self._shapes[name])
+            return self._decoder.decode(_encoder.encode(mended))
+        except msgspec.ValidationError as error:
+            raise _invalid(str(error)) from None
+        except (msgspec.MsgspecError, UnicodeError, OverflowError, RecursionError) as error:
+            raise _invalid(f"not usable JSON: {error}") from None
+
+    def _type_of(self, tree: dict[str, Any]) -> str:
+        name = tree.get("type")
+        if not isinstance(name, str):
+            raise _invalid("`type` is missing")
+        if name.lower() not in self._shapes:
+            raise _invalid(f"unknown `type` {name[:_QUOTE_MAX]!r}")
+        return name.lower()
+
+
+def _invalid(reason: str) -> PeerError:
+    # str.encode would refuse a lone surrogate that a peer's text may hold.
+    clean = reason[:_REASON_MAX].encode("utf-8", "replace").decode()
+    return PeerError(ErrorCode.INVALID_MESSAGE, f"Invalid message format: {clean}")
+
+
+# --- leniency -------------------------------------------------------------------------------------
+
+
+def mend(value: Any, shape: inspect.Type) -> Any:
+    """`value` with the slips put right that a peer may be forgiven; whatever else is wrong stays wrong."""
+    if isinstance(shape, inspect.StructType) and isinstance(value, dict):
+        return _mend_struct(value, shape)
+    if isinstance(shape, inspect.ListType) and isinstance(value, list):
+        return [mend(item, shape.item_type) for item in value]
+    if isinstance(shape, inspect.DictType) and isinstance(value, dict):
+        return {key: mend(item, shape.value_type) for key, item in value.items() if item is not None}
+    if isinstance(shape, inspect.UnionType):
+        return _mend_union(value, shape)
+    if isinstance(shape, inspect.LiteralType) and isinstance(value, str):
+        return next((known for known in shape.values if str(known).lower() == value.strip().lower()), value)
+    if isinstance(shape, inspect.IntType) and isinstance(value, float) and math.isfinite(value):
+        return int(value)
+    return value
+
+
+def _mend_struct(value: dict[str, Any], shape: inspect.StructType) -> dict[str, Any]:
+    fields = {field.encode_name: field for field in shape.fields}
+    mended = {}
+    for name, item in value.items():
+        field = fields.get(name)
+        if field is None:
+            if name == shape.tag_field:
+                mended[name] = item
+        elif item is not None or field.required:
+            mended[name] = mend(item, field.type)
+    return mended
+
+
+def _mend_union(value: Any, shape: inspect.UnionType) -> Any:
+    if value is None or (isinstance(value, float) and any(isinstance(t, inspect.FloatType) for t in shape.types)):
+        return value
+    for member in shape.types:
+        if not isinstance(member, inspect.NoneType):
+            return mend(value, member)
+    return value
