@@ -53,6 +53,11 @@ class LinkConfig(Section, frozen=True):
     message_bytes_max: Bytes = 8 * 1024 * 1024
     #: Messages taken from a socket before anything else gets a turn.
     drain_max: Count = 256
+    #: A connection that has not finished its handshake by then is closed.
+    handshake_ms: Ms = 3_000
+    #: First wait before connecting again to a broker that is gone; doubles up to the second one.
+    reconnect_ms: Ms = 100
+    reconnect_ms_max: Ms = 1_000
 
 
 class BrokerConfig(Section, frozen=True):
@@ -61,6 +66,12 @@ class BrokerConfig(Section, frozen=True):
     #: Messages waiting for one stuck peer, per lane.
     queue_max: Count = 1_000
     busy_retry_ms: Ms = 50
+    #: Edges and selectors that one broker serves; more are ignored and counted.
+    peers_max: Count = 4_096
+    #: How often a peer whose pipe was full is tried again.
+    flush_ms: Ms = 5
+    #: What is still queued at a stop gets this long to leave.
+    drain_ms: Ms = 500
     metrics_port: Port = 0
 
 
@@ -187,6 +198,9 @@ class LogConfig(Section, frozen=True):
     level: Annotated[str, Meta(pattern="^(debug|info|warning|error)$")] = "info"
     #: "json", "text", or "auto": text on a terminal.
     format: Annotated[str, Meta(pattern="^(auto|json|text)$")] = "auto"
+    #: Lines of one event per window; the rest are counted and left out.
+    repeats_max: Count = 20
+    repeat_window_ms: Ms = 10_000
 
 
 class Config(Section, frozen=True):
