@@ -1,0 +1,367 @@
+"""The node SDK: a worker that takes jobs from the mesh.
+
+    async def handler(job: Job) -> Result:
+        return Result(text_asr="hello", text_translated="hola")
+
+    asyncio.run(Node("ws://127.0.0.1:5010", handler, asr=["en"], semantic=["es"]).run())
+
+A node dials out, registers, heartbeats and runs up to `max_jobs` handlers at once on the event loop. It reconnects by
+itself; a handler does not notice, and its result is kept and sent again until the mesh has acknowledged it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Any, Final
+
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
+
+from linguamesh.dial import OPEN_TIMEOUT_S, dial, reconnect_delay_s, with_path
+from linguamesh.errors import JobFailed, NodeRefused, Unreachable
+from linguamesh.node_job import Gpu, Job, Result, Usage
+from linguamesh.node_memory import Memory, Seen
+from linguamesh.node_messages import Profile, asr_partial, job_ack, job_failure, job_result, job_started
+from mesh import node_wire as wire
+from mesh.clock import now_ms
+from mesh.errors import ErrorCode, PeerError
+
+__all__ = ["Gpu", "Job", "JobFailed", "Node", "NodeRefused", "Result", "Unreachable", "Usage"]
+
+Handler = Callable[[Job], Awaitable[Result]]
+
+HEARTBEAT_INTERVAL_S: Final = 15.0
+REGISTER_TIMEOUT_S: Final = 10.0
+#: A send that takes longer means that the connection is stuck; it is cut and dialled again.
+SEND_TIMEOUT_S: Final = 5.0
+#: How long running jobs may go on after `close`.
+DRAIN_S: Final = 2.0
+#: Jobs taken beyond `max_jobs`, waiting for a slot; more are refused with NODE_OVERLOADED.
+JOBS_WAITING_MAX: Final = 16
+#: The close code for "this node connected again elsewhere".
+CLOSE_SUPERSEDED: Final = 4009
+
+#: Refusals that may pass; all others are final.
+_PASSING: Final = frozenset({
+    ErrorCode.INTERNAL_ERROR.name,
+    ErrorCode.SCHEDULER_DEPENDENCY_DOWN.name,
+    ErrorCode.SLOW_DOWN.name,
+    ErrorCode.NOT_REGISTERED.name,
+})  # fmt: skip
+
+_log = logging.getLogger("linguamesh.node")
+
+
+class Node:
+    """One worker node. Use `await node.run()`, or `async with node:` to have it run in the background.
+
+    url         ws://host:port of any edge; /ws/node is added
+    handler     async function from Job to Result; raise JobFailed to fail with a code of your choice
+    node_id     keep it over restarts; without one the mesh assigns it
+    asr         languages it recognises (mandatory), semantic: languages it translates to (mandatory),
+    tts         languages it speaks; none = all of `semantic`
+    services    installed and ready services
+    max_jobs    jobs at once
+    gpus        the mesh takes only nodes with a GPU; name yours
+    usage       called before each heartbeat; without it the node reports no load of its machine
+    """
+
+    def __init__(
+        self,
+        url: str,
+        handler: Handler,
+        *,
+        asr: Sequence[str],
+        semantic: Sequence[str],
+        tts: Sequence[str] = (),
+        node_id: str | None = None,
+        services: Sequence[str] = ("asr", "nmt", "semantic", "tts"),
+        max_jobs: int = 4,
+        gpus: Sequence[Gpu] = (Gpu("unspecified"),),
+        accept_public_jobs: bool = True,
+        usage: Callable[[], Usage] = Usage,
+        heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
+        connect_timeout_s: float = OPEN_TIMEOUT_S,
+    ) -> None:
+        if max_jobs < 1:
+            raise ValueError(f"max_jobs is {max_jobs}; a node takes at least one job")
+        self.url = with_path(url, "/ws/node")
+        self.node_id = node_id
+        self.max_jobs = max_jobs
+        self._handler = handler
+        self._profile = Profile(
+            asr=list(asr),
+            semantic=list(semantic),
+            tts=list(tts),
+            services=list(services),
+            gpus=list(gpus),
+            max_jobs=max_jobs,
+            accept_public_jobs=accept_public_jobs,
+        )
+        self._usage = usage
+        self._heartbeat_interval_s = heartbeat_interval_s
+        self._connect_timeout_s = connect_timeout_s
+        self._memory = Memory()
+        self._slots = asyncio.Semaphore(max_jobs)
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # job id -> the task of its latest attempt
+        self._connection: ClientConnection | None = None  # set while registered
+        self._registered = asyncio.Event()
+        self._runner: asyncio.Task[None] | None = None  # set by `async with`
+        self._last_failure = "no answer"  # why the last dial came to nothing
+
+    # --- life -------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve until cancelled; raises NodeRefused when the mesh will never take this node."""
+        failures = 0
+        try:
+            while True:
+                try:
+                    await self._serve_connection()
+                    failures = 0
+                except Unreachable as error:
+                    failures += 1
+                    self._last_failure = str(error)
+                    _log.warning("%s", error)
+                await asyncio.sleep(reconnect_delay_s(failures))
+        finally:
+            await self._cancel_jobs()
+
+    async def registered(self) -> None:
+        """Returns once the mesh has accepted the node and knows its first heartbeat."""
+        await self._registered.wait()
+
+    async def __aenter__(self) -> Node:
+        self._runner = asyncio.create_task(self.run(), name=f"node {self.node_id}")
+        waiter = asyncio.create_task(self.registered())
+        try:
+            await asyncio.wait(
+                {self._runner, waiter}, timeout=self._connect_timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            waiter.cancel()
+        if self._registered.is_set():
+            return self
+        failed = self._runner.done()
+        runner = self._runner
+        await self.close()
+        if failed:
+            runner.result()  # raises what ended it
+        raise Unreachable(f"not registered within {self._connect_timeout_s:g} s: {self._last_failure}")
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        runner = self._runner
+        await self.close()
+        if runner and error is None and not runner.cancelled():
+            runner.result()
+
+    async def close(self) -> None:
+        """End a node started by `async with`: running jobs get a moment to finish, then the connection closes."""
+        runner, self._runner = self._runner, None
+        if runner is None:
+            return
+        if self._tasks:
+            await asyncio.wait(set(self._tasks.values()), timeout=DRAIN_S)
+        runner.cancel()
+        await asyncio.wait({runner})
+
+    async def _cancel_jobs(self) -> None:
+        tasks = set(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    # --- one connection ---------------------------------------------------------------------------
+
+    async def _serve_connection(self) -> None:
+        """Register and serve until the connection ends; Unreachable if it never came to a registration."""
+        connection = await dial(self.url, open_timeout_s=self._connect_timeout_s)
+        beats: asyncio.Task[None] | None = None
+        try:
+            await self._register(connection)
+            beats = asyncio.create_task(self._heartbeat(), name="heartbeat")
+            async for text in connection:
+                self._on_message(text)
+            self._check_close_code(connection)
+        except ConnectionClosed:
+            self._check_close_code(connection)
+        finally:
+            self._registered.clear()
+            self._connection = None
+            if beats:
+                beats.cancel()
+                await asyncio.wait({beats})
+            await connection.close()
+
+    async def _register(self, connection: ClientConnection) -> None:
+        await connection.send(wire.encode(self._profile.register(self.node_id)))
+        try:
+            async with asyncio.timeout(REGISTER_TIMEOUT_S):
+                ack = await self._await_ack(connection)
+        except TimeoutError:
+            raise Unreachable(f"{self.url} did not answer node_register within {REGISTER_TIMEOUT_S:g} s") from None
+        except ConnectionClosed as error:
+            self._check_close_code(connection)
+            raise Unreachable(f"{self.url} closed the connection on node_register: {error}") from None
+        self.node_id = ack.node_id
+        self._connection = connection
+        await self._beat()
+        self._registered.set()
+        _log.info("registered as %s at %s", self.node_id, self.url)
+        for text in self._memory.kept_results(now_ms()):
+            await self._send(text)
+
+    async def _await_ack(self, connection: ClientConnection) -> wire.NodeRegisterAck:
+        while True:
+            message = _decoded(await connection.recv())
+            if isinstance(message, wire.NodeRegisterAck):
+                return message
+            if isinstance(message, wire.ErrorMessage):
+                self._on_error(message)
+                raise Unreachable(f"{self.url} cannot register nodes now: {message.code}: {message.message}")
+
+    def _check_close_code(self, connection: ClientConnection) -> None:
+        if connection.close_code == CLOSE_SUPERSEDED:
+            code = ErrorCode.NODE_SUPERSEDED
+            raise NodeRefused(code.name, f"another connection uses the node id {self.node_id}")
+        _log.info("connection to %s ended: %s %s", self.url, connection.close_code, connection.close_reason)
+
+    async def _heartbeat(self) -> None:
+        while True:
+            await asyncio.sleep(self._heartbeat_interval_s)
+            await self._beat()
+
+    async def _beat(self) -> None:
+        await self._send(wire.encode(self._profile.heartbeat(self._id(), self._measured(), self._memory.running())))
+
+    def _measured(self) -> Usage:
+        try:
+            return self._usage()
+        except Exception:  # noqa: BLE001 - the user's code; a node that cannot measure its load still works
+            _log.exception("the usage callback failed; no load is reported")
+            return Usage()
+
+    async def _send(self, text: str) -> bool:
+        """True if it went into a live connection. What did not is either kept (results) or not worth repeating."""
+        connection = self._connection
+        if connection is None:
+            return False
+        try:
+            async with asyncio.timeout(SEND_TIMEOUT_S):
+                await connection.send(text)
+        except ConnectionClosed:
+            return False
+        except TimeoutError:
+            _log.warning("connection to %s is stuck, cutting it", self.url)
+            connection.transport.abort()
+            return False
+        return True
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def _on_message(self, text: str | bytes) -> None:
+        message = _decoded(text)
+        if isinstance(message, wire.JobAssign):
+            self._on_assign(message)
+        elif isinstance(message, wire.JobCancel):
+            self._on_cancel(message)
+        elif isinstance(message, wire.JobResultAck):
+            self._memory.acknowledged(message.job_id, message.attempt_id)
+        elif isinstance(message, wire.ErrorMessage):
+            self._on_error(message)
+
+    def _on_assign(self, assign: wire.JobAssign) -> None:
+        seen = self._memory.assigned(assign.job_id, assign.attempt_id)
+        if seen is Seen.DONE:
+            return
+        replaced = self._tasks.pop(assign.job_id, None) if seen is Seen.NEW else None
+        if replaced:
+            replaced.cancel()
+        work = self._again(assign, seen) if seen is not Seen.NEW else self._work(assign)
+        task = asyncio.create_task(work, name=f"job {assign.job_id}")
+        task.add_done_callback(_report)
+        if seen is Seen.NEW:
+            self._tasks[assign.job_id] = task
+            task.add_done_callback(lambda done: self._forget(assign.job_id, done))
+
+    def _forget(self, job_id: str, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(job_id) is task:
+            del self._tasks[job_id]
+
+    def _on_cancel(self, cancel: wire.JobCancel) -> None:
+        task = self._tasks.get(cancel.job_id)
+        if task:
+            _log.info("job %s cancelled: %s", cancel.job_id, cancel.reason)
+            task.cancel()
+
+    def _on_error(self, error: wire.ErrorMessage) -> None:
+        _log.warning("the mesh says %s: %s", error.code, error.message)
+        refused = not self._registered.is_set() and error.code not in _PASSING
+        if refused or error.code == ErrorCode.NODE_SUPERSEDED.name:
+            raise NodeRefused(error.code, error.message, _details(error))
+        if error.code == ErrorCode.NOT_REGISTERED.name:
+            raise Unreachable(f"{self.url} has forgotten this node: {error.message}")
+
+    # --- jobs -------------------------------------------------------------------------------------
+
+    async def _again(self, assign: wire.JobAssign, seen: Seen) -> None:
+        """Answer a repeated assignment without running it again."""
+        kept = self._memory.kept_result(assign.job_id) if seen is Seen.KEPT else None
+        await self._send(kept or wire.encode(job_ack(assign, self._id())))
+
+    async def _work(self, assign: wire.JobAssign) -> None:
+        """One job from its assignment to its result."""
+        started_ms = now_ms()
+        try:
+            if len(self._tasks) > self.max_jobs + JOBS_WAITING_MAX:
+                raise JobFailed(ErrorCode.NODE_OVERLOADED.name, f"{len(self._tasks)} jobs are here already")
+            await self._send(wire.encode(job_ack(assign, self._id())))
+            async with self._slots:
+                await self._send(wire.encode(job_started(assign, self._id())))
+                result = await self._handler(Job(assign, self._partial))
+            message = job_result(assign, self._id(), result, now_ms() - started_ms)
+        except asyncio.CancelledError:
+            self._memory.finished(assign.job_id, assign.attempt_id, None, now_ms())
+            raise
+        except JobFailed as failure:
+            message = job_failure(assign, self._id(), failure, now_ms() - started_ms)
+        except Exception as error:  # noqa: BLE001 - the handler is the user's code; whatever it raises is the job's end
+            _log.exception("the handler failed on job %s", assign.job_id)
+            reason = JobFailed(ErrorCode.PROCESSING_ERROR.name, f"{type(error).__name__}: {error}")
+            message = job_failure(assign, self._id(), reason, now_ms() - started_ms)
+        text = wire.encode(message)
+        if self._memory.is_running(assign.job_id, assign.attempt_id):
+            self._memory.finished(assign.job_id, assign.attempt_id, text, now_ms())
+            await self._send(text)
+
+    async def _partial(self, assign: wire.JobAssign, text: str, is_final: bool) -> None:
+        await self._send(wire.encode(asr_partial(assign, self._id(), text, is_final)))
+
+    def _id(self) -> str:
+        assert self.node_id is not None  # a job comes only after the registration
+        return self.node_id
+
+
+def _decoded(text: str | bytes) -> Any:
+    """The message, or None for one that this version does not know."""
+    try:
+        return wire.decode_from_scheduler(text)
+    except PeerError as error:
+        _log.warning("ignored a message of the mesh: %s", error)
+        return None
+
+
+def _details(error: wire.ErrorMessage) -> dict[str, Any] | None:
+    return error.details if isinstance(error.details, dict) else None
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    """Observe a job task's end; anything but a cancellation is a bug of this module."""
+    if not task.cancelled() and task.exception():
+        _log.error("a job's task failed", exc_info=task.exception())
