@@ -1,0 +1,114 @@
+"""What a selector asks of the store and what it gets back: plain values, no Redis."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from lua.view import NodeView
+
+
+class Registered(NamedTuple):
+    """The connection's epoch, and the status that the record has now."""
+
+    epoch: int
+    status: str
+
+
+class Beaten(NamedTuple):
+    """Answer to a heartbeat. `used` and `version` are 0 unless the verdict is "ok"."""
+
+    verdict: Literal["ok", "superseded", "unknown"]
+    used: int
+    version: int
+
+
+class ChangedNode(NamedTuple):
+    """One row of a delta. `view` is None when only `used` changed, or when the node is gone (`used` -1)."""
+
+    node_id: str
+    used: int
+    last_seen_ms: int
+    view: NodeView | None
+    #: Of this row: an answer that carries a higher version for the node is newer.
+    version: int
+
+
+class Changes(NamedTuple):
+    """What changed in a cell. Ask again with `version`; at once if `more`.
+
+    `reset`: the cell went back in time (Redis lost something), so the rows start from the beginning.
+    """
+
+    version: int
+    now_ms: int
+    more: bool
+    rows: list[ChangedNode]
+    reset: bool
+
+
+class CommitRequest(NamedTuple):
+    """One utterance to be placed on the first candidate that has room. `unique` is from mesh.ids.new_job_unique."""
+
+    request_id: str
+    session_id: str
+    edge: str
+    utterance_index: int
+    attempt: int
+    unique: str
+    candidates: list[str]
+    deadline_ms: int
+    trace_id: str
+
+
+class Committed(NamedTuple):
+    """What became of a CommitRequest.
+
+    "new": this call placed it. "bound": it was placed before, perhaps by a higher `attempt`; `state` and `finished` tell how
+    far it is. "full": no candidate had room; `reasons` has one word per candidate (gone | not_ready | stale | full).
+    "unknown": Redis could not be used; repeat with the same request id.
+    `used` and `version` are the node's after a "new".
+    """
+
+    verdict: Literal["new", "bound", "full", "unknown"]
+    job_id: str = ""
+    node_id: str = ""
+    node_edge: str = ""
+    node_epoch: int = 0
+    attempt: int = 0
+    state: str = ""
+    finished: bool = False
+    used: int = 0
+    version: int = 0
+    reasons: tuple[str, ...] = ()
+
+
+class Advanced(NamedTuple):
+    """What an event did to a job. `leased` is False when its slot had lapsed and none was free to take again."""
+
+    verdict: Literal["moved", "same", "fenced", "unknown"]
+    state: str = ""
+    finished: bool = False
+    edge: str = ""
+    session_id: str = ""
+    request_id: str = ""
+    #: "ok" | "failed" | ""
+    outcome: str = ""
+    leased: bool = False
+    used: int = 0
+    version: int = 0
+
+
+class Released(NamedTuple):
+    """What a release did. `used` is the node's load afterwards, -1 if untouched."""
+
+    verdict: Literal["released", "same", "fenced", "unknown"]
+    used: int
+    version: int
+
+
+class Claimed(NamedTuple):
+    """Who owns the session now, and whether that is the caller."""
+
+    ok: bool
+    owner: str
+    epoch: int
