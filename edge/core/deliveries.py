@@ -11,6 +11,8 @@ from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
+
 from edge.core.memory import Memory
 from edge.core.timers import Timers, back_off_ms
 from mesh.frames import Assign, AssignFailed, CancelJob, JobDone, JobEvent, Notice, Placed, ResultAck
@@ -147,24 +149,23 @@ class Deliveries:
     def on_assign(self, assign: Assign, epoch: int | None, now_ms: int) -> list[Effect]:
         """Give the job to the node, whose connection here has that epoch (None = it is not here)."""
         key = key_of(assign.job_id, assign.attempt)
-        jobs = self._nodes.get(assign.node_id, {})
         if key in self.results:
             self._resends.set(key, now_ms)  # done already, and the mesh seems not to know
-            return [self._placed(assign)]
+            return [SendToEdge(assign.session_edge, _placed(assign))]
         if key in self._memory:
             return []
-        if key in jobs:
-            return [self._placed(assign)]
+        if key in self._nodes.get(assign.node_id, ()):
+            return [SendToEdge(assign.session_edge, _placed(assign))]
         if epoch != assign.node_epoch:
-            return [self._absent(assign, "node_absent")]
+            return [_absent(assign, "node_absent")]
         self._remember(assign)
         event = JobEvent(assign.job_id, assign.attempt, assign.node_id, "dispatch")
-        return [WriteJob(assign, self._placed(assign).frame, event)]  # type: ignore[arg-type]
+        return [WriteJob(assign, _placed(assign), event)]
 
     def write_failed(self, assign: Assign) -> list[Effect]:
         """The node's socket did not take the job."""
         self._drop(assign.node_id, key_of(assign.job_id, assign.attempt))
-        return [self._absent(assign, "node_stuck")]
+        return [_absent(assign, "node_stuck")]
 
     def on_cancel(self, cancel: CancelJob) -> list[Effect]:
         """Nobody waits for the job any more."""
@@ -260,8 +261,8 @@ class Deliveries:
             else:
                 effects.append(self._send(key, result, now_ms))
         for node_id in self._graces.pop_due(now_ms):
-            jobs = self._nodes.pop(node_id, {})
-            effects += [self._absent(assignment.frame, "node_absent") for assignment in jobs.values()]
+            for assignment in self._nodes.pop(node_id).values():
+                effects.append(_absent(assignment.frame, "node_absent"))
         self._memory.forget(now_ms)
         return effects
 
@@ -313,9 +314,7 @@ class Deliveries:
 
     def _send(self, key: str, result: Result, now_ms: int) -> SendDone:
         self._resends.set(key, now_ms + back_off_ms(self.limits.resend_ms, result.sends, self.limits.resend_ms_max))
-        done = result.done
-        if result.sends:
-            done = JobDone(**{name: getattr(done, name) for name in done.__struct_fields__} | {"resend": result.sends})
+        done = msgspec.structs.replace(result.done, resend=result.sends) if result.sends else result.done
         result.sends += 1
         return SendDone(key, done, result.text, result.broker if result.sends > 1 else "")
 
@@ -334,29 +333,6 @@ class Deliveries:
         self._memory.add(key, now_ms)
         self.outcomes[outcome] += 1
 
-    def _placed(self, assign: Assign) -> SendToEdge:
-        placed = Placed(
-            request_id=assign.request_id,
-            attempt=assign.attempt,
-            job_id=assign.job_id,
-            node_id=assign.node_id,
-            session_id=assign.session_id,
-            utterance_index=assign.utterance_index,
-        )
-        return SendToEdge(assign.session_edge, placed)
-
-    def _absent(self, assign: Assign, reason: str) -> SendToJob:
-        failed = AssignFailed(
-            job_id=assign.job_id,
-            attempt=assign.attempt,
-            node_id=assign.node_id,
-            node_epoch=assign.node_epoch,
-            request_id=assign.request_id,
-            session_edge=assign.session_edge,
-            reason=reason,
-        )
-        return SendToJob(assign.job_id, failed)
-
     def check(self) -> None:
         """Every kept result has a timer; nothing is both running and done; all bounds hold."""
         assert len(self._resends) == len(self.results) <= self.limits.results_max
@@ -366,3 +342,27 @@ class Deliveries:
         for node_id, jobs in self._nodes.items():
             assert 0 < len(jobs) <= self.limits.jobs_per_node_max, node_id
             assert not jobs.keys() & self.results.keys()
+
+
+def _placed(assign: Assign) -> Placed:
+    return Placed(
+        request_id=assign.request_id,
+        attempt=assign.attempt,
+        job_id=assign.job_id,
+        node_id=assign.node_id,
+        session_id=assign.session_id,
+        utterance_index=assign.utterance_index,
+    )
+
+
+def _absent(assign: Assign, reason: str) -> SendToJob:
+    failed = AssignFailed(
+        job_id=assign.job_id,
+        attempt=assign.attempt,
+        node_id=assign.node_id,
+        node_epoch=assign.node_epoch,
+        request_id=assign.request_id,
+        session_edge=assign.session_edge,
+        reason=reason,
+    )
+    return SendToJob(assign.job_id, failed)

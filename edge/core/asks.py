@@ -1,0 +1,101 @@
+"""Asks: questions to a selector that a socket waits for (registrations, claims), until answered or timed out.
+
+An ask is repeated, because the selector that had it may have died. Both questions may be asked twice: the later
+one gets the higher epoch, so every answer is passed on and the asker keeps the highest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from edge.core.timers import Timers, back_off_ms
+from mesh.frames import Failed, NodeRegister, NodeRegistered, SessionClaim, SessionClaimed
+
+Question = NodeRegister | SessionClaim
+Answer = NodeRegistered | SessionClaimed | Failed
+
+
+class Limits(NamedTuple):
+    """The bounds this core obeys, from the configuration."""
+
+    resend_ms: int
+    timeout_ms: int
+
+
+@dataclass(slots=True, eq=False)
+class Ask:
+    """One question. `on_answer` hears each answer, or None once if there was none in time."""
+
+    frame: Question
+    cell: int
+    on_answer: Callable[[Answer | None], None]
+    asked_ms: int
+    sends: int = 0
+    broker: str = ""
+    answered: bool = False
+
+
+class Asks:
+    """All open questions of this edge."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.open: dict[str, Ask] = {}
+        self._timers: Timers[str] = Timers()
+
+    def ask(self, frame: Question, cell: int, on_answer: Callable[[Answer | None], None], now_ms: int) -> Ask:
+        """Open a question. Send what is returned, and note the broker in it."""
+        assert frame.ref not in self.open
+        ask = self.open[frame.ref] = Ask(frame, cell, on_answer, now_ms)
+        return self._send(ask, now_ms)
+
+    def on_answer(self, answer: Answer) -> None:
+        """Pass an answer on. The question stays open until its time is up, for a repeat may have another answer."""
+        ask = self.open.get(answer.ref)
+        if ask is None or (ask.answered and isinstance(answer, Failed)):
+            return
+        ask.answered = True
+        if ask.sends == 1:
+            self._close(answer.ref)
+        else:
+            self._timers.set(answer.ref, ask.asked_ms + self.limits.timeout_ms)
+        ask.on_answer(answer)
+
+    def on_lost(self, ref: str, retry_after_ms: int, now_ms: int) -> None:
+        """A broker gave the question back (Busy or Bounce): ask again soon."""
+        ask = self.open.get(ref)
+        if ask is not None and not ask.answered:
+            self._timers.set(ref, min(now_ms + max(1, retry_after_ms), ask.asked_ms + self.limits.timeout_ms))
+
+    def next_due_ms(self) -> int | None:
+        """When `tick` has something to do; None while nothing waits."""
+        return self._timers.next_due_ms()
+
+    def tick(self, now_ms: int) -> list[Ask]:
+        """The questions to send again; those whose time is up are closed."""
+        again: list[Ask] = []
+        for ref in self._timers.pop_due(now_ms):
+            ask = self.open[ref]
+            if not ask.answered and now_ms < ask.asked_ms + self.limits.timeout_ms:
+                again.append(self._send(ask, now_ms))
+                continue
+            self._close(ref)
+            if not ask.answered:
+                ask.on_answer(None)
+        return again
+
+    def _send(self, ask: Ask, now_ms: int) -> Ask:
+        wait_ms = back_off_ms(self.limits.resend_ms, ask.sends, self.limits.timeout_ms)
+        self._timers.set(ask.frame.ref, min(now_ms + wait_ms, ask.asked_ms + self.limits.timeout_ms))
+        ask.sends += 1
+        return ask
+
+    def _close(self, ref: str) -> None:
+        del self.open[ref]
+        self._timers.drop(ref)
+
+    def check(self) -> None:
+        """Every open question has a timer."""
+        assert len(self._timers) == len(self.open)

@@ -1,0 +1,197 @@
+"""Node: one node's connection, from its first message to its end. Pure: messages in, effects out.
+
+    UNREGISTERED -> REGISTERING -> REGISTERED -> CLOSED
+                         ^              |
+                         +--- the mesh forgot the record: registered again from what we know
+
+The epoch names the connection. A node that connects again gets a higher one, wherever it connects; the connection
+with the lower one is superseded and closed, and what it says while it closes carries its own epoch only, so it
+cannot take the new one down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from mesh.errors import ErrorCode, PeerError
+from mesh.frames import Failed, NodeCaps, NodeLoad, NodeRegistered
+
+#: Close code of a socket whose node connected again (docs/protocol.md).
+CLOSE_SUPERSEDED = 4009
+
+
+class State(Enum):
+    """How far the connection has come."""
+
+    UNREGISTERED = auto()
+    REGISTERING = auto()
+    REGISTERED = auto()
+    CLOSED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class SendRegister:
+    """Ask a selector to register the node, with a `ref` of the rim's choice."""
+
+    node_id: str
+    caps: NodeCaps
+
+
+@dataclass(frozen=True, slots=True)
+class SendHeartbeat:
+    """Pass the load on; `caps` only when they changed."""
+
+    node_id: str
+    epoch: int
+    load: NodeLoad
+    caps: NodeCaps | None
+
+
+@dataclass(frozen=True, slots=True)
+class SendOffline:
+    """The connection of that epoch is gone."""
+
+    node_id: str
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """Tell the node that it is registered."""
+
+    node_id: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Tell the node that it is not."""
+
+    code: ErrorCode
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close the socket."""
+
+    code: int
+    reason: str
+
+
+Effect = SendRegister | SendHeartbeat | SendOffline | Acknowledge | Refuse | Close
+
+
+class NodeConnection:
+    """The state of one socket on /ws/node."""
+
+    def __init__(self) -> None:
+        self.state = State.UNREGISTERED
+        self.node_id = ""
+        #: 0 until the first registration.
+        self.epoch = 0
+        self.status = ""
+        #: The node asked to be told when its results are in good hands.
+        self.wants_result_ack = False
+        self._caps: NodeCaps | None = None
+        self._caps_sent: NodeCaps | None = None
+        self._load = NodeLoad()
+        #: The node itself waits for an acknowledgement (not so when we register it again).
+        self._asked = False
+
+    # --- messages of the node -----------------------------------------------------------------
+
+    def on_register(self, node_id: str | None, fresh_id: str, caps: NodeCaps, wants_result_ack: bool) -> list[Effect]:
+        """node_register. Without an id it gets `fresh_id`; a second one on the same socket keeps the first id."""
+        if self.node_id and node_id not in (None, "", self.node_id):
+            raise PeerError(ErrorCode.ID_MISMATCH, f"this connection belongs to {self.node_id}")
+        self.node_id = self.node_id or node_id or fresh_id
+        self.wants_result_ack = wants_result_ack
+        self._caps, self._asked = caps, True
+        if self.state is State.REGISTERING:
+            return []  # the answer under way will do; what changed goes with the next heartbeat
+        self.state = State.REGISTERING
+        self._caps_sent = caps
+        return [SendRegister(self.node_id, caps)]
+
+    def on_heartbeat(self, node_id: str, load: NodeLoad, caps: NodeCaps | None) -> list[Effect]:
+        """node_heartbeat; `caps` is None if the message said nothing of them."""
+        self.own(node_id)
+        self._load = load
+        if caps is not None:
+            self._caps = caps
+        if self.state is not State.REGISTERED:
+            return []  # its load follows the registration
+        return [self._heartbeat()]
+
+    def own(self, node_id: str) -> None:
+        """PeerError unless the message is about this connection's own node, and that is registered."""
+        if self.state is State.UNREGISTERED:
+            raise PeerError(ErrorCode.NOT_REGISTERED, "the node is not registered")
+        if node_id != self.node_id:
+            raise PeerError(ErrorCode.ID_MISMATCH, f"this connection belongs to {self.node_id}, not {node_id[:64]}")
+
+    # --- frames of the mesh -------------------------------------------------------------------
+
+    def on_registered(self, answer: NodeRegistered) -> list[Effect]:
+        """The selector registered it. If the socket closed meanwhile, that registration is undone."""
+        if self.state is State.CLOSED:
+            return [SendOffline(self.node_id, answer.epoch, "closed")]
+        self.state = State.REGISTERED
+        self.epoch, self.status = answer.epoch, answer.status
+        effects: list[Effect] = []
+        if self._asked:
+            effects.append(Acknowledge(self.node_id, answer.status))
+            self._asked = False
+        if self._caps is not self._caps_sent:
+            effects.append(self._heartbeat())
+        return effects
+
+    def on_refused(self, failed: Failed | None) -> list[Effect]:
+        """The selector said no, or (None) said nothing in time. The connection lives on and may register again."""
+        if self.state is not State.REGISTERING:
+            return []
+        asked, self._asked = self._asked, False
+        # A registration of ours that failed is tried again with the next heartbeat, which is answered "unknown".
+        self.state = State.REGISTERED if self.epoch else State.UNREGISTERED
+        if not asked:
+            return []
+        if failed is None:
+            return [Refuse(ErrorCode.SCHEDULER_DEPENDENCY_DOWN, "the mesh did not answer in time")]
+        return [Refuse(ErrorCode.__members__.get(failed.code, ErrorCode.INTERNAL_ERROR), failed.message)]
+
+    def on_stale(self, epoch: int, reason: str) -> list[Effect]:
+        """The selector does not know this epoch: somebody else owns the node, or the record is gone."""
+        if self.state is not State.REGISTERED or epoch != self.epoch:
+            return []
+        if reason == "superseded":
+            return self.supersede()
+        assert self._caps is not None
+        self.state = State.REGISTERING
+        self._caps_sent = self._caps
+        return [SendRegister(self.node_id, self._caps)]
+
+    def heartbeat_lost(self, carried_caps: bool) -> None:
+        """A heartbeat came back undelivered; if it told of new capabilities, the next one tells again."""
+        if carried_caps:
+            self._caps_sent = None
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def supersede(self) -> list[Effect]:
+        """The node has a newer connection. Nothing is said of this one: its epoch is no longer in force."""
+        self.state = State.CLOSED
+        return [Close(CLOSE_SUPERSEDED, "superseded by a newer connection of this node")]
+
+    def on_closed(self, reason: str) -> list[Effect]:
+        """The socket is gone."""
+        known = self.state is not State.CLOSED and self.epoch > 0
+        self.state = State.CLOSED
+        return [SendOffline(self.node_id, self.epoch, reason)] if known else []
+
+    def _heartbeat(self) -> SendHeartbeat:
+        caps = self._caps if self._caps != self._caps_sent else None
+        self._caps_sent = self._caps
+        return SendHeartbeat(self.node_id, self.epoch, self._load, caps)
