@@ -1,0 +1,73 @@
+"""Hard filters: why a node may not take a job. The kernel counts each by number; refusals name it.
+
+The order is the order in which a node is tested, and a node is counted under the first filter that stops it.
+The first group does not depend on the job, so the kernel tests it once per batch. SLOT comes last: a node that
+only lacks a free slot is the nearest miss there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Final
+
+
+class Filter(IntEnum):
+    """Every hard filter, in testing order."""
+
+    # the node alone
+    OFFLINE = 0  # no heartbeat for heartbeat_timeout_ms
+    STATUS = 1  # not `ready`
+    UNREACHABLE = 2  # frames to its edge bounced a moment ago
+    GPU = 3
+    RESOURCES = 4  # cpu, gpu or memory above the threshold
+    # the node for this job
+    PUBLIC = 5
+    TENANT = 6
+    INSTALLED = 7
+    READY = 8
+    LANGUAGE = 9
+    EXCLUDED = 10
+    SLOT = 11
+
+
+#: Wire names: where the original system had a name for it, that one.
+REASON: Final[dict[Filter, str]] = {
+    Filter.OFFLINE: "offline",
+    Filter.STATUS: "status_not_ready",
+    Filter.UNREACHABLE: "edge_unreachable",
+    Filter.GPU: "gpu_unavailable",
+    Filter.RESOURCES: "resource_threshold_exceeded",
+    Filter.PUBLIC: "not_in_public_pool",
+    Filter.TENANT: "tenant_mismatch",
+    Filter.INSTALLED: "service_not_installed",
+    Filter.READY: "service_not_ready",
+    Filter.LANGUAGE: "lang_pair_unsupported",
+    Filter.EXCLUDED: "excluded",
+    Filter.SLOT: "capacity_exceeded",
+}
+NO_NODES: Final = "no_nodes"
+UNKNOWN: Final = "unknown"
+
+#: These pass by themselves within moments; the others need another node or other software.
+PASSING: Final = frozenset(
+    {Filter.OFFLINE, Filter.STATUS, Filter.UNREACHABLE, Filter.RESOURCES, Filter.READY, Filter.SLOT}
+)
+
+
+def removed_by_name(counts: Sequence[int]) -> dict[str, int]:
+    """Wire name -> nodes removed, without the zeros."""
+    return {REASON[Filter(place)]: int(count) for place, count in enumerate(counts) if count}
+
+
+def main_filter(counts: Sequence[int]) -> Filter | None:
+    """The filter that removed most nodes; of equals the last tested, its nodes came closest. None: no nodes."""
+    best: Filter | None = None
+    most = 0
+    for place, count in enumerate(counts):
+        if count and count >= most:
+            best, most = Filter(place), int(count)
+    return best
+
+
+assert set(REASON) == set(Filter), "every filter needs a wire name"

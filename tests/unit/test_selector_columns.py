@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import random
+
+from selector.core.columns import NodeTable
+from selector.core.kernel import NO_ROW
+from selector.core.vocabulary import UNKNOWN, Vocabulary
+from tests.unit.selector_samples import NOW_MS, facts, table_of
+
+
+def test_an_older_delta_never_undoes_a_newer_commit() -> None:
+    table = table_of(("n", facts()))
+    assert table.patch("n", 3, version=9)
+    assert not table.apply(0, 8, "n", 0, NOW_MS, facts(status="degraded"))
+    assert table.used_of("n") == 3
+    assert table.apply(0, 9, "n", 3, NOW_MS, None)
+    assert table.apply(0, 10, "n", 1, NOW_MS, None)
+    assert table.used_of("n") == 1
+
+
+def test_an_older_commit_never_undoes_a_newer_delta() -> None:
+    table = table_of(("n", facts()))
+    table.apply(0, 9, "n", 3, NOW_MS, None)
+    assert not table.patch("n", 1, version=8)
+    assert table.used_of("n") == 3
+
+
+def test_an_older_delta_does_not_remove_a_node_that_came_back() -> None:
+    table = table_of(("n", facts()))
+    table.apply(0, 9, "n", 0, NOW_MS, facts(epoch=2))
+    assert not table.apply(0, 8, "n", -1, NOW_MS, None)
+    assert "n" in table
+
+
+def test_a_counter_that_went_back_is_believed_after_forgetting() -> None:
+    table = table_of(("n", facts()))
+    table.patch("n", 3, version=900)
+    table.forget_versions(0)
+    assert table.apply(0, 2, "n", 1, NOW_MS, None)
+    assert table.used_of("n") == 1
+
+
+def test_a_change_without_facts_of_an_unknown_node_is_left_to_the_next_full_reload() -> None:
+    table = NodeTable(nodes_max=4)
+    assert not table.apply(0, 1, "n", 1, NOW_MS, None)
+    assert len(table) == 0
+
+
+def test_patching_an_unknown_node_or_with_no_number_does_nothing() -> None:
+    table = table_of(("n", facts()))
+    assert not table.patch("other", 1, 5)
+    assert not table.patch("n", -1, 5)
+
+
+def test_a_full_table_turns_nodes_away_and_counts_them() -> None:
+    table = NodeTable(nodes_max=100)
+    for index in range(150):
+        table.apply(0, 1, f"n{index}", 0, NOW_MS, facts())
+        table.check()
+    assert (len(table), table.refused) == (100, 50)
+    table.remove("n0")
+    assert table.apply(0, 2, "n149", 0, NOW_MS, facts())
+
+
+def test_rows_survive_growth_and_removal() -> None:
+    seed = 20_260_101
+    chance = random.Random(seed)
+    table = NodeTable(nodes_max=500)
+    truth: dict[str, tuple[int, int]] = {}
+    for step in range(3_000):
+        node_id = f"n{chance.randrange(400)}"
+        if chance.random() < 0.35:
+            table.apply(0, step, node_id, -1, 0, None)
+            truth.pop(node_id, None)
+        else:
+            used, most = chance.randrange(5), chance.randrange(1, 9)
+            table.apply(0, step, node_id, used, step, facts(max_jobs=most))
+            truth[node_id] = (used, most)
+        table.check()
+    assert {table.id_of(row) for row in range(len(table))} == set(truth), f"seed {seed}"
+    for node_id, (used, most) in truth.items():
+        row = table.row_of(node_id)
+        assert (table.columns.used[row], table.columns.max_jobs[row]) == (used, most), f"seed {seed}"
+    assert table.row_of("never") == NO_ROW
+
+
+def test_absurd_numbers_from_a_node_are_clipped() -> None:
+    table = table_of(("n", facts(max_jobs=10**30, gpu_count=-5)))
+    assert table.columns.max_jobs[0] == 2**31 - 1
+    assert table.columns.gpus[0] == 0
+
+
+def test_nodes_of_one_cell() -> None:
+    table = NodeTable(nodes_max=4)
+    table.apply(1, 1, "a", 0, NOW_MS, facts())
+    table.apply(2, 1, "b", 0, NOW_MS, facts())
+    assert list(table.ids_in(1)) == ["a"]
+
+
+def test_a_language_beyond_the_bound_matches_nothing_and_is_counted() -> None:
+    table = NodeTable(nodes_max=4)
+    table.apply(0, 1, "n", 0, NOW_MS, facts(asr_langs=[f"l{index}" for index in range(300)], semantic_langs=[]))
+    assert len(table.languages) == 256
+    assert table.languages.refused == 44
+    assert table.languages.find("l255") == 255
+    assert table.languages.find("l256") == UNKNOWN
+
+
+def test_looking_up_a_word_does_not_add_it() -> None:
+    words = Vocabulary(2)
+    assert words.find("en") == UNKNOWN
+    assert words.add("en") == 0
+    assert (words.find("EN"), len(words)) == (0, 1)
