@@ -31,8 +31,8 @@ _ITEMS_MAX: Final = 50
 
 #: Fields that are never written, however they come to be passed.
 FORBIDDEN: Final = frozenset(
-    ("audio", "payload", "text", "text_asr", "text_translated", "tts_audio", "context_text", "sdp", "candidate")
-    + ("token", "resume_token", "authorization", "password", "secret", "pairing_code")
+    {"audio", "payload", "text", "text_asr", "text_translated", "tts_audio", "context_text", "sdp", "candidate"}
+    | {"token", "resume_token", "authorization", "password", "secret", "pairing_code"}
 )
 _CREDENTIALS: Final = re.compile(r"://[^/@\s]*@")
 

@@ -1,0 +1,347 @@
+"""Metrics: every name, its labels and their bounds. One Prometheus registry per process.
+
+Names that the original system had keep their prefix `scheduler_`; new ones begin with `lingua_`. A label's values
+come from a list written here, or are capped, so no peer can make a series: what does not fit is counted as "other".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Generic, TypeVar, get_args
+from weakref import WeakKeyDictionary
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+    start_http_server,
+)
+
+from mesh.errors import ConfigError, ErrorCode
+from mesh.frames import AnyFrame
+from mesh.node_wire import FROM_NODE, FROM_SCHEDULER
+from mesh.session_wire import FROM_CLIENT, FROM_SERVER
+
+CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+LOOPBACK: Final = "127.0.0.1"
+OTHER: Final = "other"
+#: Values of a label whose list is not known beforehand.
+LABEL_VALUES_MAX: Final = 64
+
+REGISTRY: Final = CollectorRegistry()
+
+DIRECTIONS: Final = ("in", "out")
+LANES: Final = ("control", "work")
+FRAME_NAMES: Final = tuple(frame.__name__ for frame in get_args(AnyFrame))
+MESSAGE_TYPES: Final = tuple(
+    sorted(FROM_CLIENT.types | FROM_SERVER.types | FROM_NODE.types | FROM_SCHEDULER.types | {"invalid"})
+)
+ERROR_CODES: Final = tuple(code.name for code in ErrorCode)
+
+HOP_SECONDS: Final = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
+DECISION_SECONDS: Final = (0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1)
+STORE_SECONDS: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+RESULT_SECONDS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0)
+BATCH_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+
+M = TypeVar("M", Counter, Gauge, Histogram)
+#: Label name -> the values it may take; None = the first LABEL_VALUES_MAX that come.
+Labels = dict[str, Iterable[str] | None]
+
+
+class Bounded(Generic[M]):
+    """A labelled metric whose series are limited. `labels` is a dictionary look-up once a series exists."""
+
+    def __init__(self, metric: M, labels: Labels) -> None:
+        self._metric: M = metric
+        self._allowed = [None if values is None else frozenset(values) for values in labels.values()]
+        self._seen: list[set[str]] = [set() for _ in labels]
+        self._children: dict[tuple[str, ...], M] = {}
+
+    def labels(self, *values: str) -> M:
+        """The series of these values, in the order of the label names."""
+        child = self._children.get(values)
+        if child is None:
+            fitted = tuple(self._fit(place, value) for place, value in enumerate(values))
+            child = self._metric.labels(*fitted)
+            if fitted == values:
+                self._children[values] = child
+        return child
+
+    def _fit(self, place: int, value: str) -> str:
+        allowed, seen = self._allowed[place], self._seen[place]
+        if allowed is not None:
+            return value if value in allowed else OTHER
+        if value not in seen and len(seen) < LABEL_VALUES_MAX:
+            seen.add(value)
+        return value if value in seen else OTHER
+
+
+#: One metric object per registry and name, so that a second instance of a class shares the first one's.
+_made: Final[WeakKeyDictionary[CollectorRegistry, dict[str, Any]]] = WeakKeyDictionary()
+
+
+class Metrics:
+    """Base of the classes below."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        self._registry = registry
+
+    def _once(self, name: str, make: Callable[[], Any]) -> Any:
+        made = _made.setdefault(self._registry, {})
+        if name not in made:
+            made[name] = make()
+        return made[name]
+
+    def _counter(self, name: str, text: str) -> Counter:
+        counter: Counter = self._once(name, lambda: Counter(name, text, registry=self._registry))
+        return counter
+
+    def _counters(self, name: str, text: str, labels: Labels) -> Bounded[Counter]:
+        def make() -> Bounded[Counter]:
+            return Bounded(Counter(name, text, tuple(labels), registry=self._registry), labels)
+
+        counters: Bounded[Counter] = self._once(name, make)
+        return counters
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        gauge: Gauge = self._once(name, lambda: Gauge(name, text, registry=self._registry))
+        return gauge
+
+    def _gauges(self, name: str, text: str, labels: Labels) -> Bounded[Gauge]:
+        def make() -> Bounded[Gauge]:
+            return Bounded(Gauge(name, text, tuple(labels), registry=self._registry), labels)
+
+        gauges: Bounded[Gauge] = self._once(name, make)
+        return gauges
+
+    def _histogram(self, name: str, text: str, buckets: Iterable[float]) -> Histogram:
+        histogram: Histogram = self._once(
+            name, lambda: Histogram(name, text, buckets=tuple(buckets), registry=self._registry)
+        )
+        return histogram
+
+
+class LinkMetrics(Metrics):
+    """The DEALER side of an edge or selector."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        super().__init__(registry)
+        self.frames_total = self._counters(
+            "lingua_link_frames_total", "Frames by name", {"direction": DIRECTIONS, "frame": FRAME_NAMES}
+        )
+        self.bytes_total = self._counters(
+            "lingua_link_bytes_total", "Bytes, all parts together", {"direction": DIRECTIONS}
+        )
+        self.brokers_live = self._gauge("lingua_link_brokers_live", "Brokers that answer")
+        self.unsent_total = self._counters(
+            "lingua_link_unsent_total", "Frames that no broker took", {"reason": ("no_broker", "full", "too_large")}
+        )
+        self.busy_total = self._counter("lingua_link_busy_total", "Frames that a broker sent back as Busy")
+        self.bounced_total = self._counters(
+            "lingua_link_bounced_total", "Frames that a broker sent back", {"reason": BOUNCE_REASONS}
+        )
+        self.malformed_total = self._counter("lingua_link_malformed_total", "Messages that could not be decoded")
+        self.drained = self._histogram("lingua_link_drained", "Messages taken in one wake-up", BATCH_SIZES)
+
+
+BOUNCE_REASONS: Final = ("unroutable", "queue_full", "expired", "no_selector")
+
+
+class BrokerMetrics(Metrics):
+    """One broker."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        super().__init__(registry)
+        self.frames_total = self._counters(
+            "lingua_broker_frames_total", "Messages moved", {"direction": DIRECTIONS, "lane": LANES}
+        )
+        self.bytes_total = self._counters("lingua_broker_bytes_total", "Bytes moved", {"direction": DIRECTIONS})
+        self.queue_depth = self._gauges(
+            "lingua_broker_queue_depth", "Messages waiting for stuck peers", {"lane": LANES}
+        )
+        self.credit = self._gauge("lingua_broker_credit", "Work messages that the selectors would still take")
+        self.bounces_total = self._counters(
+            "lingua_broker_bounces_total", "Messages sent back", {"reason": BOUNCE_REASONS}
+        )
+        self.busy_total = self._counter("lingua_broker_busy_total", "Work refused because no selector had credit")
+        self.dropped_total = self._counters(
+            "lingua_broker_dropped_total",
+            "Messages thrown away",
+            {"reason": ("malformed", "source", "too_many_peers", "version", "unroutable", "expired", "queue_full")},
+        )
+        self.selectors_live = self._gauge("lingua_broker_selectors_live", "Selectors that beat")
+        self.edges_live = self._gauge("lingua_broker_edges_live", "Edges that beat")
+        self.hop_seconds = self._histogram(
+            "lingua_broker_hop_seconds", "From the sender's clock to the broker's", HOP_SECONDS
+        )
+
+
+class SelectorMetrics(Metrics):
+    """One selector."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        super().__init__(registry)
+        self._decisions()
+        self._snapshots()
+        self._results()
+
+    def _decisions(self) -> None:
+        self.dispatch_total = self._counters(
+            "lingua_selector_dispatch_total",
+            "Dispatches by what came of them",
+            {"outcome": ("new", "bound", "full", "refused", "unknown", "undone", "expired", "error")},
+        )
+        self.removed_total = self._counters(
+            "lingua_selector_removed_total", "Nodes removed from consideration, by filter", {"filter": None}
+        )
+        self.no_available_node_total = self._counters(
+            "scheduler_no_available_node_total",
+            "Dispatches for which there was no node",
+            {"selector": ("types", "phase3_type", "features", "reserve", "unknown"), "reason": None},
+        )
+        self.batch_size = self._histogram("lingua_selector_batch_size", "Dispatches decided together", BATCH_SIZES)
+        self.decision_seconds = self._histogram(
+            "lingua_selector_decision_seconds", "Filter and score of one batch", DECISION_SECONDS
+        )
+        self.commit_seconds = self._histogram("lingua_selector_commit_seconds", "Commit of one batch", STORE_SECONDS)
+        self.dispatch_latency_seconds = self._histogram(
+            "scheduler_dispatch_latency_seconds", "From a Dispatch's arrival to its Assign or refusal", STORE_SECONDS
+        )
+        self.conflicts_total = self._counter(
+            "lingua_selector_conflicts_total", "Candidates that turned out to be taken at the commit"
+        )
+
+    def _snapshots(self) -> None:
+        self.snapshot_rows = self._gauge("lingua_selector_snapshot_rows", "Nodes in the columns")
+        self.snapshot_age_seconds = self._gauge(
+            "lingua_selector_snapshot_age_seconds", "Age of the oldest cell's last answer"
+        )
+        self.snapshot_seconds = self._histogram("lingua_selector_snapshot_seconds", "One refresh", STORE_SECONDS)
+        self.snapshot_changes_total = self._counter("lingua_selector_snapshot_changes_total", "Rows that changed")
+        self.store_errors_total = self._counters(
+            "lingua_selector_store_errors_total", "Script calls that failed", {"script": None}
+        )
+
+    def _results(self) -> None:
+        self.events_total = self._counters(
+            "lingua_selector_job_events_total", "Job events by verdict", {"verdict": VERDICTS}
+        )
+        self.results_total = self._counters(
+            "lingua_selector_results_total",
+            "Results by verdict; `fenced` belongs to an attempt that was given up",
+            {"verdict": VERDICTS},
+        )
+        self.undone_total = self._counters(
+            "lingua_selector_undone_total",
+            "Attempts that came to nothing",
+            {"reason": ("node_absent", "node_stuck", "unroutable", "released", "expired")},
+        )
+        self.cancelled_total = self._counter("lingua_selector_cancelled_total", "Jobs that were cancelled")
+        self.nodes_total = self._counters(
+            "lingua_selector_node_changes_total",
+            "Registrations and departures",
+            {"change": ("registered", "offline", "superseded", "unknown")},
+        )
+
+
+VERDICTS: Final = ("moved", "same", "fenced", "unknown")
+
+
+class EdgeMetrics(Metrics):
+    """One edge."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        super().__init__(registry)
+        self._connections()
+        self._utterances()
+
+    def _connections(self) -> None:
+        self.sessions = self._gauge("lingua_edge_sessions", "Sessions open here")
+        self.nodes = self._gauge("lingua_edge_nodes", "Nodes registered here")
+        self.messages_total = self._counters(
+            "lingua_edge_messages_total",
+            "WebSocket messages",
+            {"peer": PEERS, "direction": DIRECTIONS, "type": MESSAGE_TYPES},
+        )
+        self.errors_total = self._counters(
+            "lingua_edge_errors_total", "Errors told to peers", {"peer": PEERS, "code": ERROR_CODES}
+        )
+        self.slow_consumers_total = self._counters(
+            "lingua_edge_slow_consumers_total", "Sockets cut because they did not read", {"peer": PEERS}
+        )
+        self.refused_total = self._counters(
+            "lingua_edge_refused_total",
+            "Connections refused or closed by us",
+            {"reason": ("full", "path", "idle", "superseded", "draining", "handshake", "too_large")},
+        )
+
+    def _utterances(self) -> None:
+        self.utterances_total = self._counter("lingua_edge_utterances_total", "Utterances accepted from clients")
+        self.results_total = self._counters(
+            "lingua_edge_results_total",
+            "How utterances ended",
+            {"outcome": ("result", "silence", "failed", "timeout", "no_node", "cancelled", "duplicate", "late")},
+        )
+        self.attempts_total = self._counter("lingua_edge_attempts_total", "Dispatches with a new attempt number")
+        self.resends_total = self._counters(
+            "lingua_edge_resends_total", "Frames sent again for want of an answer", {"frame": FRAME_NAMES}
+        )
+        self.dropped_results_total = self._counters(
+            "lingua_edge_dropped_results_total",
+            "Results given up at the node's edge",
+            {"reason": ("fenced", "no_session", "overflow", "unasked")},
+        )
+        self.backpressure_total = self._counters(
+            "lingua_edge_backpressure_total",
+            "Clients told to send less",
+            {"action": ("BUSY", "PAUSE", "SLOW_DOWN")},
+        )
+        self.waiting = self._gauge("lingua_edge_utterances_waiting", "Utterances that have no result yet")
+        self.results_kept = self._gauge("lingua_edge_results_kept", "Results kept until acknowledged")
+        self.result_seconds = self._histogram(
+            "lingua_edge_result_seconds", "From the utterance's arrival to its result's departure", RESULT_SECONDS
+        )
+
+
+PEERS: Final = ("session", "node")
+
+
+def describe_process(role: str, version: str, registry: CollectorRegistry = REGISTRY) -> None:
+    """Adds what every process tells: memory, cpu, open files, and who it is."""
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    info = Gauge("lingua_build_info", "Always 1; the labels say what runs", ("role", "version"), registry=registry)
+    info.labels(role, version).set(1)
+
+
+def render(registry: CollectorRegistry = REGISTRY) -> bytes:
+    """The exposition text; its type is CONTENT_TYPE."""
+    return generate_latest(registry)
+
+
+_servers: Final[list[WSGIServer]] = []
+
+
+def serve(port: int, registry: CollectorRegistry = REGISTRY) -> int:
+    """Serves /metrics on loopback from a daemon thread; the port it got. 0 = any free one."""
+    try:
+        server, _ = start_http_server(port, addr=LOOPBACK, registry=registry)
+    except OSError as error:
+        raise ConfigError(f"metrics_port {port} cannot be used: {error.strerror}") from None
+    _servers.append(server)
+    return int(server.server_port)
+
+
+def stop_serving() -> None:
+    """Ends everything that serve() started."""
+    while _servers:
+        server = _servers.pop()
+        server.shutdown()
+        server.server_close()
