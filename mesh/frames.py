@@ -68,6 +68,8 @@ class BrokerBeat(Frame, frozen=True):
     broker_id: str
     boot_id: str
     selectors_live: int
+    #: Work messages handed to this peer's pipe so far, from a base of the broker's choice (mesh/peering.py).
+    sent: int = 0
 
 
 class Credit(Frame, frozen=True):

@@ -1,0 +1,47 @@
+"""What a broker counts. Plain integers, because the hot path adds to them; the rim shows them to Prometheus."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from typing import Final
+
+#: Upper edges of the hop-time buckets, in microseconds.
+HOP_EDGES_US: Final = (50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 50_000, 100_000, 500_000, 1_000_000)
+
+
+class Histogram:
+    """Counts per bucket, the last one for everything beyond the last edge."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(HOP_EDGES_US) + 1)
+        self.total = 0
+
+    def add(self, hop_us: int) -> None:
+        """Count one hop; clocks of two hosts may disagree, so a negative time counts as 0."""
+        hop_us = max(hop_us, 0)
+        self.counts[bisect_left(HOP_EDGES_US, hop_us)] += 1
+        self.total += hop_us
+
+
+class Counts:
+    """All counters of one broker since it started."""
+
+    __slots__ = ("arrived", "bounced", "busy", "bytes_arrived", "dropped", "forwarded", "hop", "spilled")
+
+    def __init__(self) -> None:
+        #: Messages that passed the checks, by (side, lane).
+        self.arrived = [[0, 0], [0, 0]]
+        self.bytes_arrived = [0, 0]
+        #: Messages handed to a socket or queue, by lane.
+        self.forwarded = [0, 0]
+        #: Work that did not go to the first selector of its cell.
+        self.spilled = 0
+        self.busy = 0
+        #: By reason, as in `Bounce.reason`.
+        self.bounced: Counter[str] = Counter()
+        #: By reason; these got no answer, because there was nobody to answer to.
+        self.dropped: Counter[str] = Counter()
+        self.hop = Histogram()

@@ -1,0 +1,95 @@
+"""What waits inside a broker: messages, and the two bounded queues of a peer that cannot take them now.
+
+Knows nothing of routing or sockets. Control is always served before work.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mesh.frames import Head, Lane
+
+if TYPE_CHECKING:
+    from broker.core.credit import Peer
+
+#: A multipart as the socket gave it. The payload may be zmq.Frame objects: a broker never looks inside.
+Parts = list[Any]
+
+
+@dataclass(slots=True, eq=False)
+class Mail:
+    """One message on its way. `parts[0]` is the identity of whom it is sent to next."""
+
+    parts: Parts
+    head: Head
+    #: Whom a bounce goes to; None = the broker's own message, which never bounces.
+    sender: Peer | None
+    #: It takes one of the receiver's work slots.
+    credited: bool = False
+    #: False for beats: a late one says nothing, so it is dropped rather than queued.
+    keep: bool = True
+
+
+class Send(NamedTuple):
+    """Effect: hand this message to the peer's socket, without waiting.
+
+    The rim answers a failure with `Switch.stuck` (the pipe is full) or `Switch.gone` (no such peer).
+    """
+
+    peer: Peer
+    mail: Mail
+
+
+class Lanes:
+    """The two queues of one peer, each holding at most `limit` messages."""
+
+    __slots__ = ("_control", "_limit", "_work", "credited")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._control: deque[Mail] = deque()
+        self._work: deque[Mail] = deque()
+        #: How many of the waiting messages hold one of the peer's work slots.
+        self.credited = 0
+
+    def __len__(self) -> int:
+        return len(self._control) + len(self._work)
+
+    def depth(self, lane: int) -> int:
+        """How many messages wait in that lane."""
+        return len(self._of(lane))
+
+    def has_room(self, lane: int) -> bool:
+        """True if `put` would take one more."""
+        return len(self._of(lane)) < self._limit
+
+    def put(self, mail: Mail, *, first: bool = False) -> None:
+        """Queue one message; `first` gives back one that was just popped, so that the order holds."""
+        queue = self._of(mail.head.lane)
+        assert first or len(queue) < self._limit, "the caller asks has_room first"
+        if first:
+            queue.appendleft(mail)
+        else:
+            queue.append(mail)
+        self.credited += mail.credited
+
+    def pop(self) -> Mail | None:
+        """The next message, control first; None when empty."""
+        queue = self._control or self._work
+        if not queue:
+            return None
+        mail = queue.popleft()
+        self.credited -= mail.credited
+        return mail
+
+    def check(self) -> None:
+        """Assert the bounds and the count of work slots."""
+        assert len(self._control) <= self._limit, "control queue over its bound"
+        assert len(self._work) <= self._limit, "work queue over its bound"
+        waiting = sum(mail.credited for queue in (self._control, self._work) for mail in queue)
+        assert waiting == self.credited, f"{self.credited} slots counted, {waiting} waiting"
+
+    def _of(self, lane: int) -> deque[Mail]:
+        return self._control if lane == Lane.CONTROL else self._work
