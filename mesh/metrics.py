@@ -2,13 +2,14 @@
 
 Names that the original system had keep their prefix `scheduler_`; new ones begin with `lingua_`. A label's values
 come from a list written here, or are capped, so no peer can make a series: what does not fit is counted as "other".
+Brokers and links count in plain integers on their hot path; a collector reads those when a scrape comes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final, Generic, TypeVar, get_args
-from weakref import WeakKeyDictionary
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, Generic, Protocol, TypeVar, get_args
+from weakref import WeakKeyDictionary, WeakSet
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import (
@@ -22,6 +23,8 @@ from prometheus_client import (
     generate_latest,
     start_http_server,
 )
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from mesh.errors import ConfigError, ErrorCode
 from mesh.frames import AnyFrame
@@ -37,14 +40,12 @@ LABEL_VALUES_MAX: Final = 64
 REGISTRY: Final = CollectorRegistry()
 
 DIRECTIONS: Final = ("in", "out")
-LANES: Final = ("control", "work")
 FRAME_NAMES: Final = tuple(frame.__name__ for frame in get_args(AnyFrame))
 MESSAGE_TYPES: Final = tuple(
     sorted(FROM_CLIENT.types | FROM_SERVER.types | FROM_NODE.types | FROM_SCHEDULER.types | {"invalid"})
 )
 ERROR_CODES: Final = tuple(code.name for code in ErrorCode)
 
-HOP_SECONDS: Final = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
 DECISION_SECONDS: Final = (0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1)
 STORE_SECONDS: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 RESULT_SECONDS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0)
@@ -114,13 +115,6 @@ class Metrics:
         gauge: Gauge = self._once(name, lambda: Gauge(name, text, registry=self._registry))
         return gauge
 
-    def _gauges(self, name: str, text: str, labels: Labels) -> Bounded[Gauge]:
-        def make() -> Bounded[Gauge]:
-            return Bounded(Gauge(name, text, tuple(labels), registry=self._registry), labels)
-
-        gauges: Bounded[Gauge] = self._once(name, make)
-        return gauges
-
     def _histogram(self, name: str, text: str, buckets: Iterable[float]) -> Histogram:
         histogram: Histogram = self._once(
             name, lambda: Histogram(name, text, buckets=tuple(buckets), registry=self._registry)
@@ -128,59 +122,58 @@ class Metrics:
         return histogram
 
 
-class LinkMetrics(Metrics):
-    """The DEALER side of an edge or selector."""
+class LinkCounters(Protocol):
+    """What mesh.link counts."""
+
+    sent: int
+    unsent: int
+    diverted: int
+    received: int
+    garbage: int
+    brokers_lost: int
+
+
+class WatchedLink(Protocol):
+    """A mesh.link.Link, which is not imported here: metrics must not pull in ZeroMQ."""
+
+    @property
+    def counts(self) -> LinkCounters:
+        """Totals since the link began."""
+
+    def brokers_live(self) -> int:
+        """How many brokers answer."""
+
+
+class LinkMetrics(Collector):
+    """The DEALER side of an edge or selector: reads the counters of the links it watches when it is asked."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        super().__init__(registry)
-        self.frames_total = self._counters(
-            "lingua_link_frames_total", "Frames by name", {"direction": DIRECTIONS, "frame": FRAME_NAMES}
-        )
-        self.bytes_total = self._counters(
-            "lingua_link_bytes_total", "Bytes, all parts together", {"direction": DIRECTIONS}
-        )
-        self.brokers_live = self._gauge("lingua_link_brokers_live", "Brokers that answer")
-        self.unsent_total = self._counters(
-            "lingua_link_unsent_total", "Frames that no broker took", {"reason": ("no_broker", "full", "too_large")}
-        )
-        self.busy_total = self._counter("lingua_link_busy_total", "Frames that a broker sent back as Busy")
-        self.bounced_total = self._counters(
-            "lingua_link_bounced_total", "Frames that a broker sent back", {"reason": BOUNCE_REASONS}
-        )
-        self.malformed_total = self._counter("lingua_link_malformed_total", "Messages that could not be decoded")
-        self.drained = self._histogram("lingua_link_drained", "Messages taken in one wake-up", BATCH_SIZES)
+        self._links: WeakSet[Any] = WeakSet()
+        registry.register(self)
+
+    def watch(self, link: WatchedLink) -> None:
+        """Counts `link` in, for as long as it lives."""
+        self._links.add(link)
+
+    def collect(self) -> Iterator[Metric]:
+        """Everything, summed over the links."""
+        links: list[WatchedLink] = list(self._links)
+        for field, name, text in LINK_COUNTERS:
+            total = sum(getattr(link.counts, field) for link in links)
+            yield CounterMetricFamily(f"lingua_link_{name}", text, total)
+        live = sum(link.brokers_live() for link in links)
+        yield GaugeMetricFamily("lingua_link_brokers_live", "Brokers that answer", live)
 
 
-BOUNCE_REASONS: Final = ("unroutable", "queue_full", "expired", "no_selector")
-
-
-class BrokerMetrics(Metrics):
-    """One broker."""
-
-    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        super().__init__(registry)
-        self.frames_total = self._counters(
-            "lingua_broker_frames_total", "Messages moved", {"direction": DIRECTIONS, "lane": LANES}
-        )
-        self.bytes_total = self._counters("lingua_broker_bytes_total", "Bytes moved", {"direction": DIRECTIONS})
-        self.queue_depth = self._gauges(
-            "lingua_broker_queue_depth", "Messages waiting for stuck peers", {"lane": LANES}
-        )
-        self.credit = self._gauge("lingua_broker_credit", "Work messages that the selectors would still take")
-        self.bounces_total = self._counters(
-            "lingua_broker_bounces_total", "Messages sent back", {"reason": BOUNCE_REASONS}
-        )
-        self.busy_total = self._counter("lingua_broker_busy_total", "Work refused because no selector had credit")
-        self.dropped_total = self._counters(
-            "lingua_broker_dropped_total",
-            "Messages thrown away",
-            {"reason": ("malformed", "source", "too_many_peers", "version", "unroutable", "expired", "queue_full")},
-        )
-        self.selectors_live = self._gauge("lingua_broker_selectors_live", "Selectors that beat")
-        self.edges_live = self._gauge("lingua_broker_edges_live", "Edges that beat")
-        self.hop_seconds = self._histogram(
-            "lingua_broker_hop_seconds", "From the sender's clock to the broker's", HOP_SECONDS
-        )
+#: Field of LinkCounters, name, help.
+LINK_COUNTERS: Final = (
+    ("sent", "sent", "Messages that a broker took"),
+    ("unsent", "unsent", "Messages that no live broker took"),
+    ("diverted", "diverted", "Messages sent by another broker than the first choice"),
+    ("received", "received", "Messages received"),
+    ("garbage", "malformed", "Messages that could not be decoded"),
+    ("brokers_lost", "brokers_lost", "Times that a broker went silent"),
+)
 
 
 class SelectorMetrics(Metrics):
