@@ -304,7 +304,7 @@ class JobResult(Message, frozen=True, kw_only=True):
     segments_meta: SegmentsMeta | None = None
 
     def __post_init__(self) -> None:
-        check_audio(self.tts_audio)
+        check_audio(self.tts_audio, null=True)
 
 
 class NodeError(Message, frozen=True, kw_only=True):

@@ -264,7 +264,7 @@ class TranslationResult(Message, frozen=True, kw_only=True):
     segments_meta: SegmentsMeta | None = None
 
     def __post_init__(self) -> None:
-        check_audio(self.tts_audio)
+        check_audio(self.tts_audio, null=False)
 
 
 class AsrPartial(Message, frozen=True, kw_only=True):

@@ -148,10 +148,10 @@ def has_audio(raw: Raw) -> bool:
     return len(memoryview(raw)) > 2 and bytes(memoryview(raw)[:1]) == b'"'
 
 
-def check_audio(raw: Raw) -> None:
-    """ValueError unless `raw` can be passed on: a JSON string of plain ASCII, as base64 is, or null."""
+def check_audio(raw: Raw, *, null: bool) -> None:
+    """ValueError unless `raw` can be passed on: a JSON string of plain ASCII, as base64 is; null if `null`."""
     content = bytes(raw)
-    if content != b"null" and not (content.startswith(b'"') and content.isascii()):
+    if not (content.startswith(b'"') and content.isascii()) and not (null and content == b"null"):
         raise ValueError("`tts_audio` must be a base64 string")
 
 

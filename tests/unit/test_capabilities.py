@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mesh import capabilities
+from mesh.config import NodeConfig
+from mesh.errors import ErrorCode, PeerError
+from mesh.frames import NodeCaps, NodeLoad
+from mesh.node_wire import NodeHeartbeat, NodeRegister, decode_from_node
+from tests.unit.wire_samples import FROM_NODE
+
+LIMITS = NodeConfig(max_jobs_default=4, max_jobs_limit=16)
+by_type = {sample.type: sample.message for sample in FROM_NODE}
+
+
+def caps(**changes: Any) -> NodeCaps:
+    message = decode_from_node(json.dumps({**by_type["node_register"], **changes}))
+    assert isinstance(message, NodeRegister)
+    return capabilities.caps_from(message, LIMITS)
+
+
+def heartbeat(**fields: Any) -> NodeHeartbeat:
+    usage = {"cpu_percent": 1.0, "mem_percent": 1.0, "running_jobs": 0}
+    base = {"type": "node_heartbeat", "node_id": "n", "timestamp": 1, "resource_usage": usage}
+    message = decode_from_node(json.dumps({**base, **fields}))
+    assert isinstance(message, NodeHeartbeat)
+    return message
+
+
+def refusal(**changes: Any) -> PeerError:
+    with pytest.raises(PeerError) as caught:
+        caps(**changes)
+    return caught.value
+
+
+def test_a_full_registration_is_flattened() -> None:
+    assert caps() == NodeCaps(
+        version="2.0.0",
+        platform="windows",
+        cpu_cores=8,
+        memory_gb=32.0,
+        gpu_count=1,
+        gpu_memory_gb=24.0,
+        services_installed=["asr"],
+        services_ready=["asr"],
+        asr_langs=["en", "zh"],
+        semantic_langs=["en", "es"],
+        tts_langs=["es"],
+        accept_public=True,
+        max_jobs=8,
+        region="eu",
+        gpu_tier="high",
+    )
+
+
+@pytest.mark.parametrize("gpus", [None, []])
+def test_a_node_without_a_gpu_is_refused(gpus: Any) -> None:
+    error = refusal(hardware={"cpu_cores": 8, "memory_gb": 16, "gpus": gpus})
+    assert error.code is ErrorCode.NO_GPU_AVAILABLE
+
+
+@pytest.mark.parametrize("version", [None, "1.0", "", "20.1", "3"])
+def test_another_capability_schema_is_refused(version: Any) -> None:
+    assert refusal(capability_schema_version=version).code is ErrorCode.INVALID_CAPABILITY_SCHEMA
+
+
+@pytest.mark.parametrize("version", ["2.0", "2", "2.1"])
+def test_any_second_capability_schema_is_taken(version: str) -> None:
+    assert caps(capability_schema_version=version) == caps()
+
+
+def test_a_registration_without_capabilities_by_type_is_refused_as_an_old_schema() -> None:
+    assert refusal(capability_by_type=None).code is ErrorCode.INVALID_CAPABILITY_SCHEMA
+
+
+@pytest.mark.parametrize("missing", ["asr_languages", "semantic_languages"])
+def test_asr_and_semantic_languages_are_mandatory(missing: str) -> None:
+    langs = {"asr_languages": ["en"], "semantic_languages": ["es"], missing: []}
+    error = refusal(language_capabilities=langs)
+    assert error.code is ErrorCode.MISSING_LANG_CAPABILITIES
+    assert error.details == {"missing": [missing]}
+
+
+MODELS = [
+    {"model_id": "a", "kind": "ASR", "src_lang": "EN", "version": "1"},
+    {"model_id": "b", "kind": "asr", "src_lang": "fr", "version": "1", "enabled": False},
+    {"model_id": "c", "kind": "nmt", "src_lang": "en", "tgt_lang": "es", "version": "1"},
+    {"model_id": "d", "kind": "tts", "tgt_lang": "es", "version": "1"},
+    {"model_id": "e", "kind": "vad", "version": "1"},
+]
+
+
+@pytest.mark.parametrize("said", [None, {}, {"semantic_core_ready": True}])
+def test_languages_that_are_not_said_are_those_of_the_enabled_models(said: Any) -> None:
+    flat = caps(language_capabilities=said, installed_models=MODELS)
+    assert (flat.asr_langs, flat.semantic_langs, flat.tts_langs) == (["en"], ["es"], ["es"])
+
+
+def test_models_without_languages_do_not_count() -> None:
+    error = refusal(language_capabilities=None, installed_models=MODELS[-1:])
+    assert error.code is ErrorCode.MISSING_LANG_CAPABILITIES
+
+
+def test_language_pairs_and_translation_models_stand_in_for_semantic_languages() -> None:
+    pairs = {"asr_languages": ["en"], "supported_language_pairs": [{"src": "en", "tgt": "DE"}]}
+    assert caps(language_capabilities=pairs).semantic_langs == ["de"]
+    nmt = {"asr_languages": ["en"], "nmt_capabilities": [{"model_id": "m", "languages": ["it"], "rule": "any_to_any"}]}
+    assert caps(language_capabilities=nmt).semantic_langs == ["it"]
+
+
+def test_the_spelling_of_languages_and_services_does_not_matter() -> None:
+    langs = {"asr_languages": [" EN ", "en", ""], "semantic_languages": ["zh-CN"]}
+    flat = caps(
+        language_capabilities=langs,
+        installed_services=[{"service_id": "x", "type": "NMT", "device": "gpu", "status": "running"}],
+        capability_by_type=[{"type": "ASR", "ready": True}, {"type": "tts", "ready": False}],
+    )
+    assert (flat.asr_langs, flat.semantic_langs) == (["en"], ["zh-cn"])
+    assert (flat.services_installed, flat.services_ready) == (["asr", "nmt"], ["asr"])
+
+
+def test_without_a_list_of_services_what_is_reported_on_counts_as_installed() -> None:
+    flat = caps(
+        installed_services=None,
+        capability_by_type=[{"type": "asr", "ready": True}, {"type": "phonetic", "ready": False}],
+    )
+    assert flat.services_installed == ["asr", "phonetic"]
+
+
+@pytest.mark.parametrize(("asked", "given"), [(None, 4), (0, 1), (1, 1), (16, 16), (10_000, 16)])
+def test_the_number_of_jobs_is_the_nodes_within_our_limit(asked: Any, given: int) -> None:
+    assert caps(max_concurrent_jobs=asked).max_jobs == given
+
+
+def test_a_heartbeat_that_says_nothing_new_changes_nothing() -> None:
+    before = caps()
+    same = heartbeat(
+        capability_by_type=[{"type": "Asr", "ready": True}],
+        language_capabilities={"asr_languages": ["zh", "en"]},
+    )
+    assert capabilities.caps_after(before, heartbeat()) is before
+    assert capabilities.caps_after(before, same) is before
+
+
+def test_a_heartbeat_changes_readiness_services_and_languages() -> None:
+    after = capabilities.caps_after(
+        caps(),
+        heartbeat(
+            capability_by_type=[{"type": "asr", "ready": False}, {"type": "nmt", "ready": True}],
+            installed_services=[{"service_id": "x", "type": "asr", "device": "gpu", "status": "error"}],
+            language_capabilities={"asr_languages": ["fr"], "semantic_languages": []},
+        ),
+    )
+    assert (after.services_ready, after.services_installed) == (["nmt"], ["asr", "nmt"])
+    assert (after.asr_langs, after.semantic_langs) == (["fr"], ["en", "es"])
+
+
+@pytest.mark.parametrize(
+    ("usage", "load"),
+    [
+        ({"cpu_percent": 12.5, "gpu_percent": 30, "mem_percent": 40, "running_jobs": 2}, NodeLoad(12.5, 30.0, 40.0, 2)),
+        (
+            {"cpu_percent": -5, "gpu_percent": 1e30, "mem_percent": 101, "running_jobs": -3},
+            NodeLoad(0.0, 100.0, 100.0, 0),
+        ),
+        (
+            {"cpu_percent": 0, "gpu_mem_percent": 99, "mem_percent": 0, "running_jobs": 10**15},
+            NodeLoad(running_jobs=10**6),
+        ),
+        ({}, NodeLoad()),
+    ],
+)
+def test_load_is_brought_into_range(usage: dict[str, Any], load: NodeLoad) -> None:
+    assert capabilities.load_from(heartbeat(resource_usage=usage)) == load
