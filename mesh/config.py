@@ -140,6 +140,10 @@ class EdgeConfig(Section, frozen=True):
     jobs_per_node_max: Count = 256
     #: Frames of one incoming message stream that wait to be read before the socket is paused.
     receive_queue_max: Count = 16
+    #: A long message may take longer than send_timeout_ms, if the reader takes at least this much per second.
+    send_rate_bytes_min: Bytes = 256 * 1024
+    #: How long a stopping edge waits for results that are under way.
+    drain_ms: Ms = 1_000
 
 
 class NodeConfig(Section, frozen=True):

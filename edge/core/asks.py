@@ -32,6 +32,8 @@ class Ask:
     cell: int
     on_answer: Callable[[Answer | None], None]
     asked_ms: int
+    #: Asked before each repeat: False once the asker is gone. An answer is still passed on then.
+    may_repeat: Callable[[], bool]
     sends: int = 0
     broker: str = ""
     answered: bool = False
@@ -45,10 +47,17 @@ class Asks:
         self.open: dict[str, Ask] = {}
         self._timers: Timers[str] = Timers()
 
-    def ask(self, frame: Question, cell: int, on_answer: Callable[[Answer | None], None], now_ms: int) -> Ask:
+    def ask(
+        self,
+        frame: Question,
+        cell: int,
+        on_answer: Callable[[Answer | None], None],
+        now_ms: int,
+        may_repeat: Callable[[], bool] = lambda: True,
+    ) -> Ask:
         """Open a question. Send what is returned, and note the broker in it."""
         assert frame.ref not in self.open
-        ask = self.open[frame.ref] = Ask(frame, cell, on_answer, now_ms)
+        ask = self.open[frame.ref] = Ask(frame, cell, on_answer, now_ms, may_repeat)
         return self._send(ask, now_ms)
 
     def on_answer(self, answer: Answer) -> None:
@@ -78,12 +87,15 @@ class Asks:
         again: list[Ask] = []
         for ref in self._timers.pop_due(now_ms):
             ask = self.open[ref]
-            if not ask.answered and now_ms < ask.asked_ms + self.limits.timeout_ms:
+            end_ms = ask.asked_ms + self.limits.timeout_ms
+            if now_ms >= end_ms:
+                self._close(ref)
+                if not ask.answered:
+                    ask.on_answer(None)
+            elif ask.may_repeat() and not ask.answered:
                 again.append(self._send(ask, now_ms))
-                continue
-            self._close(ref)
-            if not ask.answered:
-                ask.on_answer(None)
+            else:
+                self._timers.set(ref, end_ms)
         return again
 
     def _send(self, ask: Ask, now_ms: int) -> Ask:

@@ -244,6 +244,14 @@ class Deliveries:
         if result is not None:
             result.broker = broker
 
+    def given_back(self, done: JobDone, retry_after_ms: int, now_ms: int) -> None:
+        """A broker could not pass that JobDone on: try again sooner than if it had been lost."""
+        key = key_of(done.job_id, done.attempt)
+        result = self.results.get(key)
+        if result is not None:
+            wait_ms = max(retry_after_ms, self.limits.resend_ms // 4)
+            self._resends.set(key, now_ms + back_off_ms(wait_ms or 1, result.sends - 1, self.limits.resend_ms_max))
+
     # --- time ---------------------------------------------------------------------------------
 
     def next_due_ms(self) -> int | None:

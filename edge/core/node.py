@@ -13,12 +13,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final
 
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Failed, NodeCaps, NodeLoad, NodeRegistered
 
 #: Close code of a socket whose node connected again (docs/protocol.md).
-CLOSE_SUPERSEDED = 4009
+CLOSE_SUPERSEDED: Final = 4009
+#: Capabilities travel with every so many heartbeats even when nothing changed.
+CAPS_EVERY_BEATS: Final = 8
+#: After so many heartbeats without a complaint a registration stands.
+DOUBTFUL_BEATS: Final = 3
 
 
 class State(Enum):
@@ -95,11 +100,20 @@ class NodeConnection:
         self.status = ""
         #: The node asked to be told when its results are in good hands.
         self.wants_result_ack = False
-        self._caps: NodeCaps | None = None
+        #: What the node can do, by its last word.
+        self.caps: NodeCaps | None = None
         self._caps_sent: NodeCaps | None = None
         self._load = NodeLoad()
+        self._beats = 1
+        #: Heartbeats during which a repeat of our own registration may pass for a newer connection: see on_stale.
+        self._doubtful_beats = 0
         #: The node itself waits for an acknowledgement (not so when we register it again).
         self._asked = False
+
+    @property
+    def is_open(self) -> bool:
+        """False once the socket closed or was superseded."""
+        return self.state is not State.CLOSED
 
     # --- messages of the node -----------------------------------------------------------------
 
@@ -109,7 +123,7 @@ class NodeConnection:
             raise PeerError(ErrorCode.ID_MISMATCH, f"this connection belongs to {self.node_id}")
         self.node_id = self.node_id or node_id or fresh_id
         self.wants_result_ack = wants_result_ack
-        self._caps, self._asked = caps, True
+        self.caps, self._asked = caps, True
         if self.state is State.REGISTERING:
             return []  # the answer under way will do; what changed goes with the next heartbeat
         self.state = State.REGISTERING
@@ -121,7 +135,7 @@ class NodeConnection:
         self.own(node_id)
         self._load = load
         if caps is not None:
-            self._caps = caps
+            self.caps = caps
         if self.state is not State.REGISTERED:
             return []  # its load follows the registration
         return [self._heartbeat()]
@@ -136,18 +150,25 @@ class NodeConnection:
     # --- frames of the mesh -------------------------------------------------------------------
 
     def on_registered(self, answer: NodeRegistered) -> list[Effect]:
-        """The selector registered it. If the socket closed meanwhile, that registration is undone."""
+        """The selector registered it. If the socket closed meanwhile, that registration is undone.
+
+        A question that was repeated may be answered more than once: the highest epoch is the one in force.
+        """
         if self.state is State.CLOSED:
-            return [SendOffline(self.node_id, answer.epoch, "closed")]
+            return [SendOffline(self.node_id, answer.epoch, "closed")] if answer.epoch > self.epoch else []
         self.state = State.REGISTERED
-        self.epoch, self.status = answer.epoch, answer.status
+        self.epoch, self.status = max(self.epoch, answer.epoch), answer.status
         effects: list[Effect] = []
         if self._asked:
             effects.append(Acknowledge(self.node_id, answer.status))
             self._asked = False
-        if self._caps is not self._caps_sent:
+        if self.caps != self._caps_sent:
             effects.append(self._heartbeat())
         return effects
+
+    def registration_repeated(self) -> None:
+        """The rim asked a second time for want of an answer."""
+        self._doubtful_beats = DOUBTFUL_BEATS
 
     def on_refused(self, failed: Failed | None) -> list[Effect]:
         """The selector said no, or (None) said nothing in time. The connection lives on and may register again."""
@@ -166,12 +187,14 @@ class NodeConnection:
         """The selector does not know this epoch: somebody else owns the node, or the record is gone."""
         if self.state is not State.REGISTERED or epoch != self.epoch:
             return []
-        if reason == "superseded":
+        if reason == "superseded" and not self._doubtful_beats:
             return self.supersede()
-        assert self._caps is not None
+        # The record is gone; or what superseded us may be a repeat of our own registration whose answer was lost.
+        self._doubtful_beats = 0
+        assert self.caps is not None
         self.state = State.REGISTERING
-        self._caps_sent = self._caps
-        return [SendRegister(self.node_id, self._caps)]
+        self._caps_sent = self.caps
+        return [SendRegister(self.node_id, self.caps)]
 
     def heartbeat_lost(self, carried_caps: bool) -> None:
         """A heartbeat came back undelivered; if it told of new capabilities, the next one tells again."""
@@ -192,6 +215,10 @@ class NodeConnection:
         return [SendOffline(self.node_id, self.epoch, reason)] if known else []
 
     def _heartbeat(self) -> SendHeartbeat:
-        caps = self._caps if self._caps != self._caps_sent else None
-        self._caps_sent = self._caps
+        # A heartbeat may be lost without a word, so capabilities are told again now and then.
+        due = self.caps != self._caps_sent or self._beats % CAPS_EVERY_BEATS == 0
+        caps = self.caps if due else None
+        self._beats += 1
+        self._doubtful_beats = max(0, self._doubtful_beats - 1)
+        self._caps_sent = self.caps
         return SendHeartbeat(self.node_id, self.epoch, self._load, caps)

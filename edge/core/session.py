@@ -71,24 +71,20 @@ class Session:
         if self.closed:
             raise PeerError(ErrorCode.SESSION_CLOSED, f"session {self.session_id} is closed")
 
-    def admit(self, utterance: Utterance, waiting: int) -> bool:
-        """True if the utterance is new; False if it is a repeat; PeerError if too many wait for their results."""
-        key = (utterance.utterance_index, self._target(utterance))
-        if key in self._seen:
+    def is_new(self, utterance: Utterance, waiting: int) -> bool:
+        """False if the utterance is a repeat; PeerError if too many wait for their results already."""
+        if (utterance.utterance_index, _target(utterance)) in self._seen:
             return False
         if waiting >= self.limits.waiting_max:
             text = f"{waiting} utterances wait for their results"
-            raise PeerError(ErrorCode.TOO_MANY_UTTERANCES, text, {"utterance_index": utterance.utterance_index})
-        self._seen[key] = None
-        while len(self._seen) > self.limits.remembered_max:
-            self._seen.popitem(last=False)
+            raise PeerError(ErrorCode.TOO_MANY_UTTERANCES, text)
         return True
 
     def dispatch(
         self, utterance: Utterance, *, edge: str, audio_ms: int, trace_id: str, deadline_ms: int
     ) -> tuple[Dispatch, Work]:
-        """The frame that finds a node for `utterance`, and what that node will be told."""
-        init, target = self.init, self._target(utterance)
+        """Accept `utterance`: the frame that finds a node for it, and what that node will be told."""
+        init, target = self.init, _target(utterance)
         pipeline = utterance.pipeline or PipelineConfig()
         lang_a, lang_b = utterance.lang_a or init.lang_a, utterance.lang_b or init.lang_b
         frame = Dispatch(
@@ -108,6 +104,9 @@ class Session:
             deadline_ms=deadline_ms,
             trace_id=trace_id,
         )
+        self._seen[utterance.utterance_index, target] = None
+        while len(self._seen) > self.limits.remembered_max:
+            self._seen.popitem(last=False)
         return frame, work_from(utterance, init, trace_id)
 
     def may_slow_down(self, now_ms: int) -> bool:
@@ -117,8 +116,9 @@ class Session:
         self._slowed_ms = now_ms
         return True
 
-    def _target(self, utterance: Utterance) -> str:
-        return language_of(utterance.tgt_lang, "tgt_lang")
+
+def _target(utterance: Utterance) -> str:
+    return language_of(utterance.tgt_lang, "tgt_lang")
 
 
 def language_of(text: str, name: str) -> str:

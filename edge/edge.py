@@ -1,0 +1,123 @@
+"""Edge: one edge process put together. Owns start, stop and the one timer that drives all cores."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+from edge.link import EdgeLink
+from edge.nodes import Nodes
+from edge.server import Server
+from edge.sessions import Sessions
+from edge.socket import CLOSE_GOING_AWAY, Socket
+from mesh.clock import now_ms
+from mesh.config import Config
+from mesh.log import get_logger
+from mesh.metrics import EdgeMetrics, LinkMetrics
+
+#: The timer never fires more often than this, however much is due.
+TICK_MS_MIN: Final = 10
+#: How often sockets are looked at for silence, as a part of the time they may be silent.
+_IDLE_LOOKS: Final = 5
+
+log = get_logger()
+
+
+class Edge:
+    """One edge: sockets of clients and nodes on one side, the mesh on the other."""
+
+    def __init__(
+        self, config: Config, identity: str, metrics: EdgeMetrics, link_metrics: LinkMetrics | None = None
+    ) -> None:
+        self.config = config
+        self.identity = identity
+        self.metrics = metrics
+        self.link = EdgeLink(config, identity, link_metrics)
+        self.sessions = Sessions(config, self.link, metrics)
+        self.nodes = Nodes(config, self.link, metrics)
+        self.server = Server(config.edge, self.sessions.serve, self.nodes.serve, metrics)
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_ms = 0
+        self._idle_look_ms = 0
+
+    async def start(self) -> None:
+        """Join the mesh, then open the doors. LinkError if no broker answers, ConfigError if a port cannot be had."""
+        self.link.changed = self._arm
+        await self.link.start()
+        await self.link.ready(self.config.edge.answer_timeout_ms)
+        await self.server.start()
+
+    async def stop(self) -> None:
+        """Let results under way arrive, tell every peer and the mesh goodbye, and leave."""
+        self.server.refuse_more()
+        await self._drained()
+        sockets: list[Socket] = [*self.sessions.sockets, *self.nodes.sockets]
+        for socket in sockets:
+            socket.outbox.close(CLOSE_GOING_AWAY, "the edge is going away")
+        await asyncio.gather(*(socket.outbox.closed() for socket in sockets))
+        await self.server.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+        await self.link.close()
+
+    async def _drained(self) -> None:
+        for _ in range(self.config.edge.drain_ms // TICK_MS_MIN):
+            if not (self.sessions.custody.requests or self.nodes.deliveries.results):
+                return
+            await asyncio.sleep(TICK_MS_MIN / 1_000)
+
+    # --- time ---------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        """Set the one timer to the earliest thing due. Called after anything that may have changed that."""
+        dues = [
+            self.sessions.custody.next_due_ms(),
+            self.nodes.deliveries.next_due_ms(),
+            self.link.asks.next_due_ms(),
+            self._next_idle_look(),
+        ]
+        due_ms = min((due for due in dues if due is not None), default=None)
+        if due_ms is None or (self._timer is not None and self._timer_due_ms <= due_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        wait_ms = max(TICK_MS_MIN, due_ms - now_ms())
+        self._timer_due_ms = due_ms
+        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1_000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        try:
+            now = now_ms()
+            self.sessions.run(self.sessions.custody.tick(now))
+            self.nodes.run(self.nodes.deliveries.tick(now))
+            self.link.tick(now)
+            if self._idle_look_ms and now >= self._idle_look_ms:
+                self._look_for_idle(now)
+            self._show()
+        finally:
+            # Whatever went wrong, time must go on.
+            self._arm()
+
+    def _next_idle_look(self) -> int | None:
+        if not (self.sessions.sockets or self.nodes.sockets):
+            self._idle_look_ms = 0
+            return None
+        if not self._idle_look_ms:
+            self._idle_look_ms = now_ms() + self.config.edge.idle_timeout_seconds * 1_000 // _IDLE_LOOKS
+        return self._idle_look_ms
+
+    def _look_for_idle(self, now: int) -> None:
+        self._idle_look_ms = 0
+        silent_ms = self.config.edge.idle_timeout_seconds * 1_000
+        sockets: Iterable[Socket] = [*self.sessions.sockets, *self.nodes.sockets]
+        for socket in sockets:
+            if now - socket.heard_ms >= silent_ms and socket.outbox.is_open:
+                self.metrics.refused_total.labels("idle").inc()
+                log.info("socket_idle", peer=socket.peer, silent_ms=now - socket.heard_ms)
+                socket.outbox.close(CLOSE_GOING_AWAY, "idle: nothing was heard for too long")
+
+    def _show(self) -> None:
+        self.metrics.waiting.set(len(self.sessions.custody.requests))
+        self.metrics.results_kept.set(len(self.nodes.deliveries.results))

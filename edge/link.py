@@ -1,0 +1,201 @@
+"""Link: the edge's side of the mesh. Sends frames to the right cell or peer and hands arriving ones to their handlers.
+
+Owns the open questions to selectors. What a frame means is decided by the handlers in sessions.py and nodes.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, get_args
+
+import msgspec
+
+from edge.core import asks
+from mesh.cells import cell_of, cell_of_job
+from mesh.clock import now_ms
+from mesh.config import Config
+from mesh.frames import (
+    AnyFrame,
+    Assign,
+    AssignFailed,
+    Beat,
+    Bounce,
+    BrokerBeat,
+    Busy,
+    Cancel,
+    CancelJob,
+    Credit,
+    Dispatch,
+    Failed,
+    Frame,
+    Goodbye,
+    JobDone,
+    JobEvent,
+    NodeHeartbeat,
+    NodeOffline,
+    NodeRegister,
+    NodeRegistered,
+    NodeStale,
+    Notice,
+    Placed,
+    Push,
+    Refused,
+    ResultAck,
+    SessionClaim,
+    SessionClaimed,
+    SessionRelease,
+    Undone,
+    decode_frame,
+)
+from mesh.link import Link, Received
+from mesh.log import get_logger
+from mesh.metrics import LinkMetrics
+
+#: Frames that mean something to an edge.
+RECEIVED: Final = frozenset({
+    NodeRegistered, NodeStale, Failed, SessionClaimed, Assign, Placed, Refused, Undone, Notice, Push, ResultAck,
+    CancelJob, Busy, Bounce,
+})  # fmt: skip
+#: Frames that only others get; one that arrives here all the same is counted and dropped.
+NOT_FOR_EDGES: Final = frozenset({
+    Beat, BrokerBeat, Credit, Goodbye, NodeRegister, NodeHeartbeat, NodeOffline, SessionClaim, SessionRelease,
+    Dispatch, AssignFailed, JobEvent, JobDone, Cancel,
+})  # fmt: skip
+assert set(get_args(AnyFrame)) == RECEIVED | NOT_FOR_EDGES, "a new frame must be listed here"
+
+Handler = Callable[[Received], None]
+#: A frame of ours that a broker gave back, and after how many ms it may be tried again (0 = not said).
+GivenBack = Callable[[Frame, int], None]
+
+log = get_logger()
+
+
+class EdgeLink:
+    """The one way from this edge into the mesh."""
+
+    def __init__(self, config: Config, identity: str, metrics: LinkMetrics | None = None) -> None:
+        self.identity = identity
+        self.cells = config.mesh.cells
+        self.asks = asks.Asks(asks.Limits(config.edge.resend_ms, config.edge.answer_timeout_ms))
+        self._link = Link(
+            identity=identity,
+            kind="edge",
+            endpoints=config.link.frontends,
+            config=config.link,
+            window=0,
+            on_messages=self.on_messages,
+            metrics=metrics,
+        )
+        self._serial = 0
+        #: Called after anything that may have moved a timer.
+        self.changed: Callable[[], None] = lambda: None
+        self._given_back: dict[type[Frame], GivenBack] = {}
+        self._handlers: dict[type[Frame], Handler] = {
+            NodeRegistered: self._on_answer,
+            SessionClaimed: self._on_answer,
+            Failed: self._on_answer,
+            Busy: self._on_given_back,
+            Bounce: self._on_given_back,
+        }
+
+    def handle(self, handlers: dict[type[Frame], Handler], given_back: dict[type[Frame], GivenBack]) -> None:
+        """Add handlers of frames, and of own frames that came back undelivered."""
+        self._handlers |= handlers
+        self._given_back |= given_back
+
+    async def start(self) -> None:
+        """Connect to all brokers."""
+        assert set(self._handlers) == RECEIVED, "every frame for edges has a handler"
+        await self._link.start()
+
+    async def ready(self, timeout_ms: int) -> None:
+        """Return once a broker answered."""
+        await self._link.ready(timeout_ms)
+
+    async def close(self) -> None:
+        """Leave the mesh."""
+        await self._link.close()
+
+    @property
+    def brokers_live(self) -> int:
+        """How many brokers answer."""
+        return self._link.brokers_live()
+
+    # --- out ----------------------------------------------------------------------------------
+
+    def to_session_cell(
+        self, session_id: str, frame: Frame, *payload: bytes, deadline_ms: int = 0, avoid: str = ""
+    ) -> str:
+        """To the selector of the session's cell; the broker that took it, or ""."""
+        cell = cell_of(session_id, self.cells)
+        return self._link.send("", cell, frame, *payload, deadline_ms=deadline_ms, avoid=avoid)
+
+    def to_node_cell(self, node_id: str, frame: Frame) -> str:
+        """To the selector of the node's cell; the broker that took it, or ""."""
+        return self._link.send("", cell_of(node_id, self.cells), frame)
+
+    def to_job_cell(self, job_id: str, frame: Frame, *payload: bytes, avoid: str = "") -> str:
+        """To the selector of the job's cell; the broker that took it, or ""."""
+        return self._link.send("", cell_of_job(job_id), frame, *payload, avoid=avoid)
+
+    def to_peer(self, identity: str, frame: Frame, *payload: bytes) -> str:
+        """To that edge; the broker that took it, or ""."""
+        return self._link.send(identity, 0, frame, *payload)
+
+    def ask(
+        self,
+        question: Callable[[str], asks.Question],
+        record_id: str,
+        on_answer: Callable[[asks.Answer | None], None],
+        may_repeat: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Ask the selector of a record's cell; `question` gets the ref to put into its frame."""
+        self._serial += 1
+        cell = cell_of(record_id, self.cells)
+        self._send_ask(self.asks.ask(question(str(self._serial)), cell, on_answer, now_ms(), may_repeat))
+        self.changed()
+
+    def tick(self, now: int) -> None:
+        """Repeat questions that are due."""
+        for ask in self.asks.tick(now):
+            self._send_ask(ask)
+
+    def _send_ask(self, ask: asks.Ask) -> None:
+        ask.broker = self._link.send("", ask.cell, ask.frame, avoid=ask.broker)
+
+    # --- in -----------------------------------------------------------------------------------
+
+    def on_messages(self, messages: Iterable[Received]) -> None:
+        """Hand each message to its handler. One that cannot be handled costs nobody but itself."""
+        for message in messages:
+            handler = self._handlers.get(type(message.frame))
+            if handler is None:
+                log.warning("frame_not_for_edges", frame=type(message.frame).__name__, source=message.head.source)
+                continue
+            try:
+                handler(message)
+            except Exception:
+                # The gateway from the mesh: a message we cannot handle must not stop the ones we can.
+                log.exception("frame_failed", frame=type(message.frame).__name__, source=message.head.source)
+        self.changed()
+
+    def _on_answer(self, message: Received) -> None:
+        frame = message.frame
+        assert isinstance(frame, NodeRegistered | SessionClaimed | Failed)
+        self.asks.on_answer(frame)
+
+    def _on_given_back(self, message: Received) -> None:
+        """Busy or Bounce: find out which frame of ours came back."""
+        assert isinstance(message.frame, Busy | Bounce)
+        retry_ms = message.frame.retry_after_ms if isinstance(message.frame, Busy) else 0
+        try:
+            original = decode_frame(message.payload[1])
+        except (IndexError, msgspec.DecodeError) as error:
+            log.warning("given_back_unreadable", error=str(error), source=message.head.source)
+            return
+        if isinstance(original, NodeRegister | SessionClaim):
+            self.asks.on_lost(original.ref, retry_ms or self.asks.limits.resend_ms // 4, now_ms())
+            return
+        handler = self._given_back.get(type(original))
+        if handler is not None:
+            handler(original, retry_ms)

@@ -1,0 +1,368 @@
+"""Nodes: the rim of /ws/node. Reads nodes' messages, runs the node and delivery cores, writes jobs to nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, get_args
+
+from websockets.asyncio.server import ServerConnection
+
+from edge.core import deliveries, node
+from edge.core.asks import Answer
+from edge.link import EdgeLink
+from edge.outbox import Bounds
+from edge.socket import Socket, internal_error
+from mesh.capabilities import caps_after, caps_from, load_from
+from mesh.cells import cell_of_job
+from mesh.clock import now_ms
+from mesh.config import Config
+from mesh.errors import ErrorCode, PeerError
+from mesh.frames import (
+    Assign,
+    CancelJob,
+    Failed,
+    Frame,
+    JobDone,
+    NodeRegistered,
+    NodeStale,
+    ResultAck,
+    decode_work,
+)
+from mesh.frames import NodeHeartbeat as HeartbeatFrame
+from mesh.frames import NodeOffline as OfflineFrame
+from mesh.frames import NodeRegister as RegisterFrame
+from mesh.handover import job_assign_from
+from mesh.ids import is_id, new_node_id
+from mesh.link import Received
+from mesh.log import get_logger
+from mesh.metrics import EdgeMetrics
+from mesh.node_wire import (
+    AsrPartial,
+    JobAck,
+    JobCancel,
+    JobResult,
+    JobResultAck,
+    JobStarted,
+    NodeError,
+    NodeHeartbeat,
+    NodeMessage,
+    NodeRegister,
+    NodeRegisterAck,
+    decode_from_node,
+)
+from mesh.wire import Message
+
+log = get_logger()
+
+
+class NodeSocket(Socket):
+    """One connection on /ws/node."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.node = node.NodeConnection()
+
+
+class Nodes:
+    """All nodes of this edge, their jobs and their results."""
+
+    def __init__(self, config: Config, link: EdgeLink, metrics: EdgeMetrics) -> None:
+        self.sockets: set[NodeSocket] = set()
+        self.deliveries = deliveries.Deliveries(link.identity, _limits_of(config))
+        self._config = config
+        self._bounds = Bounds.of(config.edge)
+        self._link = link
+        self._metrics = metrics
+        #: The connection in force of each node: the one with the highest epoch.
+        self._current: dict[str, NodeSocket] = {}
+        self._on_message: dict[type[Message], Callable[[NodeSocket, Any, bytes], None]] = {
+            NodeRegister: self._on_register,
+            NodeHeartbeat: self._on_heartbeat,
+            JobAck: self._on_ack,
+            JobStarted: self._on_started,
+            AsrPartial: self._on_partial,
+            JobResult: self._on_result,
+            NodeError: self._on_error,
+        }
+        assert set(self._on_message) == set(get_args(NodeMessage)), "every message of a node has a handler"
+        self._run_effect: dict[type, Callable[[Any], None]] = {
+            deliveries.WriteJob: self._write_job,
+            deliveries.SendToEdge: self._send_to_edge,
+            deliveries.SendToJob: self._send_to_job,
+            deliveries.SendDone: self._send_done,
+            deliveries.TellNode: self._tell_node,
+            deliveries.StopJob: self._stop_job,
+        }
+        assert set(self._run_effect) == set(get_args(deliveries.Effect)), "every effect is carried out"
+        self._run_for_node: dict[type, Callable[[NodeSocket, Any], None]] = {
+            node.SendRegister: self._send_register,
+            node.SendHeartbeat: self._send_heartbeat,
+            node.SendOffline: self._send_offline,
+            node.Acknowledge: self._acknowledge,
+            node.Refuse: self._refuse,
+            node.Close: self._close,
+        }
+        assert set(self._run_for_node) == set(get_args(node.Effect)), "every effect is carried out"
+        #: Payloads of the Assign that is being handled: work and audio.
+        self._payload: list[bytes] = []
+        handlers: dict[type[Frame], Callable[[Received], None]] = {
+            Assign: self._on_assign,
+            CancelJob: self._on_cancel,
+            ResultAck: self._on_result_ack,
+            NodeStale: self._on_stale,
+        }
+        link.handle(handlers, {HeartbeatFrame: self._on_heartbeat_back, JobDone: self._on_done_back})
+
+    def __len__(self) -> int:
+        return len(self._current)
+
+    # --- sockets ------------------------------------------------------------------------------
+
+    async def serve(self, connection: ServerConnection) -> None:
+        """One node, from its first message to its last."""
+        socket = NodeSocket(connection, "node", self._bounds, self._metrics)
+        self.sockets.add(socket)
+        try:
+            async for text in socket.messages(as_bytes=True):
+                assert isinstance(text, bytes)
+                self._on_text(socket, text)
+        finally:
+            self.sockets.discard(socket)
+            self._leave(socket)
+
+    def _on_text(self, socket: NodeSocket, text: bytes) -> None:
+        message: NodeMessage | None = None
+        try:
+            message = decode_from_node(text)
+            self._on_message[type(message)](socket, message, text)
+        except PeerError as error:
+            socket.tell_error(error)
+        except Exception:
+            # The gateway from nodes: our own bug must cost this one message, not the socket.
+            log.exception("node_message_failed", type=type(message).__name__, node_id=socket.node.node_id)
+            socket.tell_error(internal_error())
+        finally:
+            socket.count_in(message)
+            self._link.changed()
+
+    def _leave(self, socket: NodeSocket) -> None:
+        self._run_node(socket, socket.node.on_closed(socket.close_reason or "closed"))
+        node_id = socket.node.node_id
+        if self._current.get(node_id) is socket:
+            del self._current[node_id]
+            self.deliveries.node_gone(node_id, now_ms())
+            self._metrics.nodes.set(len(self._current))
+            log.info("node_gone", node_id=node_id, reason=socket.close_reason)
+        self._link.changed()
+
+    # --- messages -----------------------------------------------------------------------------
+
+    def _on_register(self, socket: NodeSocket, message: NodeRegister, text: bytes) -> None:
+        if message.node_id and not is_id(message.node_id):
+            raise PeerError(ErrorCode.INVALID_ID, "`node_id` is not an id")
+        caps = caps_from(message, self._config.node)
+        effects = socket.node.on_register(message.node_id, new_node_id(), caps, bool(message.result_ack))
+        self._run_node(socket, effects)
+
+    def _on_heartbeat(self, socket: NodeSocket, message: NodeHeartbeat, text: bytes) -> None:
+        socket.node.own(message.node_id)
+        assert socket.node.caps is not None
+        caps = caps_after(socket.node.caps, message)
+        self._run_node(socket, socket.node.on_heartbeat(message.node_id, load_from(message), caps))
+
+    def _on_ack(self, socket: NodeSocket, message: JobAck, text: bytes) -> None:
+        socket.node.own(message.node_id)
+        self.run(self.deliveries.on_progress(message.node_id, message.job_id, message.attempt_id, "accepted", b""))
+
+    def _on_started(self, socket: NodeSocket, message: JobStarted, text: bytes) -> None:
+        socket.node.own(message.node_id)
+        self.run(self.deliveries.on_progress(message.node_id, message.job_id, message.attempt_id, "started", b""))
+
+    def _on_partial(self, socket: NodeSocket, message: AsrPartial, text: bytes) -> None:
+        socket.node.own(message.node_id)
+        self.run(self.deliveries.on_progress(message.node_id, message.job_id, None, "asr_partial", text))
+
+    def _on_result(self, socket: NodeSocket, message: JobResult, text: bytes) -> None:
+        socket.node.own(message.node_id)
+        self._check_job_id(message.job_id)
+        if not is_id(message.session_id):
+            raise PeerError(ErrorCode.INVALID_ID, "`session_id` is not an id")
+        report = deliveries.Report(
+            job_id=message.job_id,
+            attempt=message.attempt_id,
+            node_id=message.node_id,
+            session_id=message.session_id,
+            utterance_index=message.utterance_index,
+            success=message.success,
+        )
+        self.run(self.deliveries.on_result(report, text, now_ms()))
+
+    def _on_error(self, socket: NodeSocket, message: NodeError, text: bytes) -> None:
+        socket.node.own(message.node_id)
+        log.warning("node_error", node_id=message.node_id, code=message.code, message=message.message)
+
+    def _check_job_id(self, job_id: str) -> None:
+        try:
+            known = is_id(job_id) and 0 <= cell_of_job(job_id) < self._link.cells
+        except ValueError:
+            known = False
+        if not known:
+            raise PeerError(ErrorCode.INVALID_ID, "`job_id` is not one of ours")
+
+    # --- frames -------------------------------------------------------------------------------
+
+    def _on_assign(self, message: Received) -> None:
+        assign = message.frame
+        assert isinstance(assign, Assign)
+        socket = self._current.get(assign.node_id)
+        epoch = socket.node.epoch if socket is not None and socket.outbox.is_open else None
+        self._payload = message.payload
+        self.run(self.deliveries.on_assign(assign, epoch, now_ms()))
+        self._payload = []
+
+    def _on_cancel(self, message: Received) -> None:
+        assert isinstance(message.frame, CancelJob)
+        self.run(self.deliveries.on_cancel(message.frame))
+
+    def _on_result_ack(self, message: Received) -> None:
+        assert isinstance(message.frame, ResultAck)
+        self.run(self.deliveries.on_ack(message.frame, now_ms()))
+
+    def _on_stale(self, message: Received) -> None:
+        stale = message.frame
+        assert isinstance(stale, NodeStale)
+        socket = self._current.get(stale.node_id)
+        if socket is not None:
+            self._run_node(socket, socket.node.on_stale(stale.epoch, stale.reason))
+
+    def _on_heartbeat_back(self, frame: Frame, retry_after_ms: int) -> None:
+        assert isinstance(frame, HeartbeatFrame)
+        socket = self._current.get(frame.node_id)
+        if socket is not None:
+            socket.node.heartbeat_lost(frame.caps is not None)
+
+    def _on_done_back(self, frame: Frame, retry_after_ms: int) -> None:
+        assert isinstance(frame, JobDone)
+        self.deliveries.given_back(frame, retry_after_ms, now_ms())
+
+    # --- effects of deliveries ----------------------------------------------------------------
+
+    def run(self, effects: Iterable[deliveries.Effect]) -> None:
+        """Carry out what the delivery core decided."""
+        for effect in effects:
+            self._run_effect[type(effect)](effect)
+
+    def _write_job(self, effect: deliveries.WriteJob) -> None:
+        assign = effect.assign
+        socket = self._current[assign.node_id]
+        work, audio = self._payload
+        if not socket.tell(job_assign_from(assign, decode_work(work), audio)):
+            self.run(self.deliveries.write_failed(assign))
+            return
+        self._link.to_peer(assign.session_edge, effect.placed)
+        self._link.to_job_cell(assign.job_id, effect.event)
+
+    def _send_to_edge(self, effect: deliveries.SendToEdge) -> None:
+        self._link.to_peer(effect.to, effect.frame, *effect.payload)
+
+    def _send_to_job(self, effect: deliveries.SendToJob) -> None:
+        self._link.to_job_cell(effect.job_id, effect.frame)
+
+    def _send_done(self, effect: deliveries.SendDone) -> None:
+        if effect.done.resend:
+            self._metrics.resends_total.labels("JobDone").inc()
+        broker = self._link.to_job_cell(effect.done.job_id, effect.done, effect.text, avoid=effect.avoid)
+        self.deliveries.sent(effect.key, broker)
+
+    def _tell_node(self, effect: deliveries.TellNode) -> None:
+        socket = self._current.get(effect.node_id)
+        if socket is not None and socket.node.wants_result_ack:
+            socket.tell(JobResultAck(job_id=effect.job_id, attempt_id=effect.attempt))
+
+    def _stop_job(self, effect: deliveries.StopJob) -> None:
+        cancel = effect.cancel
+        socket = self._current.get(cancel.node_id)
+        if socket is not None:
+            socket.tell(JobCancel(job_id=cancel.job_id, trace_id=cancel.trace_id or None, reason=cancel.reason))
+
+    # --- effects of one node ------------------------------------------------------------------
+
+    def _run_node(self, socket: NodeSocket, effects: Iterable[node.Effect]) -> None:
+        for effect in effects:
+            self._run_for_node[type(effect)](socket, effect)
+
+    def _send_register(self, socket: NodeSocket, effect: node.SendRegister) -> None:
+        def on_answer(answer: Answer | None) -> None:
+            if isinstance(answer, NodeRegistered):
+                self._adopt(socket, answer)
+            else:
+                assert answer is None or isinstance(answer, Failed)
+                self._run_node(socket, socket.node.on_refused(answer))
+
+        def question(ref: str) -> RegisterFrame:
+            return RegisterFrame(ref=ref, node_id=effect.node_id, edge=self._link.identity, caps=effect.caps)
+
+        def may_repeat() -> bool:
+            socket.node.registration_repeated()
+            return socket.node.is_open
+
+        self._link.ask(question, effect.node_id, on_answer, may_repeat)
+
+    def _adopt(self, socket: NodeSocket, answer: NodeRegistered) -> None:
+        """The higher epoch is the connection in force; the other one is closed, and can do this one no harm."""
+        effects = socket.node.on_registered(answer)
+        if socket.node.is_open:
+            old = self._current.get(answer.node_id)
+            if old is not None and old is not socket and old.node.epoch > socket.node.epoch:
+                effects = socket.node.supersede()
+            else:
+                self._current[answer.node_id] = socket
+                self.deliveries.node_back(answer.node_id)
+                if old is not None and old is not socket:
+                    self._run_node(old, old.node.supersede())
+                self._metrics.nodes.set(len(self._current))
+        self._run_node(socket, effects)
+
+    def _send_heartbeat(self, socket: NodeSocket, effect: node.SendHeartbeat) -> None:
+        frame = HeartbeatFrame(
+            node_id=effect.node_id,
+            edge=self._link.identity,
+            epoch=effect.epoch,
+            load=effect.load,
+            caps=effect.caps,
+        )
+        if not self._link.to_node_cell(effect.node_id, frame):
+            socket.node.heartbeat_lost(effect.caps is not None)
+
+    def _send_offline(self, socket: NodeSocket, effect: node.SendOffline) -> None:
+        frame = OfflineFrame(node_id=effect.node_id, edge=self._link.identity, epoch=effect.epoch, reason=effect.reason)
+        self._link.to_node_cell(effect.node_id, frame)
+
+    def _acknowledge(self, socket: NodeSocket, effect: node.Acknowledge) -> None:
+        log.info("node_registered", node_id=effect.node_id, epoch=socket.node.epoch, status=effect.status)
+        socket.tell(NodeRegisterAck(node_id=effect.node_id, status=effect.status))
+
+    def _refuse(self, socket: NodeSocket, effect: node.Refuse) -> None:
+        socket.tell_error(PeerError(effect.code, effect.message))
+
+    def _close(self, socket: NodeSocket, effect: node.Close) -> None:
+        self._metrics.refused_total.labels("superseded").inc()
+        log.info("node_superseded", node_id=socket.node.node_id, epoch=socket.node.epoch)
+        socket.tell_error(PeerError(ErrorCode.NODE_SUPERSEDED, effect.reason))
+        socket.outbox.close(effect.code, effect.reason)
+
+
+def _limits_of(config: Config) -> deliveries.Limits:
+    edge = config.edge
+    return deliveries.Limits(
+        resend_ms=edge.resend_ms,
+        resend_ms_max=edge.resend_ms_max,
+        results_max=edge.results_kept_max,
+        results_bytes_max=edge.results_kept_bytes_max,
+        result_kept_ms=config.job.lease_ms + config.job.record_extra_ms,
+        no_session_tries_max=edge.no_session_tries_max,
+        jobs_per_node_max=edge.jobs_per_node_max,
+        reconnect_grace_ms=edge.reconnect_grace_ms,
+        ended_kept_max=edge.ended_kept_max,
+        ended_kept_ms=edge.ended_kept_ms,
+    )

@@ -1,0 +1,133 @@
+"""Server: the listeners. Which paths there are, how big a message may be, how many connections there may be."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Final
+
+from websockets.asyncio.server import Server as Listener
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.http11 import Request, Response
+
+from mesh.config import EdgeConfig
+from mesh.errors import ConfigError
+from mesh.metrics import CONTENT_TYPE, LOOPBACK, EdgeMetrics, render
+
+SESSION_PATH: Final = "/ws/session"
+NODE_PATH: Final = "/ws/node"
+
+Serve = Callable[[ServerConnection], Awaitable[None]]
+
+
+class Server:
+    """The shared port of all edges of this host, and a port of this edge alone."""
+
+    def __init__(self, config: EdgeConfig, on_client: Serve, on_node: Serve, metrics: EdgeMetrics) -> None:
+        check_host(config)
+        self._config = config
+        self._metrics = metrics
+        self._serve = {SESSION_PATH: on_client, NODE_PATH: on_node}
+        self._bytes_max = {SESSION_PATH: config.session_message_bytes_max, NODE_PATH: config.node_message_bytes_max}
+        self._pages = {"/health": self._health, "/metrics": self._metrics_page}
+        self._listeners: list[Listener] = []
+        self._connections = 0
+        self._refusing = False
+        self.port = 0
+        self.own_port = 0
+
+    async def start(self) -> None:
+        """Listen on both ports; ConfigError if one cannot be had."""
+        shared = await self._listen(self._config.host, self._config.port, shared=True)
+        self.port = shared.sockets[0].getsockname()[1]
+        own = await self._listen(LOOPBACK, self._config.own_port, shared=False)
+        self.own_port = own.sockets[0].getsockname()[1]
+
+    def refuse_more(self) -> None:
+        """Take no new connections; those that are here go on."""
+        self._refusing = True
+
+    async def stop(self) -> None:
+        """Close the listeners and wait until every connection is gone."""
+        for listener in self._listeners:
+            listener.close()
+        for listener in self._listeners:
+            try:
+                async with asyncio.timeout(self._config.send_timeout_ms / 1_000):
+                    await listener.wait_closed()
+            except TimeoutError:
+                for connection in listener.all_connections:
+                    connection.transport.abort()
+
+    async def _listen(self, host: str, port: int, *, shared: bool) -> Listener:
+        config = self._config
+        try:
+            listener = await serve(
+                self._handle,
+                host,
+                port,
+                process_request=self._admit,
+                compression=None,  # costs 3.4 times the memory, and audio does not shrink
+                server_header=None,
+                open_timeout=config.open_timeout_ms / 1_000,
+                ping_interval=config.ping_interval_ms / 1_000,
+                ping_timeout=config.ping_timeout_ms / 1_000,
+                close_timeout=config.send_timeout_ms / 1_000,
+                max_size=max(self._bytes_max.values()),
+                max_queue=config.receive_queue_max,
+                reuse_port=shared or None,
+            )
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+        self._listeners.append(listener)
+        return listener
+
+    # --- requests -----------------------------------------------------------------------------
+
+    def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
+        """None to go on with the WebSocket handshake, or the answer to a plain request."""
+        path = request.path.partition("?")[0]
+        page = self._pages.get(path)
+        if page is not None:
+            return page(connection)
+        if path not in self._serve:
+            self._metrics.refused_total.labels("path").inc()
+            return connection.respond(HTTPStatus.NOT_FOUND, "Not found\n")
+        if self._refusing or self._connections >= self._config.connections_max:
+            self._metrics.refused_total.labels("draining" if self._refusing else "full").inc()
+            return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, "Try another edge, or again shortly\n")
+        connection.protocol.max_message_size = self._bytes_max[path]
+        return None
+
+    async def _handle(self, connection: ServerConnection) -> None:
+        assert connection.request is not None
+        path = connection.request.path.partition("?")[0]
+        self._connections += 1
+        try:
+            await self._serve[path](connection)
+        finally:
+            self._connections -= 1
+
+    def _health(self, connection: ServerConnection) -> Response:
+        return connection.respond(HTTPStatus.OK, "OK")
+
+    def _metrics_page(self, connection: ServerConnection) -> Response:
+        response = connection.respond(HTTPStatus.OK, render().decode())
+        del response.headers["Content-Type"]
+        response.headers["Content-Type"] = CONTENT_TYPE
+        return response
+
+
+def check_host(config: EdgeConfig) -> None:
+    """ConfigError if the host is reachable from elsewhere and nobody said that this is wanted."""
+    try:
+        is_loopback = ipaddress.ip_address(config.host).is_loopback
+    except ValueError:
+        is_loopback = config.host == "localhost"
+    if not is_loopback and not config.insecure:
+        raise ConfigError(
+            f"edge.host {config.host!r} is reachable from other machines and there is no authentication yet; "
+            "use 127.0.0.1, or set edge.insecure = true if that is what you want"
+        )
