@@ -2,7 +2,7 @@
 
 Owns the layout of the columns and of a job's row, and nothing else: no names, no ids, no clock. Its slow and obvious
 twin is tests/unit/naive_kernel.py; hypothesis holds the two together. To add a filter: a member in filters.py, a
-line in `_standing_obstacle` or `_job_obstacle`, the same in the twin. To add to the score: `_standing_ms` or `_score`.
+line in `_standing_obstacle` or `_choose_one`, the same in the twin. To add to the score: `_standing_ms`, `_price_ms`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Words = npt.NDArray[np.uint64]
 Rows = npt.NDArray[np.int32]
 Scores = npt.NDArray[np.int64]
+Jobs = npt.NDArray[np.void]
 #: One element of a JOB_ROW array; numpy has no type for its fields.
 JobRow = Any
 
@@ -48,6 +49,11 @@ _READY: Final = int(Filter.READY)
 _LANGUAGE: Final = int(Filter.LANGUAGE)
 _EXCLUDED: Final = int(Filter.EXCLUDED)
 _SLOT: Final = int(Filter.SLOT)
+
+
+# numba counts references of arrays each time a tuple of them is passed or a field is read, about 10 ns a time. So the
+# compiled functions take the tuples once per batch or job, read the fields into locals before the loop over the
+# nodes, and call only functions of plain numbers inside it.
 
 
 class Columns(NamedTuple):
@@ -111,6 +117,23 @@ class Rules(NamedTuple):
     preferred_ms: float = 50.0
 
 
+class Batch(NamedTuple):
+    """Scratch of one batch: the nodes that may work at all, with the charges of earlier jobs of the batch."""
+
+    rows: Rows
+    used: Rows
+    standing_ms: npt.NDArray[np.float64]
+    price_ms: npt.NDArray[np.float64]
+
+
+class Top(NamedTuple):
+    """The best nodes so far for one job, ordered by (score, tie, row)."""
+
+    rows: Rows
+    scores: Scores
+    ties: Words
+
+
 class Choice(NamedTuple):
     """Per job: the best rows (NO_ROW fills up), their scores, and how many nodes each filter removed."""
 
@@ -136,12 +159,67 @@ def _compiled(function: F) -> F:
 
 
 @_compiled
-def _has(planes: Words, row: int, language: int) -> bool:
-    """True if the set at `row` holds `language`; NOT_ASKED is in every set, UNKNOWN in none."""
-    if language < 0:
-        return language == NOT_ASKED
-    word = planes[language >> 6, row]
-    return bool((word >> np.uint64(language & 63)) & np.uint64(1) != np.uint64(0))
+def tie_hash(seed: np.uint64, row: int) -> np.uint64:
+    """Equal scores are ordered by this: 64 well mixed bits (the finalizer of splitmix64)."""
+    mixed = seed + np.uint64(row + 1) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+@_compiled
+def _standing_obstacle(
+    seen_ms: int, status: int, unreachable_until_ms: int, gpus: int, load_percent: float, rules: Rules
+) -> int:
+    """The first filter that keeps a node from any job, or _PASSED."""
+    if rules.now_ms - seen_ms >= rules.heartbeat_timeout_ms:
+        return _OFFLINE
+    if status != READY_STATUS:
+        return _STATUS
+    if rules.now_ms < unreachable_until_ms:
+        return _UNREACHABLE
+    if gpus < 1:
+        return _GPU
+    if load_percent > rules.resource_threshold_percent:
+        return _RESOURCES
+    return _PASSED
+
+
+@_compiled
+def _standing_ms(seen_ms: int, load_percent: float, rules: Rules) -> float:
+    """The part of the score that neither the job nor the batch changes."""
+    load = load_percent / 100.0
+    late_ms = max(0, rules.now_ms - seen_ms - rules.heartbeat_interval_ms)
+    return float(rules.load_ms * load * load + rules.stale_ms_per_ms * late_ms)
+
+
+@_compiled
+def _price_ms(standing_ms: float, used: int, max_jobs: int, rules: Rules) -> float:
+    """The score of a node for a job that does not prefer it, before rounding."""
+    if rules.strategy == LEAST_CONNECTIONS:
+        return float(used)
+    return standing_ms + rules.busy_ms * used / max_jobs
+
+
+@_compiled
+def _score(price_ms: float, is_preferred: bool, rules: Rules) -> np.int64:
+    """Predicted milliseconds, whole ones: nodes that differ by less are equals and share the load. Lowest wins."""
+    if is_preferred:
+        price_ms -= 1.0 if rules.strategy == LEAST_CONNECTIONS else rules.preferred_ms
+    return np.int64(np.floor(price_ms + 0.5))
+
+
+@_compiled
+def _plane(planes: Words, language: int) -> Words:
+    """The 64 languages among which `language` is."""
+    plane: Words = planes[max(language, 0) >> 6]
+    return plane
+
+
+@_compiled
+def _bit(language: int) -> np.uint64:
+    """The bit of a language in its plane. None for NOT_ASKED: every set holds all of nothing."""
+    return np.uint64(0) if language < 0 else np.uint64(1) << np.uint64(language & 63)
 
 
 @_compiled
@@ -153,83 +231,11 @@ def _is_empty(planes: Words, row: int) -> bool:
 
 
 @_compiled
-def tie_hash(seed: np.uint64, row: int) -> np.uint64:
-    """Equal scores are ordered by this: 64 well mixed bits (the finalizer of splitmix64)."""
-    mixed = seed + np.uint64(row + 1) * np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
-
-
-@_compiled
-def _standing_obstacle(columns: Columns, row: int, rules: Rules) -> int:
-    """The first filter that keeps this node from any job, or _PASSED."""
-    if rules.now_ms - columns.seen_ms[row] >= rules.heartbeat_timeout_ms:
-        return _OFFLINE
-    if columns.status[row] != READY_STATUS:
-        return _STATUS
-    if rules.now_ms < columns.unreachable_until_ms[row]:
-        return _UNREACHABLE
-    if columns.gpus[row] < 1:
-        return _GPU
-    if columns.load_percent[row] > rules.resource_threshold_percent:
-        return _RESOURCES
-    return _PASSED
-
-
-@_compiled
-def _speaks(columns: Columns, row: int, job: JobRow) -> bool:
-    """True if the node can take the job's languages in and give them out."""
-    if job.asr_any and _is_empty(columns.asr, row):
-        return False
-    if not (_has(columns.asr, row, job.asr_a) and _has(columns.asr, row, job.asr_b)):
-        return False
-    if not (_has(columns.semantic, row, job.semantic_a) and _has(columns.semantic, row, job.semantic_b)):
-        return False
-    if columns.tts_named[row]:
-        return _has(columns.tts, row, job.tts_a) and _has(columns.tts, row, job.tts_b)
-    return True
-
-
-@_compiled
-def _job_obstacle(columns: Columns, row: int, job: JobRow, excluded: Rows, used: int) -> int:
-    """The first filter that keeps this node from this job, or _PASSED."""
-    if not columns.accept_public[row]:
-        if job.public:
-            return _PUBLIC
-        if columns.tenant[row] != job.tenant:
-            return _TENANT
-    if job.services_unknown or columns.installed[row] & job.services != job.services:
-        return _INSTALLED
-    if columns.ready[row] & job.services != job.services:
-        return _READY
-    if not _speaks(columns, row, job):
-        return _LANGUAGE
-    for place in range(job.excluded_from, job.excluded_to):
-        if excluded[place] == row:
-            return _EXCLUDED
-    if used >= columns.max_jobs[row]:
-        return _SLOT
-    return _PASSED
-
-
-@_compiled
-def _standing_ms(columns: Columns, row: int, rules: Rules) -> float:
-    """The part of the score that neither the job nor the batch changes."""
-    load = columns.load_percent[row] / 100.0
-    late_ms = max(0, rules.now_ms - columns.seen_ms[row] - rules.heartbeat_interval_ms)
-    return float(rules.load_ms * load * load + rules.stale_ms_per_ms * late_ms)
-
-
-@_compiled
-def _score(standing_ms: float, used: int, max_jobs: int, is_preferred: bool, rules: Rules) -> np.int64:
-    """Predicted milliseconds, whole ones: nodes that differ by less are equals and share the load. Lowest wins."""
-    if rules.strategy == LEAST_CONNECTIONS:
-        return np.int64(used - (1 if is_preferred else 0))
-    total = standing_ms + rules.busy_ms * used / max_jobs
-    if is_preferred:
-        total -= rules.preferred_ms
-    return np.int64(np.floor(total + 0.5))
+def _is_among(rows: Rows, start: int, stop: int, row: int) -> bool:
+    found = False
+    for place in range(start, stop):
+        found = found or rows[place] == row
+    return found
 
 
 @_compiled
@@ -256,60 +262,128 @@ def _insert(rows: Rows, scores: Scores, ties: Words, filled: int, row: int, scor
 
 
 @_compiled
-def _choose(
-    columns: Columns, count: int, jobs: npt.NDArray[np.void], excluded: Rows, rules: Rules, best: int
-) -> tuple[Rows, Scores, Rows]:
-    rows = np.full((len(jobs), best), NO_ROW, dtype=np.int32)
-    scores = np.zeros((len(jobs), best), dtype=np.int64)
-    removed = np.zeros((len(jobs), FILTERS), dtype=np.int32)
-    ties = np.zeros(best, dtype=np.uint64)
-
-    # Once per batch: who may work at all, and what is fixed of their scores.
-    standing_removed = np.zeros(FILTERS, dtype=np.int32)
-    standing = np.empty(count, dtype=np.int32)
-    standing_ms = np.empty(count, dtype=np.float64)
-    used = np.empty(count, dtype=np.int32)
-    standing_count = 0
+def _stand(columns: Columns, count: int, rules: Rules, batch: Batch, removed: Rows) -> int:
+    """Find the nodes that may work at all and what is fixed of their prices; returns how many."""
+    seen_ms, status, gpus, load_percent = columns.seen_ms, columns.status, columns.gpus, columns.load_percent
+    unreachable_until_ms, leases, running = columns.unreachable_until_ms, columns.used, columns.running
+    max_jobs = columns.max_jobs
+    rows, used, standing_ms, price_ms = batch.rows, batch.used, batch.standing_ms, batch.price_ms
+    standing = 0
     for row in range(count):
-        obstacle = _standing_obstacle(columns, row, rules)
+        obstacle = _standing_obstacle(
+            seen_ms[row], status[row], unreachable_until_ms[row], gpus[row], load_percent[row], rules
+        )
         if obstacle != _PASSED:
-            standing_removed[obstacle] += 1
+            removed[obstacle] += 1
             continue
-        standing[standing_count] = row
-        standing_ms[standing_count] = _standing_ms(columns, row, rules)
-        in_use = columns.used[row]
-        if rules.now_ms - columns.seen_ms[row] < rules.running_fresh_ms:
-            in_use = max(in_use, columns.running[row])
-        used[standing_count] = in_use
-        standing_count += 1
+        in_use = leases[row]
+        if rules.now_ms - seen_ms[row] < rules.running_fresh_ms:
+            in_use = max(in_use, running[row])
+        rows[standing] = row
+        used[standing] = in_use
+        standing_ms[standing] = _standing_ms(seen_ms[row], load_percent[row], rules)
+        price_ms[standing] = _price_ms(standing_ms[standing], in_use, max_jobs[row], rules)
+        standing += 1
+    return standing
 
+
+@_compiled
+def _choose_one(
+    columns: Columns, batch: Batch, standing: int, job: JobRow, excluded: Rows, rules: Rules, top: Top, removed: Rows
+) -> int:
+    """Fill `top` with the best nodes for one job; returns the place of the first in `batch`, or -1."""
+    accept_public, tenant, installed, ready = columns.accept_public, columns.tenant, columns.installed, columns.ready
+    asr, tts_named, max_jobs = columns.asr, columns.tts_named, columns.max_jobs
+    batch_rows, used, price_ms = batch.rows, batch.used, batch.price_ms
+    rows, scores, ties = top.rows, top.scores, top.ties
+    hears_a, hears_b = _plane(asr, job.asr_a), _plane(asr, job.asr_b)
+    asr_a, asr_b = _bit(job.asr_a), _bit(job.asr_b)
+    means_a, means_b = _plane(columns.semantic, job.semantic_a), _plane(columns.semantic, job.semantic_b)
+    semantic_a, semantic_b = _bit(job.semantic_a), _bit(job.semantic_b)
+    says_a, says_b = _plane(columns.tts, job.tts_a), _plane(columns.tts, job.tts_b)
+    tts_a, tts_b = _bit(job.tts_a), _bit(job.tts_b)
+    lowest = min(job.asr_a, job.asr_b, job.semantic_a, job.semantic_b, job.tts_a, job.tts_b)
+    unheard_of = lowest < NOT_ASKED
+    is_public, its_tenant, services, services_unknown = job.public, job.tenant, job.services, job.services_unknown
+    any_asr, preferred, seed = job.asr_any, job.preferred, job.seed
+    has_excluded = job.excluded_to > job.excluded_from
+    best = len(rows)
+    filled = 0
+    first = -1
+    for place in range(standing):
+        row = batch_rows[place]
+        if not accept_public[row] and (is_public or tenant[row] != its_tenant):
+            removed[_PUBLIC if is_public else _TENANT] += 1
+            continue
+        if services_unknown or installed[row] & services != services:
+            removed[_INSTALLED] += 1
+            continue
+        if ready[row] & services != services:
+            removed[_READY] += 1
+            continue
+        speaks = (
+            hears_a[row] & asr_a == asr_a
+            and hears_b[row] & asr_b == asr_b
+            and means_a[row] & semantic_a == semantic_a
+            and means_b[row] & semantic_b == semantic_b
+            and (not tts_named[row] or (says_a[row] & tts_a == tts_a and says_b[row] & tts_b == tts_b))
+        )
+        if unheard_of or not speaks or (any_asr and _is_empty(asr, row)):
+            removed[_LANGUAGE] += 1
+            continue
+        if has_excluded and _is_among(excluded, job.excluded_from, job.excluded_to, row):
+            removed[_EXCLUDED] += 1
+            continue
+        if used[place] >= max_jobs[row]:
+            removed[_SLOT] += 1
+            continue
+        score = _score(price_ms[place], row == preferred, rules)
+        # Most nodes are worse than what is already kept: spare them the hash and the insertion.
+        if filled == best and score > scores[best - 1]:
+            continue
+        filled = _insert(rows, scores, ties, filled, row, score, tie_hash(seed, row))
+        if rows[0] == row:
+            first = place
+    return first
+
+
+@_compiled
+def _choose(
+    columns: Columns, count: int, jobs: Jobs, excluded: Rows, rules: Rules, batch: Batch, choice: Choice, ties: Words
+) -> None:
+    """Fill `choice`. All memory comes from the caller: compiling numpy's constructors would double the start-up."""
+    removed = choice.removed
+    # The nodes removed from every job are counted in the first job's place, then copied to the others.
+    standing = _stand(columns, count, rules, batch, removed[0])
+    for index in range(1, len(jobs)):
+        for place in range(FILTERS):
+            removed[index, place] = removed[0, place]
     for index in range(len(jobs)):
-        job = jobs[index]
-        removed[index, :] = standing_removed
-        filled = 0
-        first_place = -1
-        for place in range(standing_count):
-            row = standing[place]
-            obstacle = _job_obstacle(columns, row, job, excluded, used[place])
-            if obstacle != _PASSED:
-                removed[index, obstacle] += 1
-                continue
-            score = _score(standing_ms[place], used[place], columns.max_jobs[row], row == job.preferred, rules)
-            # Most nodes are worse than what is already kept: spare them the hash and the insertion.
-            if filled == best and score > scores[index, best - 1]:
-                continue
-            tie = tie_hash(job.seed, row)
-            filled = _insert(rows[index], scores[index], ties, filled, row, score, tie)
-            if rows[index, 0] == row:
-                first_place = place
-        if first_place >= 0:
-            used[first_place] += 1
-    return rows, scores, removed
+        top = Top(choice.rows[index], choice.scores[index], ties)
+        first = _choose_one(columns, batch, standing, jobs[index], excluded, rules, top, removed[index])
+        if first >= 0:
+            batch.used[first] += 1
+            batch.price_ms[first] = _price_ms(
+                batch.standing_ms[first], batch.used[first], columns.max_jobs[batch.rows[first]], rules
+            )
 
 
-def choose(columns: Columns, count: int, jobs: npt.NDArray[np.void], excluded: Rows, rules: Rules, best: int) -> Choice:
+def choose(columns: Columns, count: int, jobs: Jobs, excluded: Rows, rules: Rules, best: int) -> Choice:
     """The `best` candidates for each of `jobs` among the first `count` nodes.
 
     The first pick of a job is charged before the next job looks, so a burst spreads instead of piling on one node.
     """
-    return Choice(*_choose(columns, count, jobs, excluded, rules, best))
+    choice = Choice(
+        rows=np.full((len(jobs), best), NO_ROW, dtype=np.int32),
+        scores=np.zeros((len(jobs), best), dtype=np.int64),
+        removed=np.zeros((len(jobs), FILTERS), dtype=np.int32),
+    )
+    if len(jobs) and count:
+        batch = Batch(
+            rows=np.empty(count, dtype=np.int32),
+            used=np.empty(count, dtype=np.int32),
+            standing_ms=np.empty(count, dtype=np.float64),
+            price_ms=np.empty(count, dtype=np.float64),
+        )
+        _choose(columns, count, jobs, excluded, rules, batch, choice, np.zeros(best, dtype=np.uint64))
+    return choice
