@@ -163,12 +163,15 @@ class Node:
     async def close(self) -> None:
         """End a node started by `async with`: running jobs get a moment to finish, then the connection closes."""
         runner, self._runner = self._runner, None
-        if runner is None:
-            return
+        if runner:
+            await self.drain()
+            runner.cancel()
+            await asyncio.wait({runner})
+
+    async def drain(self) -> None:
+        """Give the jobs that run now a moment to finish; call it before you cancel `run`."""
         if self._tasks:
             await asyncio.wait(set(self._tasks.values()), timeout=DRAIN_S)
-        runner.cancel()
-        await asyncio.wait({runner})
 
     async def _cancel_jobs(self) -> None:
         tasks = set(self._tasks.values())

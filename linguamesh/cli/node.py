@@ -1,0 +1,75 @@
+"""`lingua node`: demo nodes with a simulated pipeline, any number in one process."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+
+from linguamesh import simulated
+from linguamesh.errors import NodeRefused
+from linguamesh.node import Gpu, Node
+from mesh import process
+from mesh.errors import ConfigError
+
+BANNER = "The pipeline of these nodes is SIMULATED: nothing is recognised or translated, and each result says so."
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until Ctrl-C; the exit code."""
+    if options.die_with_parent:
+        process.die_with_parent()
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("websockets").setLevel(logging.WARNING)
+    try:
+        return process.run(lambda stop: _serve(options, stop))
+    except NodeRefused as error:
+        print(f"error: the mesh refused a node: {error}. {error.hint}", file=sys.stderr)
+        return process.EXIT_FAILED
+
+
+async def _serve(options: argparse.Namespace, stop: asyncio.Event) -> None:
+    nodes = _nodes(options)
+    if not options.json:
+        print(BANNER, flush=True)
+    running = [asyncio.create_task(node.run()) for node in nodes]
+    telling = asyncio.create_task(_tell(nodes, options.json))
+    stopped = asyncio.create_task(stop.wait())
+    done, _ = await asyncio.wait({stopped, *running}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.gather(*(node.drain() for node in nodes))
+    for task in (telling, stopped, *running):
+        task.cancel()
+    await asyncio.wait({telling, stopped, *running})
+    for task in done - {stopped}:
+        task.result()  # raises why a node ended
+
+
+def _nodes(options: argparse.Namespace) -> list[Node]:
+    languages = [word.strip() for word in options.languages.split(",") if word.strip()]
+    if options.count < 1 or options.max_jobs < 1 or not languages:
+        raise ConfigError("--count and --max-jobs are at least 1, and --languages names at least one")
+    return [
+        Node(
+            options.url,
+            simulated.translate,
+            node_id=f"{options.name}-{number}" if options.name else None,
+            asr=languages,
+            semantic=languages,
+            tts=languages,
+            max_jobs=options.max_jobs,
+            gpus=[Gpu("Simulated GPU", 8)],
+        )
+        for number in range(options.count)
+    ]
+
+
+async def _tell(nodes: list[Node], as_json: bool) -> None:
+    """Say so once all of them are registered."""
+    for node in nodes:
+        await node.registered()
+    ids = [str(node.node_id) for node in nodes]
+    if as_json:
+        process.announce_ready("nodes", "nodes", "", nodes=ids)
+    else:
+        print(f"Registered at {nodes[0].url}: {', '.join(ids)}. Ctrl-C stops.", flush=True)

@@ -1,0 +1,26 @@
+"""Addresses and the wait before the next dial."""
+
+import pytest
+
+from linguamesh.dial import RECONNECT_BASE_S, RECONNECT_CAP_S, reconnect_delay_s, with_path
+
+
+@pytest.mark.parametrize(
+    ("url", "full"),
+    [
+        ("ws://127.0.0.1:5010", "ws://127.0.0.1:5010/ws/node"),
+        ("wss://mesh.example/", "wss://mesh.example/ws/node"),
+        ("ws://127.0.0.1:5010/ws/node", "ws://127.0.0.1:5010/ws/node"),
+        ("wss://mesh.example/behind/ws/node?x=1", "wss://mesh.example/behind/ws/node?x=1"),
+    ],
+)
+def test_a_path_is_added_where_there_is_none(url: str, full: str) -> None:
+    assert with_path(url, "/ws/node") == full
+
+
+def test_the_wait_has_full_jitter_and_a_cap() -> None:
+    first = [reconnect_delay_s(0) for _ in range(200)]
+    late = [reconnect_delay_s(5_000) for _ in range(200)]
+    assert 0 <= min(first) <= max(first) <= RECONNECT_BASE_S
+    assert RECONNECT_CAP_S / 2 < max(late) <= RECONNECT_CAP_S
+    assert min(late) < RECONNECT_CAP_S / 2

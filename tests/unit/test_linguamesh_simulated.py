@@ -1,0 +1,57 @@
+"""The simulated pipeline: it says that it is simulated, repeats itself exactly, and takes longer for longer audio."""
+
+from __future__ import annotations
+
+import base64
+from array import array
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from linguamesh import simulated
+from linguamesh.node_job import Job
+from mesh import node_wire
+
+
+def job(seconds: float = 1.8) -> Job:
+    audio = b"\x00\x00" * int(16_000 * seconds)
+    assign = node_wire.JobAssign(
+        job_id="job-00-1", attempt_id=1, session_id="s-1", utterance_index=0, src_lang="en", tgt_lang="es",
+        pipeline=node_wire.PipelineConfig(), audio=base64.b64encode(audio).decode(), audio_format="pcm16",
+        sample_rate=16_000, trace_id="t",
+    )  # fmt: skip
+
+    async def no_partial(_assign: node_wire.JobAssign, _text: str, _is_final: bool) -> None: ...
+
+    return Job(assign, no_partial)
+
+
+async def test_texts_say_that_they_are_simulated() -> None:
+    result = await simulated.translate(job(0.5))
+    assert result.text_asr == "[simulated] 0.5 s of en speech"
+    assert result.text_translated == "[simulated] 0.5 s of en speech, in es"
+    assert result.tts_format == "pcm16"
+    assert len(result.tts_audio) == 2 * int(simulated.TONE_S * simulated.TONE_RATE)
+    assert await simulated.translate(job(0.5)) == result
+
+
+def test_a_tone_is_pcm16_that_can_be_heard_and_does_not_clip() -> None:
+    samples = array("h", simulated.tone())
+    assert 1_000 < max(samples) < 32_000
+    assert (samples[0], abs(samples[-1]) < 200) == (0, True)
+
+
+@given(st.floats(0, 40), st.text(max_size=20))
+def test_times_grow_with_the_audio_and_repeat(audio_s: float, seed: str) -> None:
+    pace = simulated.pace_of(audio_s, seed)
+    assert pace == simulated.pace_of(audio_s, seed)
+    longer = simulated.pace_of(audio_s + 10, seed)
+    assert longer.asr_ms > pace.asr_ms
+    expected = 20 + simulated.ASR_MS_PER_S * audio_s
+    assert abs(pace.asr_ms - expected) <= simulated.VARIATION * expected + 1
+
+
+def test_opus_is_measured_by_its_packets() -> None:
+    packets = b"".join(len(packet).to_bytes(2, "little") + packet for packet in (b"abc", b"", b"x" * 300))
+    assert simulated.audio_seconds(packets, "opus", 16_000) == 0.06
+    assert simulated.audio_seconds(b"\x00" * 32_000, "pcm16", 16_000) == 1.0
