@@ -91,6 +91,7 @@ class Session:
         self._room = asyncio.Semaphore(UTTERANCES_WAITING_MAX)
         self._next_index = 0
         self._hold_until_ms = 0  # no new utterance before (backpressure)
+        self._failing: int | None = None  # an utterance whose failure was announced; the reason comes next
         self._over: SessionError | None = None  # why the session cannot be used any more
 
     @property
@@ -308,12 +309,14 @@ class Session:
         if message.code in _FATAL:
             self._end(ErrorCode[message.code], message.message)
             return
-        index = error.details.get("utterance_index", self._waiting.only())
+        announced, self._failing = self._failing, None
+        index = error.details.get("utterance_index", self._waiting.only() if announced is None else announced)
         if isinstance(index, int):
             self._waiting.fail(index, error)
 
     def _on_error_event(self, event: wire.UiEvent) -> None:
         error = SessionError(event.error_code or ErrorCode.INTERNAL_ERROR.name, event.hint or "")
+        self._failing = event.utterance_index
         loop = asyncio.get_running_loop()
         loop.call_later(REASON_GRACE_S, self._waiting.fail, event.utterance_index, error)
 

@@ -145,6 +145,22 @@ async def test_an_error_event_alone_is_enough(server: Scripted) -> None:
     await closed(session, peer)
 
 
+async def test_an_error_after_its_event_belongs_to_that_utterance(server: Scripted) -> None:
+    session, peer = await opened(server)
+    translating = [asyncio.create_task(session.translate(AUDIO)) for _ in range(3)]
+    for _ in translating:
+        await peer.recv("utterance")
+    await peer.send("ui_event", trace_id="t-1", session_id="s-1", job_id="", utterance_index=2, event="ERROR",
+                    status="error")  # fmt: skip
+    await peer.send("error", code="OUT_OF_TEA", message="a node's own code")
+    with pytest.raises(SessionError, match="OUT_OF_TEA: a node's own code"):
+        await translating[2]
+    for index in (0, 1):
+        await peer.send("translation_result", **result(index))
+        await translating[index]
+    await closed(session, peer)
+
+
 async def test_an_error_without_an_index_fails_the_only_utterance(server: Scripted) -> None:
     session, peer = await opened(server)
     translating = asyncio.create_task(session.translate(AUDIO))
