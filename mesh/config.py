@@ -89,6 +89,10 @@ class RedisConfig(Section, frozen=True):
     batch_max: Count = 128
     #: Calls waiting for their turn; more are refused.
     queue_max: Count = 20_000
+    #: How often a call is sent again by itself, after a broken connection or while the cluster changes.
+    retries_max: Annotated[int, Meta(ge=0, le=20)] = 5
+    #: Wait before such a repeat; grows with each.
+    retry_ms: Ms = 50
 
 
 class EdgeConfig(Section, frozen=True):
@@ -156,6 +160,8 @@ class NodeConfig(Section, frozen=True):
     max_jobs_default: Annotated[int, Meta(ge=1, le=1_024)] = 4
     max_jobs_limit: Annotated[int, Meta(ge=1, le=1_024)] = 64
     pools_per_node_max: Count = 64
+    #: Removed nodes that a cell remembers, so that snapshots hear of them.
+    tombstones_max: Count = 1_000
     hash_pools: Annotated[int, Meta(ge=1, le=1_024)] = 16
     #: Above this cpu, gpu or memory load a node gets no new work.
     resource_threshold_percent: Percent = 85.0
@@ -187,11 +193,27 @@ class SelectorConfig(Section, frozen=True):
     snapshot_ms: Ms = 100
     #: A full reload of a cell every so often, against anything a delta missed.
     full_reload_ms: Ms = 60_000
+    #: Nobody works and nothing changes: the snapshot slows down to this.
+    snapshot_idle_ms: Ms = 500
+    #: Changed nodes taken from a cell at a time.
     changes_max: Count = 500
+    #: Nodes that the columns hold; more are turned away and counted.
+    nodes_max: Count = 200_000
     candidates: Annotated[int, Meta(ge=1, le=16)] = 3
+    #: How often a request whose candidates turned out to be taken looks for others before it is refused.
+    commit_rounds: Annotated[int, Meta(ge=1, le=16)] = 3
+    #: A heartbeat's running_jobs counts beside the leases for this long. Later the leases alone tell: utterances last
+    #: about a second, and a number from a busy moment would keep a free node full until its next heartbeat.
+    running_fresh_ms: Ms = 2_000
+    #: Nodes of an edge to which a frame bounced get no work for this long.
+    unreachable_ms: Ms = 2_000
     #: Work messages that all brokers together may have outstanding here.
     window: Count = 512
     batch_max: Count = 64
+    #: Control frames waiting for their turn; more are dropped and counted.
+    control_queue_max: Count = 10_000
+    #: At the end, time for what is already here.
+    drain_ms: Ms = 1_000
     metrics_port: Port = 0
     strategy: Annotated[str, Meta(pattern="^(predicted_ms|least_connections)$")] = "predicted_ms"
 

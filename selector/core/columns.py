@@ -66,7 +66,8 @@ class _Record:
     node_id: str
     cell: int
     version: int
-    facts: NodeFacts
+    #: None until the row is written for the first time.
+    facts: NodeFacts | None
 
 
 class NodeTable:
@@ -124,7 +125,7 @@ class NodeTable:
         if row is None:
             if facts is None:
                 return False
-            row = self._add(cell, node_id, facts)
+            row = self._add(cell, node_id)
             if row is None:
                 return False
         self._records[row].version = version
@@ -164,18 +165,24 @@ class NodeTable:
         self.columns.used[row] = _small(used)
         return True
 
+    def saturate(self, node_id: str) -> None:
+        """A commit found no free slot there: believe it until the next snapshot tells the number."""
+        row = self._rows.get(node_id)
+        if row is not None:
+            self.columns.used[row] = max(self.columns.used[row], self.columns.max_jobs[row])
+
     def avoid_edge(self, edge: str, until_ms: int) -> int:
         """Frames to this edge bounce: none of its nodes gets work until then; returns how many nodes that are."""
         hit = 0
         for row, record in enumerate(self._records):
-            if record.facts.edge == edge:
+            if record.facts is not None and record.facts.edge == edge:
                 self.columns.unreachable_until_ms[row] = until_ms
                 hit += 1
         return hit
 
     # --- inside -------------------------------------------------------------------------------------
 
-    def _add(self, cell: int, node_id: str, facts: NodeFacts) -> int | None:
+    def _add(self, cell: int, node_id: str) -> int | None:
         row = len(self._records)
         if row >= self.nodes_max:
             self.refused += 1
@@ -183,7 +190,7 @@ class NodeTable:
         if row >= len(self.columns.seen_ms):
             self._grow()
         self._rows[node_id] = row
-        self._records.append(_Record(node_id, cell, 0, facts))
+        self._records.append(_Record(node_id, cell, 0, None))
         self.columns.unreachable_until_ms[row] = 0
         return row
 
@@ -195,15 +202,21 @@ class NodeTable:
             getattr(self.columns, name)[..., :capacity] = getattr(old, name)
 
     def _write(self, row: int, facts: NodeFacts) -> None:
-        before, caps, load, columns = self._records[row].facts, facts.caps, facts.load, self.columns
-        if (before.edge, before.epoch) != (facts.edge, facts.epoch):
+        record, load, columns = self._records[row], facts.load, self.columns
+        before, record.facts = record.facts, facts
+        if before is None or (before.edge, before.epoch) != (facts.edge, facts.epoch):
             columns.unreachable_until_ms[row] = 0  # it connected again, perhaps elsewhere
-        self._records[row].facts = facts
+        if before is None or before.caps != facts.caps:
+            self._write_caps(row, facts.caps)
         columns.status[row] = READY_STATUS if facts.status == "ready" else 0
-        columns.gpus[row] = _small(caps.gpu_count)
         columns.load_percent[row] = max(
             _percent(load.cpu_percent), _percent(load.gpu_percent), _percent(load.mem_percent)
         )
+        columns.running[row] = _small(load.running_jobs)
+
+    def _write_caps(self, row: int, caps: NodeCaps) -> None:
+        columns = self.columns
+        columns.gpus[row] = _small(caps.gpu_count)
         columns.accept_public[row] = caps.accept_public
         # A tenant that does not fit is nobody's: UNKNOWN would equal an unknown job's tenant.
         tenant = self.tenants.add(caps.tenant_id)
@@ -214,7 +227,6 @@ class NodeTable:
         columns.semantic[:, row] = self.languages.bits(caps.semantic_langs, LANGUAGE_PLANES)
         columns.tts[:, row] = self.languages.bits(caps.tts_langs, LANGUAGE_PLANES)
         columns.tts_named[row] = bool(caps.tts_langs)
-        columns.running[row] = _small(load.running_jobs)
         columns.max_jobs[row] = _small(caps.max_jobs)
 
     def check(self) -> None:

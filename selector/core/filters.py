@@ -47,7 +47,6 @@ REASON: Final[dict[Filter, str]] = {
     Filter.SLOT: "capacity_exceeded",
 }
 NO_NODES: Final = "no_nodes"
-UNKNOWN: Final = "unknown"
 
 #: These pass by themselves within moments; the others need another node or other software.
 PASSING: Final = frozenset(

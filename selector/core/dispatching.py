@@ -1,0 +1,243 @@
+"""What to answer: pure decisions from a frame and what Redis said about it. Knows no socket, no Redis, no clock.
+
+Every function returns frames to send (or None); the rims ask, decide here, and send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, get_args
+
+from lua.answers import Advanced, Beaten, Claimed, Committed, Released
+from mesh.errors import ErrorCode
+from mesh.frames import (
+    AnyFrame,
+    Assign,
+    AssignFailed,
+    Beat,
+    Bounce,
+    BrokerBeat,
+    Busy,
+    Cancel,
+    CancelJob,
+    Credit,
+    Dispatch,
+    Failed,
+    Frame,
+    Goodbye,
+    JobDone,
+    JobEvent,
+    NodeHeartbeat,
+    NodeOffline,
+    NodeRegister,
+    NodeRegistered,
+    NodeStale,
+    Notice,
+    Placed,
+    Push,
+    Refused,
+    ResultAck,
+    SessionClaim,
+    SessionClaimed,
+    SessionRelease,
+    Undone,
+)
+from mesh.jobs import State
+from selector.core.filters import NO_NODES, PASSING, REASON, Filter, main_filter, removed_by_name
+
+#: Frames that a selector gets and acts upon; selector/loop.py has a lane for each.
+TAKEN: Final = frozenset({
+    NodeRegister, NodeHeartbeat, NodeOffline, SessionClaim, SessionRelease,
+    Dispatch, AssignFailed, JobEvent, JobDone, Cancel, Bounce,
+})  # fmt: skip
+#: Frames that are for others. If one comes it is counted and dropped.
+NOT_OURS: Final = frozenset({
+    Beat, BrokerBeat, Credit, Busy, Goodbye, NodeRegistered, NodeStale, Failed, SessionClaimed,
+    Assign, Placed, Refused, Undone, Notice, Push, ResultAck, CancelJob,
+})  # fmt: skip
+assert set(get_args(AnyFrame)) == TAKEN | NOT_OURS, "decide for every frame whether a selector takes it"
+assert not TAKEN & NOT_OURS
+
+#: A request that no node could ever take waits this much longer between tries than one that lacks a free slot.
+HOPELESS_FACTOR: Final = 10
+
+#: What the commit script says of a candidate without room -> the filter that should have caught it.
+TAKEN_REASONS: Final[Mapping[str, Filter]] = {
+    "full": Filter.SLOT,
+    "gone": Filter.OFFLINE,
+    "stale": Filter.OFFLINE,
+    "not_ready": Filter.STATUS,
+}
+
+
+class Answer(NamedTuple):
+    """A frame for a peer."""
+
+    to: str
+    frame: Frame
+
+
+# --- placing ----------------------------------------------------------------------------------------
+
+
+def assign(dispatch: Dispatch, commit: Committed) -> Answer:
+    """The job, for the edge that owns its node."""
+    return Answer(
+        commit.node_edge,
+        Assign(
+            job_id=commit.job_id,
+            attempt=commit.attempt,
+            node_id=commit.node_id,
+            node_epoch=commit.node_epoch,
+            request_id=dispatch.request_id,
+            session_id=dispatch.session_id,
+            utterance_index=dispatch.utterance_index,
+            session_edge=dispatch.edge,
+            deadline_ms=dispatch.deadline_ms,
+            trace_id=dispatch.trace_id,
+        ),
+    )
+
+
+def on_bound(dispatch: Dispatch, commit: Committed) -> Answer | None:
+    """A repeat of a request that is placed already: what its edge still needs to hear.
+
+    Finished: nothing, its result is repeated until acknowledged. Given up: Undone, so that the next attempt begins.
+    Otherwise the Assign may have been lost, so it goes out again; the node's edge knows what it has.
+    """
+    if commit.attempt != dispatch.attempt or commit.finished:
+        return None
+    if commit.state in (State.RELEASED, ""):
+        return Answer(
+            dispatch.edge,
+            Undone(
+                request_id=dispatch.request_id,
+                attempt=commit.attempt,
+                job_id=commit.job_id,
+                node_id=commit.node_id,
+                reason="released",
+                exclude_node=False,
+            ),
+        )
+    return assign(dispatch, commit)
+
+
+def refusal(dispatch: Dispatch, counts: Sequence[int], retry_after_ms: int) -> Refused:
+    """No node: why, how many nodes each filter removed, and when to try again."""
+    worst = main_filter(counts)
+    passing = worst is None or any(counts[place] for place in PASSING)
+    return Refused(
+        request_id=dispatch.request_id,
+        attempt=dispatch.attempt,
+        code=ErrorCode.NO_AVAILABLE_NODE.name,
+        reason=NO_NODES if worst is None else REASON[worst],
+        removed=removed_by_name(counts),
+        retry_after_ms=retry_after_ms if passing else retry_after_ms * HOPELESS_FACTOR,
+    )
+
+
+def with_tried(counts: Sequence[int], tried: Mapping[str, str]) -> list[int]:
+    """The counts of the last round, with nodes that a commit turned down under the filter they belong to."""
+    corrected = [int(count) for count in counts]
+    for reason in tried.values():
+        if corrected[Filter.EXCLUDED]:
+            corrected[Filter.EXCLUDED] -= 1
+        corrected[TAKEN_REASONS.get(reason, Filter.SLOT)] += 1
+    return corrected
+
+
+# --- attempts that came to nothing ----------------------------------------------------------------------
+
+
+def on_assign_failed(frame: AssignFailed, released: Released) -> Answer | None:
+    """Its slot is back: the session's edge may try elsewhere. A fenced one was replaced already."""
+    if released.verdict == "fenced":
+        return None
+    return Answer(
+        frame.session_edge,
+        Undone(
+            request_id=frame.request_id,
+            attempt=frame.attempt,
+            job_id=frame.job_id,
+            node_id=frame.node_id,
+            reason=frame.reason,
+            exclude_node=True,
+        ),
+    )
+
+
+def on_assign_bounced(assigned: Assign, released: Released, reason: str) -> Answer | None:
+    """The node's edge cannot be reached. The node itself may be fine, so it is not excluded for good."""
+    if released.verdict == "fenced":
+        return None
+    return Answer(
+        assigned.session_edge,
+        Undone(
+            request_id=assigned.request_id,
+            attempt=assigned.attempt,
+            job_id=assigned.job_id,
+            node_id=assigned.node_id,
+            reason=reason,
+            exclude_node=False,
+        ),
+    )
+
+
+def on_cancelled(frame: Cancel, released: Released, node_edge: str) -> Answer | None:
+    """Tell the node to stop, if that attempt is still its own and we know where it is."""
+    if released.verdict == "fenced" or not node_edge:
+        return None
+    return Answer(
+        node_edge,
+        CancelJob(job_id=frame.job_id, attempt=frame.attempt, node_id=frame.node_id, trace_id="", reason=frame.reason),
+    )
+
+
+# --- results --------------------------------------------------------------------------------------------
+
+
+def is_deliverable(advanced: Advanced) -> bool:
+    """True if the result is the job's own. An unknown job was lost by Redis, not by us: its edge decides."""
+    return advanced.verdict == "unknown" or (advanced.verdict in ("moved", "same") and advanced.finished)
+
+
+def on_result(done: JobDone, advanced: Advanced, owner: str) -> Answer:
+    """Push to the session's edge, or tell the node's edge that nobody wants it."""
+    if not is_deliverable(advanced):
+        return Answer(done.node_edge, ResultAck(done.job_id, done.attempt, done.node_id, "fenced"))
+    return Answer(
+        owner,
+        Push(
+            job_id=done.job_id,
+            attempt=done.attempt,
+            node_id=done.node_id,
+            node_edge=done.node_edge,
+            request_id=done.request_id,
+            session_id=done.session_id,
+            utterance_index=done.utterance_index,
+        ),
+    )
+
+
+# --- nodes and sessions -----------------------------------------------------------------------------------
+
+
+def on_beaten(frame: NodeHeartbeat, beaten: Beaten) -> Answer | None:
+    """NodeStale when the connection is not the one in force."""
+    if beaten.verdict == "ok":
+        return None
+    return Answer(frame.edge, NodeStale(frame.node_id, frame.epoch, beaten.verdict))
+
+
+def on_claimed(frame: SessionClaim, claimed: Claimed) -> Answer:
+    """SessionClaimed, or Failed when another edge owns the session."""
+    if claimed.ok:
+        return Answer(frame.edge, SessionClaimed(frame.ref, frame.session_id, claimed.epoch))
+    message = f"session {frame.session_id} is held elsewhere with epoch {claimed.epoch}"
+    return Answer(frame.edge, Failed(frame.ref, ErrorCode.INVALID_SESSION.name, message))
+
+
+def store_down(ref: str, edge: str) -> Answer:
+    """Redis cannot be used: the edge should hear it now rather than wait for its timeout."""
+    code = ErrorCode.SCHEDULER_DEPENDENCY_DOWN
+    return Answer(edge, Failed(ref, code.name, code.hint))
