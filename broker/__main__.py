@@ -9,12 +9,10 @@ import signal
 import socket
 import sys
 
-from prometheus_client import CollectorRegistry, start_http_server
-
 from broker.core.switch import Rules, Switch
 from broker.loop import BrokerLoop
 from broker.metrics import BrokerCollector
-from mesh import clock, config
+from mesh import clock, config, log, metrics
 from mesh.errors import ConfigError
 from mesh.ids import new_peer_identity
 from mesh.process import EXIT_CONFIG, EXIT_OK, announce_ready, die_with_parent
@@ -51,6 +49,7 @@ def _serve(options: argparse.Namespace) -> int:
     frontend = options.frontend or _endpoint(settings.link.frontends, options.index, "link.frontends", "--frontend")
     backend = options.backend or _endpoint(settings.link.backends, options.index, "link.backends", "--backend")
     identity = new_peer_identity("broker", options.name)
+    log.configure(settings.log, "broker", identity)
     switch = Switch(
         broker_id=options.name,
         boot_id=identity.rpartition(":")[2],
@@ -60,11 +59,12 @@ def _serve(options: argparse.Namespace) -> int:
     )
     wake_read, wake_write = socket.socketpair()
     wake_write.setblocking(False)
+    metrics.REGISTRY.register(BrokerCollector(switch))
     loop = BrokerLoop(switch, settings.link, settings.broker, wake_fd=wake_read.fileno())
     try:
         front, back = loop.bind(frontend, backend)
         _stop_on_signals(loop, wake_write)
-        metrics_port = _serve_metrics(switch, settings.broker.metrics_port)
+        metrics_port = metrics.serve(settings.broker.metrics_port)
         announce_ready(
             "broker", options.name, identity, url=f"http://127.0.0.1:{metrics_port}", metrics_port=metrics_port,
             frontend=front, backend=back,
@@ -107,16 +107,6 @@ def _stop_on_signals(loop: BrokerLoop, wake: socket.socket) -> None:
     signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
-
-
-def _serve_metrics(switch: Switch, port: int) -> int:
-    registry = CollectorRegistry()
-    registry.register(BrokerCollector(switch))
-    try:
-        server, _thread = start_http_server(port, addr="127.0.0.1", registry=registry)
-    except OSError as error:
-        raise ConfigError(f"broker.metrics_port {port} cannot be used: {error.strerror}") from None
-    return int(server.server_port)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,19 @@ from typing import Any, Final
 import zmq
 
 from broker.core.credit import Peer, Side
-from broker.core.queues import Parts, Send
+from broker.core.queues import Mail, Parts
 from broker.core.switch import Switch
 from mesh import clock
 from mesh.config import BrokerConfig, LinkConfig
-from mesh.sockets import bind, open_router
+from mesh.log import get_logger
+from mesh.sockets import bind, open_router, receiver, sender
 
+#: Passes of the loop after a stop, at most: draining must end even if the clock does not.
 _PASSES_AT_STOP_MAX: Final = 1_000
+
+_SENT: Final = 0
+_STUCK: Final = 1
+_GONE: Final = 2
 
 
 class BrokerLoop:
@@ -29,8 +35,11 @@ class BrokerLoop:
         self.switch = switch
         self._link = link
         self._config = config
+        self._log = get_logger()
         self._context: zmq.Context[Any] = zmq.Context()
         self._sockets = [open_router(self._context, link), open_router(self._context, link)]
+        self._receive = [receiver(socket) for socket in self._sockets]
+        self._send = [sender(socket, copy=False) for socket in self._sockets]
         self._poller = zmq.Poller()
         for socket in self._sockets:
             self._poller.register(socket, zmq.POLLIN)
@@ -61,67 +70,82 @@ class BrokerLoop:
     def turn(self, timeout_ms: int) -> None:
         """One pass: wait for messages or the next timer, then move everything that can move."""
         ready = dict(self._poller.poll(timeout_ms))
-        front, back = (self._drain(socket) if socket in ready else [] for socket in self._sockets)
+        front, back = [self._drain(side) if self._sockets[side] in ready else [] for side in Side]
         now_ms, wall_us = clock.now_ms(), clock.wall_us()
-        self._perform(self.switch.receive(front, back, now_ms, wall_us))
-        for peer in self.switch.blocked():
+        if front or back:
+            self._perform(self.switch.receive(front, back, now_ms, wall_us))
+        for peer in self.switch.directory.blocked():
             self._flush(peer, wall_us)
-        self._perform(self.switch.tick(now_ms))
+        if now_ms >= self.switch.next_due_ms():
+            self._perform(self.switch.tick(now_ms))
+            self._tell()
 
     def _timeout_ms(self) -> int:
         wait_ms = max(0, self.switch.next_due_ms() - clock.now_ms())
-        return min(wait_ms, self._config.flush_ms) if self.switch.blocked() else wait_ms
+        return min(wait_ms, self._config.flush_ms) if self.switch.directory.blocked() else wait_ms
 
-    def _drain(self, socket: zmq.Socket[bytes]) -> list[Parts]:
+    def _drain(self, side: Side) -> list[Parts]:
+        receive = self._receive[side]
         batch: list[Parts] = []
         try:
             for _ in range(self._link.drain_max):
-                batch.append(socket.recv_multipart(zmq.DONTWAIT))
+                batch.append(receive())
         except zmq.Again:
             pass
         return batch
 
-    def _perform(self, effects: list[Send]) -> None:
-        todo = deque(effects)
+    def _perform(self, out: list[Mail]) -> None:
+        todo = deque(out)
         while todo:
-            send = todo.popleft()
-            if not send.peer.present:
-                todo.extend(self.switch.gone(send))
-            elif send.peer.blocked:
-                todo.extend(self.switch.stuck(send))
-            else:
-                self._try(send, todo)
+            mail = todo.popleft()
+            outcome = self._try(mail)
+            if outcome == _STUCK:
+                todo.extend(self.switch.stuck(mail))
+            elif outcome == _GONE:
+                todo.extend(self.switch.gone(mail))
 
-    def _try(self, send: Send, todo: deque[Send]) -> None:
+    def _flush(self, peer: Peer, wall_us: int) -> None:
+        for mail in self.switch.flush(peer, wall_us):
+            if mail.receiver is not peer:
+                self._perform([mail])
+                continue
+            outcome = self._try(mail, flushing=True)
+            if outcome == _STUCK:
+                self.switch.put_back(mail)
+                return
+            if outcome == _GONE:
+                self._perform(self.switch.gone(mail))
+                return
+
+    def _try(self, mail: Mail, *, flushing: bool = False) -> int:
+        peer = mail.receiver
+        assert peer is not None, "only mail with a receiver is sent"
+        if not peer.present:
+            return _GONE
+        if peer.blocked and not flushing:
+            return _STUCK  # it must not overtake what waits already
         try:
-            self._sockets[send.peer.side].send_multipart(send.mail.parts, zmq.DONTWAIT)
+            self._send[peer.side](mail.parts)
         except zmq.Again:
-            todo.extend(self.switch.stuck(send))
+            return _STUCK
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
-            todo.extend(self.switch.gone(send))
-
-    def _flush(self, peer: Peer, wall_us: int) -> None:
-        for send in self.switch.flush_next(peer, wall_us):
-            if send.peer is not peer:
-                self._perform([send])
-                continue
-            try:
-                self._sockets[peer.side].send_multipart(send.mail.parts, zmq.DONTWAIT)
-            except zmq.Again:
-                self.switch.put_back(send)
-                return
-            except zmq.ZMQError as error:
-                if error.errno != zmq.EHOSTUNREACH:
-                    raise
-                self._perform(self.switch.gone(send))
-                return
+            return _GONE
+        return _SENT
 
     def _finish(self) -> None:
         """Give what is queued a moment to leave."""
         end_ms = clock.now_ms() + self._config.drain_ms
         for _ in range(_PASSES_AT_STOP_MAX):
-            if not self.switch.blocked() or clock.now_ms() >= end_ms:
-                return
+            if not self.switch.directory.blocked() or clock.now_ms() >= end_ms:
+                break
             self.turn(self._config.flush_ms)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Log who came and went."""
+        news = self.switch.directory.news
+        for event, name, reason in news:
+            self._log.info(event, peer=name, reason=reason)
+        news.clear()

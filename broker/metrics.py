@@ -1,18 +1,19 @@
-"""Shows the broker's counters to Prometheus. The counters themselves are the core's."""
+"""Shows the broker's counters to Prometheus. They are the core's: plain integers, cheap to add to."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from broker.core.counts import HOP_EDGES_US
-from broker.core.credit import KIND_OF_SIDE, Side
+from broker.core.credit import KIND_OF_SIDE, Peer, Side
 from broker.core.switch import Switch
 from mesh.frames import Lane
 
-_US: float = 1_000_000.0
+_US: Final = 1_000_000.0
 
 
 class BrokerCollector(Collector):
@@ -30,63 +31,60 @@ class BrokerCollector(Collector):
 
     def _traffic(self) -> Iterator[Metric]:
         counts = self._switch.counts
-        frames = CounterMetricFamily("lingua_broker_frames", "Messages taken in.", labels=["side", "lane"])
-        size = CounterMetricFamily("lingua_broker_bytes", "Bytes taken in.", labels=["side"])
-        for side in Side:
-            for lane in Lane:
-                frames.add_metric([KIND_OF_SIDE[side], lane.name.lower()], counts.arrived[side][lane])
-            size.add_metric([KIND_OF_SIDE[side]], counts.bytes_arrived[side])
-        out = CounterMetricFamily("lingua_broker_frames_out", "Messages handed on.", labels=["lane"])
+        frames = CounterMetricFamily("lingua_broker_frames", "Messages moved", labels=["direction", "lane"])
+        size = CounterMetricFamily("lingua_broker_bytes", "Bytes moved", labels=["direction"])
         for lane in Lane:
-            out.add_metric([lane.name.lower()], counts.forwarded[lane])
+            frames.add_metric(["in", lane.name.lower()], counts.messages_in[lane])
+            frames.add_metric(["out", lane.name.lower()], counts.messages_out[lane])
+        size.add_metric(["in"], counts.bytes_in)
+        size.add_metric(["out"], counts.bytes_out)
         yield frames
         yield size
-        yield out
         yield CounterMetricFamily(
-            "lingua_broker_spilled", "Work not sent to its cell's first selector.", counts.spilled
+            "lingua_broker_spilled", "Messages not sent to their cell's first selector", counts.spilled
         )
 
     def _refusals(self) -> Iterator[Metric]:
         counts = self._switch.counts
-        yield CounterMetricFamily("lingua_broker_busy", "Work refused: no selector had credit.", counts.busy)
-        bounced = CounterMetricFamily("lingua_broker_bounces", "Messages sent back.", labels=["reason"])
-        for reason, count in list(counts.bounced.items()):
+        yield CounterMetricFamily("lingua_broker_busy", "Work refused because no selector had credit", counts.busy)
+        bounced = CounterMetricFamily("lingua_broker_bounces", "Messages sent back", labels=["reason"])
+        for reason, count in counts.bounced.copy().items():
             bounced.add_metric([reason], count)
-        dropped = CounterMetricFamily("lingua_broker_dropped", "Messages dropped unanswered.", labels=["reason"])
-        for reason, count in list(counts.dropped.items()):
+        dropped = CounterMetricFamily("lingua_broker_dropped", "Messages thrown away", labels=["reason"])
+        for reason, count in counts.dropped.copy().items():
             dropped.add_metric([reason], count)
         yield bounced
         yield dropped
 
     def _peers(self) -> Iterator[Metric]:
-        peers = list(self._switch.peers.values())
-        live = GaugeMetricFamily("lingua_broker_peers", "Peers heard lately.", labels=["kind"])
-        for side in Side:
-            live.add_metric([KIND_OF_SIDE[side]], sum(peer.side == side for peer in peers))
-        queued = GaugeMetricFamily("lingua_broker_queue_depth", "Messages waiting.", labels=["lane"])
+        peers = list(self._switch.directory.peers.values())
+        selectors = [peer for peer in peers if peer.side is Side.BACK]
+        live = GaugeMetricFamily("lingua_broker_peers_live", "Peers that beat", labels=["kind"])
+        live.add_metric([KIND_OF_SIDE[Side.FRONT]], len(peers) - len(selectors))
+        live.add_metric([KIND_OF_SIDE[Side.BACK]], len(selectors))
+        depth = GaugeMetricFamily("lingua_broker_queue_depth", "Messages waiting for stuck peers", labels=["lane"])
         for lane in Lane:
-            queued.add_metric([lane.name.lower()], sum(peer.lanes.depth(lane) for peer in peers))
-        selectors = [peer for peer in peers if peer.side == Side.BACK]
+            depth.add_metric([lane.name.lower()], sum(peer.lanes.depth(lane) for peer in peers))
         yield live
-        yield queued
-        yield GaugeMetricFamily(
-            "lingua_broker_credit", "Work that selectors may still get.", sum(peer.credit() for peer in selectors)
-        )
-        yield GaugeMetricFamily(
-            "lingua_broker_outstanding", "Work at selectors.", sum(peer.window.outstanding() for peer in selectors)
-        )
-        yield GaugeMetricFamily(
-            "lingua_broker_blocked_peers", "Peers whose pipe is full.", sum(p.blocked for p in peers)
-        )
+        yield depth
+        yield _gauge("stuck_peers", "Peers whose pipe is full", sum(peer.blocked for peer in peers))
+        yield _gauge("credit", "Work messages that the selectors would still take", _credit(selectors))
+        yield _gauge("outstanding", "Work messages that selectors have", sum(p.window.outstanding() for p in selectors))
 
     def _hops(self) -> Metric:
         hop = self._switch.counts.hop
-        counts, total_us = list(hop.counts), hop.total
         running = 0
         buckets: list[tuple[str, float]] = []
-        for edge_us, count in zip((*HOP_EDGES_US, None), counts, strict=True):
+        for edge_us, count in zip((*HOP_EDGES_US, None), list(hop.counts), strict=True):
             running += count
             buckets.append(("+Inf" if edge_us is None else str(edge_us / _US), running))
-        family = HistogramMetricFamily("lingua_broker_hop_seconds", "From a sender's clock to this broker.")
-        family.add_metric([], buckets, total_us / _US)
-        return family
+        text = "From the sender's clock to the broker's"
+        return HistogramMetricFamily("lingua_broker_hop_seconds", text, buckets, hop.total_us / _US)
+
+
+def _gauge(name: str, text: str, value: int) -> Metric:
+    return GaugeMetricFamily(f"lingua_broker_{name}", text, value)
+
+
+def _credit(selectors: list[Peer]) -> int:
+    return sum(max(0, peer.credit()) for peer in selectors)

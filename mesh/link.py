@@ -34,9 +34,10 @@ from mesh.frames import (
     lane_of,
 )
 from mesh.peering import Peering
-from mesh.sockets import open_dealer
+from mesh.sockets import open_dealer, receiver, sender
 
-_PARTS_MIN: Final = 2
+#: Parts before the payload: head and frame.
+_PAYLOAD: Final = 2
 
 
 class LinkError(Exception):
@@ -75,12 +76,14 @@ class LinkCounts:
 class _Wire:
     """One broker's socket and the state of its link."""
 
-    __slots__ = ("draining", "endpoint", "fd", "peering", "socket", "writable")
+    __slots__ = ("draining", "endpoint", "fd", "peering", "receive", "send", "socket", "writable")
 
     def __init__(self, endpoint: str, socket: zmq.Socket[bytes], peering: Peering) -> None:
         self.endpoint = endpoint
         self.socket = socket
         self.fd = cast(int, socket.getsockopt(zmq.FD))
+        self.receive = receiver(socket)
+        self.send = sender(socket, copy=True)
         self.peering = peering
         #: The socket took messages when last looked at; becoming so means a connection was made.
         self.writable = False
@@ -215,7 +218,7 @@ class Link:
     def _put(self, wire: _Wire, to: str, cell: int, frame: Frame, payload: tuple[bytes, ...], deadline_ms: int) -> bool:
         head = Head(FRAME_VERSION, lane_of(frame), to, cell, self.identity, clock.wall_us(), deadline_ms)
         try:
-            wire.socket.send_multipart((encode(head), encode(frame), *payload), zmq.DONTWAIT)
+            wire.send((encode(head), encode(frame), *payload))
         except zmq.Again:
             return False
         self._look_soon(wire)
@@ -251,7 +254,7 @@ class Link:
         batch: list[Received] = []
         for _ in range(self._config.drain_max):
             try:
-                parts = wire.socket.recv_multipart(zmq.DONTWAIT)
+                parts = wire.receive()
             except zmq.Again:
                 return batch
             received = self._decode(wire, parts)
@@ -260,7 +263,7 @@ class Link:
         self._look_soon(wire)  # there may be more; others get a turn first
         return batch
 
-    def _decode(self, wire: _Wire, parts: list[bytes]) -> Received | None:
+    def _decode(self, wire: _Wire, parts: list[Any]) -> Received | None:
         """The message, counted against our credit in order of arrival; None for beats and garbage."""
         try:
             head, frame = decode_head(parts[0]), decode_frame(parts[1])
@@ -271,7 +274,7 @@ class Link:
             self._on_broker_beat(wire, frame)
             return None
         self.counts.received += 1
-        received = Received(head, frame, parts[_PARTS_MIN:], wire.endpoint)
+        received = Received(head, frame, [part.bytes for part in parts[_PAYLOAD:]], wire.endpoint)
         if received.costs_credit:
             wire.peering.took()
         return received

@@ -7,36 +7,49 @@ from collections import Counter
 from typing import Final
 
 #: Upper edges of the hop-time buckets, in microseconds.
-HOP_EDGES_US: Final = (50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 50_000, 100_000, 500_000, 1_000_000)
+HOP_EDGES_US: Final = (
+    50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 500_000, 1_000_000,
+)  # fmt: skip
 
 
 class Histogram:
     """Counts per bucket, the last one for everything beyond the last edge."""
 
-    __slots__ = ("counts", "total")
+    __slots__ = ("counts", "total_us")
 
     def __init__(self) -> None:
         self.counts = [0] * (len(HOP_EDGES_US) + 1)
-        self.total = 0
+        self.total_us = 0
 
     def add(self, hop_us: int) -> None:
         """Count one hop; clocks of two hosts may disagree, so a negative time counts as 0."""
-        hop_us = max(hop_us, 0)
         self.counts[bisect_left(HOP_EDGES_US, hop_us)] += 1
-        self.total += hop_us
+        if hop_us > 0:
+            self.total_us += hop_us
 
 
 class Counts:
     """All counters of one broker since it started."""
 
-    __slots__ = ("arrived", "bounced", "busy", "bytes_arrived", "dropped", "forwarded", "hop", "spilled")
+    __slots__ = (
+        "bounced",
+        "busy",
+        "bytes_in",
+        "bytes_out",
+        "dropped",
+        "hop",
+        "messages_in",
+        "messages_out",
+        "spilled",
+    )
 
     def __init__(self) -> None:
-        #: Messages that passed the checks, by (side, lane).
-        self.arrived = [[0, 0], [0, 0]]
-        self.bytes_arrived = [0, 0]
-        #: Messages handed to a socket or queue, by lane.
-        self.forwarded = [0, 0]
+        #: Messages that passed the checks, by lane.
+        self.messages_in = [0, 0]
+        #: Messages handed on to a socket, by lane; the broker's own beats and answers are not counted.
+        self.messages_out = [0, 0]
+        self.bytes_in = 0
+        self.bytes_out = 0
         #: Work that did not go to the first selector of its cell.
         self.spilled = 0
         self.busy = 0
@@ -44,4 +57,5 @@ class Counts:
         self.bounced: Counter[str] = Counter()
         #: By reason; these got no answer, because there was nobody to answer to.
         self.dropped: Counter[str] = Counter()
+        #: From the sender's clock to ours, every message.
         self.hop = Histogram()

@@ -54,12 +54,6 @@ class Window:
         """Work messages on their way or being done."""
         return self.sent - self.consumed
 
-    def left(self, waiting: int) -> int:
-        """Work messages that may still be sent, when `waiting` are queued for it; never negative."""
-        if not self.opened:
-            return 0
-        return max(0, self.size - (self.sent - self.consumed) - waiting)
-
 
 class Peer:
     """One edge or selector as this broker knows it."""
@@ -80,8 +74,9 @@ class Peer:
         self.present = True
 
     def credit(self) -> int:
-        """Work messages it may still get."""
-        return self.window.left(self.lanes.credited)
+        """Work messages it may still get; not above 0 means none."""
+        window = self.window
+        return window.size - window.sent + window.consumed - self.lanes.credited if window.opened else 0
 
     def check(self) -> None:
         """Assert what must hold for every known peer."""

@@ -7,39 +7,37 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from mesh.frames import Head, Lane
 
 if TYPE_CHECKING:
     from broker.core.credit import Peer
 
-#: A multipart as the socket gave it. The payload may be zmq.Frame objects: a broker never looks inside.
+#: A multipart as the socket gave it. All but the identity may be zmq.Frame: a broker reads the head and nothing else.
 Parts = list[Any]
+
+_CONTROL: Final = int(Lane.CONTROL)
 
 
 @dataclass(slots=True, eq=False)
 class Mail:
-    """One message on its way. `parts[0]` is the identity of whom it is sent to next."""
-
-    parts: Parts
-    head: Head
-    #: Whom a bounce goes to; None = the broker's own message, which never bounces.
-    sender: Peer | None
-    #: It takes one of the receiver's work slots.
-    credited: bool = False
-    #: False for beats: a late one says nothing, so it is dropped rather than queued.
-    keep: bool = True
-
-
-class Send(NamedTuple):
-    """Effect: hand this message to the peer's socket, without waiting.
+    """One message on its way. As an effect it says: hand `parts` to the socket of `receiver`, without waiting.
 
     The rim answers a failure with `Switch.stuck` (the pipe is full) or `Switch.gone` (no such peer).
     """
 
-    peer: Peer
-    mail: Mail
+    #: The first part is the identity of whom it is sent to next.
+    parts: Parts
+    head: Head
+    size: int
+    #: Whom a bounce goes to; None = the broker's own message, which never bounces.
+    sender: Peer | None
+    receiver: Peer | None = None
+    #: It takes one of the receiver's work slots.
+    credited: bool = False
+    #: False for beats: a late one says nothing, so it is dropped rather than queued.
+    keep: bool = True
 
 
 class Lanes:
@@ -65,14 +63,16 @@ class Lanes:
         """True if `put` would take one more."""
         return len(self._of(lane)) < self._limit
 
-    def put(self, mail: Mail, *, first: bool = False) -> None:
-        """Queue one message; `first` gives back one that was just popped, so that the order holds."""
+    def put(self, mail: Mail) -> None:
+        """Queue one message; ask `has_room` first."""
         queue = self._of(mail.head.lane)
-        assert first or len(queue) < self._limit, "the caller asks has_room first"
-        if first:
-            queue.appendleft(mail)
-        else:
-            queue.append(mail)
+        assert len(queue) < self._limit, "the caller asks has_room first"
+        queue.append(mail)
+        self.credited += mail.credited
+
+    def put_back(self, mail: Mail) -> None:
+        """Give back the message that was just popped: it stays the first."""
+        self._of(mail.head.lane).appendleft(mail)
         self.credited += mail.credited
 
     def pop(self) -> Mail | None:
@@ -92,4 +92,4 @@ class Lanes:
         assert waiting == self.credited, f"{self.credited} slots counted, {waiting} waiting"
 
     def _of(self, lane: int) -> deque[Mail]:
-        return self._control if lane == Lane.CONTROL else self._work
+        return self._control if lane == _CONTROL else self._work

@@ -1,20 +1,20 @@
-"""The broker's decisions: messages in, `Send` effects out, time as an argument. Knows no sockets and no clock.
+"""The broker's decisions: messages in, mail to send out, time as an argument. Knows no sockets and no clock.
 
-The rim hands over what one wake-up drained (`receive`), performs the effects in order, and reports each send that
-failed (`stuck`, `gone`), which may yield more effects. Between wake-ups it calls `tick` and `flush`.
+The rim hands over what one wake-up drained (`receive`), sends the returned mail in order, and reports each one that
+failed (`stuck`, `gone`), which may yield more mail. Between wake-ups it calls `flush` and `tick`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from broker.core.counts import Counts
 from broker.core.credit import KIND_OF_SIDE, Peer, Side
-from broker.core.queues import Mail, Parts, Send
-from broker.core.routing import Routes
+from broker.core.directory import Directory
+from broker.core.queues import Mail, Parts
 from mesh.frames import (
     BROKER,
     FRAME_VERSION,
@@ -37,7 +37,11 @@ PARTS_MIN: Final = 3
 #: No frame has more than a handful of payload parts.
 PARTS_MAX: Final = 16
 IDENTITY_BYTES_MAX: Final = 128
-_LANES: Final = frozenset(Lane)
+
+# Plain integers: looking up a member of an enum costs more than the comparison.
+_CONTROL: Final = int(Lane.CONTROL)
+_WORK: Final = int(Lane.WORK)
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError)
 
 
 class Rules(NamedTuple):
@@ -68,100 +72,106 @@ class Switch:
         self.boot_id = boot_id
         self.rules = rules
         self.counts = Counts()
-        self.peers: dict[bytes, Peer] = {}
-        self._by_name: dict[str, Peer] = {}
-        self._routes = Routes(rules.cells)
-        #: Peers with mail waiting, in the order in which they got stuck.
-        self._blocked: dict[bytes, Peer] = {}
-        self._acquaintances = acquaintances
+        self.directory = Directory(
+            cells=rules.cells, peers_max=rules.peers_max, queue_max=rules.queue_max, acquaintances=acquaintances
+        )
         self._next_beat_ms = now_ms + rules.beat_ms
         self._wall_ms = 0
-        self._by_address: dict[str, Callable[[Mail], list[Send]]] = {"": self._to_selector, BROKER: self._to_broker}
+        self._by_address: dict[str, Callable[[Mail, list[Mail]], None]] = {
+            "": self._to_selector,
+            BROKER: self._to_broker,
+        }
 
-    # --- events ---------------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------
 
-    def receive(self, front: Iterable[Parts], back: Iterable[Parts], now_ms: int, wall_us: int) -> list[Send]:
+    def receive(self, front: Sequence[Parts], back: Sequence[Parts], now_ms: int, wall_us: int) -> list[Mail]:
         """Take what both sockets had, control first."""
         self._wall_ms = wall_us // 1_000
-        effects: list[Send] = []
+        out: list[Mail] = []
         work: list[Mail] = []
         for side, batch in ((Side.FRONT, front), (Side.BACK, back)):
             for parts in batch:
                 try:
-                    mail = self._admit(side, parts, now_ms, effects)
+                    mail = self._admit(side, parts, now_ms, out)
                 except Dropped as dropped:
                     self.counts.dropped[dropped.reason] += 1
                     continue
                 self.counts.hop.add(wall_us - mail.head.sent_us)
-                if mail.head.lane == Lane.CONTROL:
-                    effects += self._pass_on(mail)
+                if mail.head.lane == _CONTROL:
+                    self._pass_on(mail, out)
                 else:
                     work.append(mail)
         for mail in work:
-            effects += self._pass_on(mail)
-        return effects
+            self._pass_on(mail, out)
+        return out
 
-    def stuck(self, send: Send) -> list[Send]:
-        """The peer's pipe is full: try another selector if any will do, else queue, else bounce."""
-        peer, mail = send
+    def stuck(self, mail: Mail) -> list[Mail]:
+        """The receiver's pipe is full: try another selector if any will do, else queue, else bounce."""
+        peer = _receiver(mail)
         if not peer.present:
-            return self.gone(send)
+            return self.gone(mail)
+        self._count_handed(peer, mail, -1)
         if not mail.keep:
-            self.counts.dropped["beat"] += 1
             return []
-        self._take_back(peer, mail)
-        self._block(peer)
-        if mail.head.to == "" and mail.sender is not None:
-            return self._to_selector(mail)
-        return self._enqueue(peer, mail)
+        mail.credited = False
+        self.directory.block(peer)
+        out: list[Mail] = []
+        if mail.sender is not None and mail.head.to == "":
+            self._to_selector(mail, out)
+        else:
+            self._enqueue(peer, mail, out)
+        return out
 
-    def gone(self, send: Send) -> list[Send]:
+    def gone(self, mail: Mail) -> list[Mail]:
         """There is no such peer any more: forget it and find another way for its mail."""
-        peer, mail = send
-        self._take_back(peer, mail)
-        effects = self._forget(peer)
-        return effects + self._redirect(mail)
+        peer = _receiver(mail)
+        self._count_handed(peer, mail, -1)
+        out: list[Mail] = []
+        if peer.present:
+            peer.lanes.put_back(mail)  # it is redirected with the rest, and before it
+            self._forget(peer, "unreachable", out)
+        else:
+            self._redirect(mail, out)
+        return out
 
-    def tick(self, now_ms: int) -> list[Send]:
+    def tick(self, now_ms: int) -> list[Mail]:
         """Forget who was silent too long, and beat to the rest. Call it no later than `next_due_ms`."""
         if now_ms < self._next_beat_ms:
             return []
         late_ms = now_ms - self._next_beat_ms
-        effects: list[Send] = []
-        for peer in list(self.peers.values()):
+        out: list[Mail] = []
+        for peer in list(self.directory.peers.values()):
             # If we ourselves were held up, their beats may still be waiting in the socket.
             peer.heard_ms += late_ms if late_ms >= self.rules.beat_ms else 0
             if now_ms - peer.heard_ms >= self.rules.dead_ms:
-                self.counts.dropped["silent_peer"] += 1
-                effects += self._forget(peer)
-        effects += [self._beat(peer) for peer in self.peers.values()]
+                self._forget(peer, "silent", out)
+        out += [self._beat(peer) for peer in self.directory.peers.values()]
         self._next_beat_ms = now_ms + self.rules.beat_ms
-        return effects
+        return out
 
-    # --- flushing: the rim asks for one message at a time, because each may fail --------------------
+    def flush(self, peer: Peer, wall_us: int) -> Iterator[Mail]:
+        """The mail that waits for a peer, one by one; the caller stops at the first failure (`put_back` or `gone`).
 
-    def blocked(self) -> list[Peer]:
-        """Peers with mail waiting."""
-        return list(self._blocked.values())
-
-    def flush_next(self, peer: Peer, wall_us: int) -> Iterator[Send]:
-        """The peer's waiting mail, one by one, with bounces of what has expired; stop at the first failure."""
+        Bounces of what has expired meanwhile come in between; their receiver is another.
+        """
         self._wall_ms = wall_us // 1_000
         while peer.present and (mail := peer.lanes.pop()) is not None:
             if self._expired(mail.head):
-                yield from self._bounce(mail, "expired")
+                out: list[Mail] = []
+                self._bounce(mail, "expired", out)
+                yield from out
                 continue
+            mail.receiver = peer
             self._count_handed(peer, mail, 1)
-            yield Send(peer, mail)
+            yield mail
         if peer.present:
-            self._unblock(peer)
+            self.directory.unblock(peer)
 
-    def put_back(self, send: Send) -> None:
+    def put_back(self, mail: Mail) -> None:
         """A flushed message did not go out after all; it stays first in its queue."""
-        peer, mail = send
+        peer = _receiver(mail)
         self._count_handed(peer, mail, -1)
-        peer.lanes.put(mail, first=True)
-        self._block(peer)
+        peer.lanes.put_back(mail)
 
     # --- questions --------------------------------------------------------------------------------
 
@@ -169,227 +179,209 @@ class Switch:
         """When `tick` has something to do."""
         return self._next_beat_ms
 
-    def selectors_live(self) -> int:
-        """How many selectors are known and not silent."""
-        return sum(peer.side == Side.BACK for peer in self.peers.values())
-
     def check(self) -> None:
         """Assert the invariants; tests call it after every step."""
-        assert len(self.peers) <= self.rules.peers_max, "more peers than allowed"
-        assert {peer.name for peer in self.peers.values()} == set(self._by_name), "the two indexes differ"
-        for peer in self.peers.values():
-            peer.check()
-            assert peer.blocked == (peer.identity in self._blocked), f"{peer.name}: blocked flag and list differ"
-        assert self._blocked.keys() <= self.peers.keys(), "a forgotten peer is still listed as blocked"
-        self._routes.check(self._selectors())
+        self.directory.check()
+        moved = sum(self.counts.messages_out)
+        assert 0 <= moved <= sum(self.counts.messages_in), "more messages left than came"
 
-    # --- admission ----------------------------------------------------------------------------------
+    # --- admission --------------------------------------------------------------------------------
 
-    def _admit(self, side: Side, parts: Parts, now_ms: int, effects: list[Send]) -> Mail:
+    def _admit(self, side: Side, parts: Parts, now_ms: int, out: list[Mail]) -> Mail:
         """The message, with its sender known and checked."""
         if not PARTS_MIN <= len(parts) <= PARTS_MAX:
-            raise Dropped("parts")
+            raise Dropped("malformed")
         try:
             head = decode_head(parts[1])
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            raise Dropped("garbage") from None
+        except _UNREADABLE:
+            raise Dropped("malformed") from None
         if head.version != FRAME_VERSION:
             raise Dropped("version")
-        peer = self.peers.get(parts[0]) or self._meet(parts[0], head, side, now_ms, effects)
+        if head.lane != _CONTROL and head.lane != _WORK:
+            raise Dropped("malformed")
+        peer = self.directory.peers.get(parts[0])
+        if peer is None:
+            peer = self._meet(parts[0], head, side, now_ms)
+            out.append(self._beat(peer))
         if peer.name != head.source or peer.side is not side:
-            raise Dropped("spoofed")
-        if head.lane not in _LANES:
-            raise Dropped("garbage")
+            raise Dropped("source")
         peer.heard_ms = now_ms
-        self.counts.arrived[side][head.lane] += 1
-        self.counts.bytes_arrived[side] += sum(map(len, parts))
-        return Mail(parts, head, peer)
+        size = sum(map(len, parts))
+        self.counts.messages_in[head.lane] += 1
+        self.counts.bytes_in += size
+        return Mail(parts, head, size, peer)
 
-    def _meet(self, identity: bytes, head: Head, side: Side, now_ms: int, effects: list[Send]) -> Peer:
-        if head.source.encode() != identity:
-            raise Dropped("spoofed")
-        if len(identity) > IDENTITY_BYTES_MAX or head.source in self._by_address:
-            raise Dropped("garbage")
-        if len(self.peers) >= self.rules.peers_max:
+    def _meet(self, identity: bytes, head: Head, side: Side, now_ms: int) -> Peer:
+        if head.source.encode() != identity or head.source in self._by_address:
+            raise Dropped("source")
+        if len(identity) > IDENTITY_BYTES_MAX:
+            raise Dropped("malformed")
+        if self.directory.is_full():
             raise Dropped("too_many_peers")
-        self._acquaintances += 1
-        peer = Peer(identity, side, queue_max=self.rules.queue_max, acquaintance=self._acquaintances, now_ms=now_ms)
-        self.peers[identity] = self._by_name[peer.name] = peer
-        if side is Side.BACK:
-            self._routes.replace(self._selectors())
-        effects.append(self._beat(peer))
-        return peer
+        return self.directory.meet(identity, side, now_ms)
 
-    # --- routing ------------------------------------------------------------------------------------
+    # --- routing ----------------------------------------------------------------------------------
 
-    def _pass_on(self, mail: Mail) -> list[Send]:
+    def _pass_on(self, mail: Mail, out: list[Mail]) -> None:
         if self._expired(mail.head):
-            return self._bounce(mail, "expired")
-        return self._by_address.get(mail.head.to, self._to_peer)(mail)
+            self._bounce(mail, "expired", out)
+        else:
+            self._by_address.get(mail.head.to, self._to_peer)(mail, out)
 
-    def _to_selector(self, mail: Mail) -> list[Send]:
+    def _to_selector(self, mail: Mail, out: list[Mail]) -> None:
         """The best live selector with credit whose pipe is open; else one whose queue has room; else an answer."""
-        order = self._routes.order(mail.head.cell)
-        if not order:
-            return self._bounce(mail, "no_selector")
-        work = mail.head.lane == Lane.WORK
-        able = [peer for peer in order if not work or (not peer.draining and peer.credit() > 0)]
-        for peer in able:
-            if not peer.blocked:
-                self.counts.spilled += work and peer is not order[0]
-                return [self._hand(peer, mail, credited=work)]
+        order = self.directory.routes.order(mail.head.cell)
+        work = mail.head.lane == _WORK
+        for peer in order:
+            if not peer.blocked and (not work or (peer.credit() > 0 and not peer.draining)):
+                mail.credited = work
+                if peer is not order[0]:
+                    self.counts.spilled += 1
+                self._hand(peer, mail, out)
+                return
+        self._to_queue_of_selector(order, mail, out)
+
+    def _to_queue_of_selector(self, order: list[Peer], mail: Mail, out: list[Mail]) -> None:
+        work = mail.head.lane == _WORK
+        able = [peer for peer in order if not work or (peer.credit() > 0 and not peer.draining)]
         for peer in able:
             if peer.lanes.has_room(mail.head.lane):
                 mail.credited = work
-                return self._enqueue(peer, mail)
-        return self._bounce(mail, "queue_full") if able else self._busy(mail)
+                self._enqueue(peer, mail, out)
+                return
+        if not order:
+            self._bounce(mail, "no_selector", out)
+        elif able:
+            self._bounce(mail, "queue_full", out)
+        else:
+            self._busy(mail, out)
 
-    def _to_peer(self, mail: Mail) -> list[Send]:
-        peer = self._by_name.get(mail.head.to)
+    def _to_peer(self, mail: Mail, out: list[Mail]) -> None:
+        peer = self.directory.by_name.get(mail.head.to)
         if peer is None:
-            return self._bounce(mail, "unroutable")
-        if peer.blocked:
-            return self._enqueue(peer, mail)
-        return [self._hand(peer, mail, credited=False)]
+            self._bounce(mail, "unroutable", out)
+        elif peer.blocked:
+            self._enqueue(peer, mail, out)
+        else:
+            self._hand(peer, mail, out)
 
-    def _hand(self, peer: Peer, mail: Mail, *, credited: bool) -> Send:
+    def _hand(self, peer: Peer, mail: Mail, out: list[Mail]) -> None:
         mail.parts[0] = peer.identity
-        mail.credited = credited
+        mail.receiver = peer
         self._count_handed(peer, mail, 1)
-        return Send(peer, mail)
+        out.append(mail)
 
-    def _enqueue(self, peer: Peer, mail: Mail) -> list[Send]:
-        if not peer.lanes.has_room(mail.head.lane):
-            return self._bounce(mail, "queue_full")
-        mail.parts[0] = peer.identity
-        peer.lanes.put(mail)
-        return []
-
-    def _take_back(self, peer: Peer, mail: Mail) -> None:
-        """Undo `_hand`: the socket did not take it."""
-        self._count_handed(peer, mail, -1)
-        mail.credited = False
+    def _enqueue(self, peer: Peer, mail: Mail, out: list[Mail]) -> None:
+        if peer.lanes.has_room(mail.head.lane):
+            mail.parts[0] = peer.identity
+            peer.lanes.put(mail)
+        else:
+            self._bounce(mail, "queue_full", out)
 
     def _count_handed(self, peer: Peer, mail: Mail, change: int) -> None:
+        """Count a message as handed to the peer's socket, or take that back."""
         if mail.credited:
             peer.window.sent += change
         if mail.sender is not None:
-            self.counts.forwarded[mail.head.lane] += change
+            self.counts.messages_out[mail.head.lane] += change
+            self.counts.bytes_out += change * mail.size
 
-    def _redirect(self, mail: Mail) -> list[Send]:
+    def _redirect(self, mail: Mail, out: list[Mail]) -> None:
         """Another way for mail whose receiver is gone."""
         mail.credited = False
         if mail.sender is None:
-            self.counts.dropped["answer"] += mail.keep
-            return []
-        return self._to_selector(mail) if mail.head.to == "" else self._bounce(mail, "unroutable")
-
-    # --- answers ------------------------------------------------------------------------------------
-
-    def _bounce(self, mail: Mail, reason: str) -> list[Send]:
-        self.counts.bounced[reason] += 1
-        return self._answer(mail, Bounce(reason=reason))
-
-    def _busy(self, mail: Mail) -> list[Send]:
-        self.counts.busy += 1
-        return self._answer(mail, Busy(retry_after_ms=self.rules.busy_retry_ms))
-
-    def _answer(self, mail: Mail, frame: Frame) -> list[Send]:
-        sender = mail.sender
-        if sender is None or not sender.present:
-            self.counts.dropped["answer"] += 1
-            return []
-        reply = self._own(sender, frame, mail.parts[1], mail.parts[2])
-        if not sender.blocked:
-            return [Send(sender, reply)]
-        if sender.lanes.has_room(Lane.CONTROL):
-            sender.lanes.put(reply)
+            self.counts.dropped["unroutable"] += mail.keep
+        elif mail.head.to == "":
+            self._to_selector(mail, out)
         else:
-            self.counts.dropped["answer"] += 1
-        return []
+            self._bounce(mail, "unroutable", out)
 
-    def _beat(self, peer: Peer) -> Send:
-        frame = BrokerBeat(
-            broker_id=self.broker_id,
-            boot_id=self.boot_id,
-            selectors_live=self.selectors_live(),
-            sent=peer.window.sent,
-        )
-        mail = self._own(peer, frame)
+    # --- answers ----------------------------------------------------------------------------------
+
+    def _bounce(self, mail: Mail, reason: str, out: list[Mail]) -> None:
+        if mail.sender is None:
+            self.counts.dropped[reason] += 1
+            return
+        self.counts.bounced[reason] += 1
+        self._answer(mail.sender, mail, Bounce(reason=reason), out)
+
+    def _busy(self, mail: Mail, out: list[Mail]) -> None:
+        assert mail.sender is not None, "our own messages have an address"
+        self.counts.busy += 1
+        self._answer(mail.sender, mail, Busy(retry_after_ms=self.rules.busy_retry_ms), out)
+
+    def _answer(self, sender: Peer, mail: Mail, frame: Frame, out: list[Mail]) -> None:
+        if not sender.present:
+            self.counts.dropped["unroutable"] += 1
+            return
+        reply = self._own(sender, frame, mail.parts[1], mail.parts[2])
+        if sender.blocked:
+            self._enqueue(sender, reply, out)
+        else:
+            out.append(reply)
+
+    def _beat(self, peer: Peer) -> Mail:
+        live = len(self.directory.selectors())
+        mail = self._own(peer, BrokerBeat(self.broker_id, self.boot_id, live, peer.window.sent))
         mail.keep = False
-        return Send(peer, mail)
+        return mail
 
-    def _own(self, peer: Peer, frame: Frame, *payload: bytes) -> Mail:
-        head = Head(FRAME_VERSION, Lane.CONTROL, peer.name, 0, BROKER, self._wall_ms * 1_000)
-        return Mail([peer.identity, encode(head), encode(frame), *payload], head, None)
+    def _own(self, peer: Peer, frame: Frame, *payload: Any) -> Mail:
+        head = Head(FRAME_VERSION, _CONTROL, peer.name, 0, BROKER, self._wall_ms * 1_000)
+        return Mail([peer.identity, encode(head), encode(frame), *payload], head, 0, None, peer)
 
-    # --- link frames ----------------------------------------------------------------------------------
+    # --- link frames ------------------------------------------------------------------------------
 
-    def _to_broker(self, mail: Mail) -> list[Send]:
+    def _to_broker(self, mail: Mail, out: list[Mail]) -> None:
         assert mail.sender is not None, "only admitted mail is routed"
         try:
             frame = decode_frame(mail.parts[2])
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            self.counts.dropped["garbage"] += 1
-            return []
-        handler = _LINK_HANDLERS.get(type(frame))
-        if handler is None:
-            self.counts.dropped["not_for_broker"] += 1
-            return []
-        return handler(self, mail.sender, frame)
+            handler = LINK_HANDLERS[type(frame)]
+        except (*_UNREADABLE, KeyError):
+            self.counts.dropped["malformed"] += 1
+            return
+        if mail.sender.present:
+            handler(self, mail.sender, frame, out)
 
-    def _on_beat(self, peer: Peer, frame: Beat) -> list[Send]:
+    def _on_beat(self, peer: Peer, frame: Beat, out: list[Mail]) -> None:
         if frame.kind != KIND_OF_SIDE[peer.side]:
-            self.counts.dropped["wrong_side"] += 1
-            return self._forget(peer)
+            self.counts.dropped["source"] += 1
+            self._forget(peer, "wrong_side", out)
+            return
         peer.window.size = max(0, frame.window)
         peer.window.learn(frame.consumed)
         if peer.draining != frame.draining:
             peer.draining = frame.draining
-            self._routes.replace(self._selectors())
-        return []
+            self.directory.refresh_routes()
 
-    def _on_credit(self, peer: Peer, frame: Credit) -> list[Send]:
+    def _on_credit(self, peer: Peer, frame: Credit, out: list[Mail]) -> None:
         peer.window.learn(frame.consumed)
-        return []
 
-    def _on_goodbye(self, peer: Peer, frame: Goodbye) -> list[Send]:
-        return self._forget(peer)
+    def _on_goodbye(self, peer: Peer, frame: Goodbye, out: list[Mail]) -> None:
+        self._forget(peer, "goodbye", out)
 
-    # --- peers ----------------------------------------------------------------------------------------
+    # --- peers ------------------------------------------------------------------------------------
 
-    def _forget(self, peer: Peer) -> list[Send]:
+    def _forget(self, peer: Peer, reason: str, out: list[Mail]) -> None:
         """Remove a peer and find another way for what waits for it."""
         if not peer.present:
-            return []
-        peer.present = False
-        self._unblock(peer)
-        del self.peers[peer.identity]
-        del self._by_name[peer.name]
-        if peer.side is Side.BACK:
-            self._routes.replace(self._selectors())
-        effects: list[Send] = []
+            return
+        self.directory.forget(peer, reason)
         while (mail := peer.lanes.pop()) is not None:
-            effects += self._redirect(mail)
-        return effects
-
-    def _selectors(self) -> list[Peer]:
-        return [peer for peer in self.peers.values() if peer.side is Side.BACK]
-
-    def _block(self, peer: Peer) -> None:
-        peer.blocked = True
-        self._blocked[peer.identity] = peer
-
-    def _unblock(self, peer: Peer) -> None:
-        peer.blocked = False
-        self._blocked.pop(peer.identity, None)
+            self._redirect(mail, out)
 
     def _expired(self, head: Head) -> bool:
         return 0 < head.deadline_ms < self._wall_ms
 
 
-_LINK_HANDLERS: Final[dict[type, Callable[[Switch, Peer, object], list[Send]]]] = {
-    Beat: Switch._on_beat,  # type: ignore[dict-item]
-    Credit: Switch._on_credit,  # type: ignore[dict-item]
-    Goodbye: Switch._on_goodbye,  # type: ignore[dict-item]
+def _receiver(mail: Mail) -> Peer:
+    assert mail.receiver is not None, "only mail with a receiver is sent"
+    return mail.receiver
+
+
+#: What a peer may say to the broker itself.
+LINK_HANDLERS: Final[dict[type[Frame], Callable[[Switch, Peer, Any, list[Mail]], None]]] = {
+    Beat: Switch._on_beat,
+    Credit: Switch._on_credit,
+    Goodbye: Switch._on_goodbye,
 }
