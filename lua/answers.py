@@ -8,10 +8,12 @@ from lua.view import NodeView
 
 
 class Registered(NamedTuple):
-    """The connection's epoch, and the status that the record has now."""
+    """The connection's epoch, and the status that the record has now; the node's load and its version."""
 
     epoch: int
     status: str
+    used: int
+    version: int
 
 
 class Beaten(NamedTuple):
@@ -63,8 +65,8 @@ class CommitRequest(NamedTuple):
 class Committed(NamedTuple):
     """What became of a CommitRequest.
 
-    "new": this call placed it. "bound": it was placed before, perhaps by a higher `attempt`; `state` and `finished` tell how
-    far it is. "full": no candidate had room; `reasons` has one word per candidate (gone | not_ready | stale | full).
+    "new": this call placed it. "bound": it was placed before, perhaps by a higher `attempt`; `state` and `finished`
+    tell how far it is. "full": no candidate had room; `reasons` has a word for each (gone | not_ready | stale | full).
     "unknown": Redis could not be used; repeat with the same request id.
     `used` and `version` are the node's after a "new".
     """

@@ -1,8 +1,12 @@
-"""The store: one typed method per script. Chooses keys and slots; decides nothing about jobs or nodes itself."""
+"""The store: one typed method per script. Chooses keys and slots; decides nothing about jobs or nodes itself.
+
+What a snapshot reads and what a commit checks are kept apart, see docs/adr/0003-view-and-ledger.md.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Final
 
 from lua.answers import (
     Advanced,
@@ -15,15 +19,26 @@ from lua.answers import (
     Registered,
     Released,
 )
+from lua.placing import Placing
 from lua.runner import Runner
+from lua.view import pack_caps, pack_load, unpack_view
+from mesh.cells import cell_of, cell_of_job
 from mesh.config import Config
+from mesh.errors import ConfigError, StoreError
 from mesh.frames import NodeCaps, NodeLoad
-from mesh.keys import Keys
+from mesh.keys import Keys, lease_member
 
 __all__ = [
     "Advanced", "Beaten", "ChangedNode", "Changes", "Claimed", "CommitRequest", "Committed", "Registered", "Released",
     "Store",
 ]  # fmt: skip
+
+#: Somebody else may change a node's pools between our look and our write; so often we look again.
+POOL_TRIES: Final = 4
+#: Fields of one row of node_changes.
+ROW: Final = 6
+#: Nodes forgotten in one go.
+FORGET_MAX: Final = 64
 
 
 class Store:
@@ -33,13 +48,20 @@ class Store:
         self._runner = runner
         self._keys = keys
         self._config = config
+        self._cells = config.mesh.cells
+        self._placing = Placing(runner, keys, config)
 
     # nodes
     async def register_node(
         self, node_id: str, edge: str, caps: NodeCaps, status: str, pools: Sequence[str], load: NodeLoad | None = None
     ) -> Registered:
         """Write the node's record for a new connection; a later registration always gets a higher epoch."""
-        raise NotImplementedError
+        args = {
+            "node_id": node_id, "edge": edge, "status": status, "max_jobs": caps.max_jobs,
+            "caps": pack_caps(caps), "load": pack_load(load or NodeLoad()), "ttl_ms": self._record_ms(),
+        }  # fmt: skip
+        _, epoch, used, version, _ = await self._with_pools("node_register", node_id, args, pools)
+        return Registered(epoch, status, used, version)
 
     async def heartbeat_node(
         self,
@@ -52,51 +74,160 @@ class Store:
         pools: Sequence[str] | None = None,
     ) -> Beaten:
         """Renew the record. `caps` and `pools` None leave what is stored; give both or neither."""
-        raise NotImplementedError
+        assert (caps is None) == (pools is None), "capabilities decide the pools, so they come together"
+        args = {
+            "node_id": node_id, "edge": edge, "epoch": epoch, "status": status, "load": pack_load(load),
+            "caps": pack_caps(caps) if caps else b"", "max_jobs": caps.max_jobs if caps else 0,
+            "ttl_ms": self._record_ms(),
+        }  # fmt: skip
+        verdict, used, version, _ = await self._with_pools("node_heartbeat", node_id, args, pools or ())
+        return Beaten(verdict, used, version)
 
     async def node_offline(self, node_id: str, epoch: int, reason: str) -> bool:
         """Take the node off the lists if `epoch` is in force; its leases stay until released or lapsed."""
-        raise NotImplementedError
+        args = {
+            "node_id": node_id,
+            "epoch": epoch,
+            "reason": reason,
+            "tombstones_max": self._config.node.tombstones_max,
+        }
+        answer = await self._with_pools("node_offline", node_id, args, None)
+        return bool(answer[0] == "ok")
 
     async def node_changes(self, cell: int, since: int, limit: int) -> Changes:
         """At most `limit` nodes of the cell that changed after version `since` (0 = all)."""
-        raise NotImplementedError
+        keys = [self._keys.nodes(cell), self._keys.ledger(cell), self._keys.changes(cell), self._keys.view(cell)]
+        version, now_ms, more, reset, flat = await self._runner.call(
+            "node_changes", keys, {"since": since, "limit": limit}
+        )
+        rows = [_row(*flat[start : start + ROW]) for start in range(0, len(flat), ROW)]
+        return Changes(version, now_ms, bool(more), rows, bool(reset))
 
     async def forget_silent_nodes(self, cell: int) -> int:
         """Remove what is left of nodes whose record has lapsed; how many. Bounded per call."""
-        raise NotImplementedError
+        keys = self._keys
+        limits = {"silent_ms": self._record_ms(), "limit": FORGET_MAX}
+        [flat] = await self._runner.call("node_silent", [keys.nodes(cell), keys.view(cell)], limits)
+        forgotten = 0
+        for raw_id, raw_pools in zip(flat[::2], flat[1::2], strict=True):
+            node_id, pools = raw_id.decode(), raw_pools.decode()
+            leave = _split(pools)
+            args = {
+                "node_id": node_id, "silent_ms": self._record_ms(), "pools_before": pools, "leaves": [{}] * len(leave),
+                "tombstones_max": self._config.node.tombstones_max,
+            }  # fmt: skip
+            lists = [keys.nodes(cell), keys.ledger(cell), keys.changes(cell), keys.view(cell)]
+            pool_keys = [keys.pool(cell, pool) for pool in leave]
+            [verdict] = await self._runner.call("node_forget", [keys.node(cell, node_id), *lists, *pool_keys], args)
+            forgotten += verdict == "ok"
+        return forgotten
 
     # jobs
     async def commit(self, requests: Sequence[CommitRequest]) -> list[Committed]:
         """Place each request on its first candidate with room, once per request id. Never raises StoreError."""
-        raise NotImplementedError
+        return await self._placing.place(requests)
 
     async def advance_job(
         self, job_id: str, attempt: int, node_id: str, events: str, *, success: bool = True
     ) -> Advanced:
         """Apply one or more events of mesh.jobs, as in "finish release". `success` is recorded by finish."""
-        raise NotImplementedError
+        cell, keys = cell_of_job(job_id), self._keys
+        verdict, state, outcome, edge, session_id, request_id, leased, used, version = await self._runner.call(
+            "job_advance",
+            [
+                keys.job(cell, job_id), keys.node(cell, node_id), keys.leases(cell, node_id), keys.ledger(cell),
+                keys.changes(cell),
+            ],
+            {
+                "node_id": node_id, "member": lease_member(job_id, attempt), "attempt": attempt, "events": events,
+                "outcome": "ok" if success else "failed", "lease_ms": self._config.job.lease_ms,
+                "keep_ms": self._placing.keep_ms,
+            },
+        )  # fmt: skip
+        return Advanced(
+            verdict, state, outcome != "", edge, session_id, request_id, outcome, bool(leased), used, version
+        )
 
     async def release_job(self, job_id: str, attempt: int, node_id: str, reason: str) -> Released:
         """Give the slot of exactly this attempt back."""
-        raise NotImplementedError
+        return await self._placing.release(job_id, attempt, node_id, reason)
 
     # sessions
     async def claim_session(
         self, session_id: str, edge: str, epoch: int, tenant_id: str, src_lang: str, tgt_lang: str
     ) -> Claimed:
         """Make `edge` the owner: epoch 0 takes over, otherwise it must be the epoch in force."""
-        raise NotImplementedError
+        args = {
+            "edge": edge, "epoch": epoch, "tenant_id": tenant_id, "src_lang": src_lang, "tgt_lang": tgt_lang,
+            "ttl_ms": self._config.session.idle_ttl_seconds * 1000,
+        }  # fmt: skip
+        ok, owner, in_force = await self._runner.call("session_claim", [self._session(session_id)], args)
+        return Claimed(bool(ok), owner, in_force)
 
     async def release_session(self, session_id: str, edge: str, epoch: int) -> bool:
         """Forget the session if owner and epoch match."""
-        raise NotImplementedError
+        args = {"edge": edge, "epoch": epoch}
+        [released] = await self._runner.call("session_release", [self._session(session_id)], args)
+        return bool(released)
 
     async def session_owner(self, session_id: str) -> str | None:
         """The edge that owns the session now."""
-        raise NotImplementedError
+        owner, _ = await self._runner.call("session_look", [self._session(session_id)], {})
+        return owner or None
 
     # deployment
     async def check_deployment(self, cells: int) -> None:
         """ConfigError when the deployment in Redis was born with another number of cells; writes it when new."""
-        raise NotImplementedError
+        [born_with] = await self._runner.call("deployment_check", [self._keys.deployment()], {"cells": cells})
+        if born_with != cells:
+            raise ConfigError(
+                f"mesh.cells is {cells}, but this deployment was born with {born_with}: set it to {born_with}, "
+                f"or use another mesh.key_prefix for a new deployment"
+            )
+
+    def _record_ms(self) -> int:
+        return self._config.node.record_ttl_seconds * 1000
+
+    def _session(self, session_id: str) -> str:
+        return self._keys.session(cell_of(session_id, self._cells), session_id)
+
+    async def _with_pools(
+        self, script: str, node_id: str, args: dict[str, Any], pools: Sequence[str] | None
+    ) -> list[Any]:
+        """Call a script that moves a node between pools (None: out of all).
+
+        A script may use only keys that were declared, so it is told which pools we believe are stored, and does
+        nothing but correct us if they are others.
+        """
+        before = ""
+        for _ in range(POOL_TRIES):
+            answer = await self._runner.call(script, *self._pool_call(script, node_id, args, pools, before))
+            if answer[0] != "pools":
+                return answer
+            before = answer[-1]
+        raise StoreError(f"the pools of {node_id} change faster than they can be written")
+
+    def _pool_call(
+        self, script: str, node_id: str, args: dict[str, Any], pools: Sequence[str] | None, before: str
+    ) -> tuple[list[str], dict[str, Any]]:
+        keys, cell = self._keys, cell_of(node_id, self._cells)
+        now = sorted(set(pools or ()))
+        leave = sorted(set(_split(before)) - set(now))
+        names = [keys.node(cell, node_id)]
+        if script != "node_offline":
+            names.append(keys.leases(cell, node_id))
+        names += [keys.nodes(cell), keys.ledger(cell), keys.changes(cell), keys.view(cell)]
+        args = args | {"pools_before": before, "leaves": [{}] * len(leave)}
+        if pools is not None:
+            names += [keys.pool(cell, pool) for pool in now]
+            args |= {"pools": ",".join(now), "joins": [{}] * len(now)}
+        return names + [keys.pool(cell, pool) for pool in leave], args
+
+
+def _split(pools: str) -> list[str]:
+    return pools.split(",") if pools else []
+
+
+def _row(node_id: bytes, version: int, used: int, last_seen_ms: int, caps: bytes, now: bytes) -> ChangedNode:
+    name = node_id.decode()
+    return ChangedNode(name, used, last_seen_ms, unpack_view(name, caps, now) if caps else None, version)
