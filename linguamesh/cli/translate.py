@@ -54,7 +54,7 @@ def read_wav(path: Path) -> Sound:
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     except (wave.Error, EOFError) as error:
-        raise ConfigError(f"{path} is not a PCM WAV file: {error or 'it ends too early'}") from None
+        raise ConfigError(f"{path} is not a PCM WAV file: {str(error) or 'it ends too early'}") from None
     if width != 2 or channels not in (1, 2):
         raise ConfigError(f"{path} has {width * 8} bits and {channels} channels; 16 bits, mono or stereo, are needed")
     pcm = frames if channels == 1 else _mixed(frames)

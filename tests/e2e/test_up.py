@@ -1,0 +1,241 @@
+"""`lingua up` as a user starts it: ready line, translation, crashes, and nothing left behind however it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import selectors as io_selectors
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+import wave
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LINGUA = [sys.executable, "-P", "-m", "linguamesh.cli.main"]
+READY_SECONDS = 90.0
+GONE_SECONDS = 30.0
+
+
+class Up:
+    """A running `lingua up --json`."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], errors: Path) -> None:
+        self.popen = popen
+        self._errors = errors
+        self.ready: dict[str, Any] = {}
+        self.tree: list[psutil.Process] = []  # every process that was there when it was ready
+
+    @property
+    def errors(self) -> str:
+        """What it said on stderr."""
+        return self._errors.read_text()
+
+    def wait_ready(self) -> None:
+        assert self.popen.stdout is not None
+        with io_selectors.DefaultSelector() as selector:
+            selector.register(self.popen.stdout, io_selectors.EVENT_READ)
+            assert selector.select(READY_SECONDS), f"not ready in time: {self.errors}"
+        line = self.popen.stdout.readline()
+        assert line, f"`lingua up` ended: {self.errors}"
+        self.ready = json.loads(line)
+        parent = psutil.Process(self.popen.pid)
+        self.tree = [parent, *parent.children(recursive=True)]
+
+    def port(self) -> int:
+        return int(self.ready["http"].rsplit(":", 1)[1])
+
+    def translate(self, wav: Path, *more: str) -> subprocess.CompletedProcess[str]:
+        return lingua("translate", str(wav), "--from", "en", "--to", "es", "--url", self.ready["session_ws"], *more)
+
+    def assert_all_gone(self) -> None:
+        _, alive = psutil.wait_procs(self.tree, timeout=GONE_SECONDS)
+        alive = [process for process in alive if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+        assert not alive, f"left behind: {[(process.pid, process.cmdline()) for process in alive]}"
+
+
+def lingua(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*LINGUA, *words], capture_output=True, text=True, timeout=120, cwd="/", check=False)
+
+
+@contextmanager
+def lingua_up(directory: Path, *options: str, wait: bool = True) -> Iterator[Up]:
+    """A stack on a free port; killed at the end if the test has not ended it."""
+    errors = directory / "lingua-up.err"
+    command = [*LINGUA, "up", "--json", "--port", "0", *options]
+    with errors.open("wb") as stderr:
+        popen = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, cwd="/")
+    up = Up(popen, errors)
+    try:
+        if wait:
+            up.wait_ready()
+        yield up
+    finally:
+        popen.kill()
+        popen.wait(GONE_SECONDS)
+        assert popen.stdout is not None
+        popen.stdout.close()
+        up.assert_all_gone()
+
+
+def wait_until(condition: Callable[[], bool], what: Callable[[], str]) -> None:
+    deadline = time.monotonic() + GONE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def wav(tmp_path: Path) -> Path:
+    path = tmp_path / "speech.wav"
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16_000)
+        file.writeframes(bytes(2 * 16_000))
+    return path
+
+
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def test_it_serves_translates_and_ctrl_c_leaves_nothing(tmp_path: Path, wav: Path) -> None:
+    with lingua_up(tmp_path) as up:
+        ready, port = up.ready, up.port()
+        assert ready["ready"] is True
+        assert ready["session_ws"] == f"ws://127.0.0.1:{port}/ws/session"
+        assert ready["node_ws"] == f"ws://127.0.0.1:{port}/ws/node"
+        assert ready["redis"].startswith("redis://127.0.0.1:")
+        assert [edge["id"] for edge in ready["edges"]] == ["edge-0", "edge-1"]
+        assert [broker["id"] for broker in ready["brokers"]] == ["broker-0"]
+        assert [selector["id"] for selector in ready["selectors"]] == ["selector-0", "selector-1"]
+        assert len(ready["nodes"]) == 4
+        assert len({edge["url"] for edge in ready["edges"]} | {ready["http"]}) == 3
+        pids = {entry["pid"] for kind in ("edges", "brokers", "selectors", "nodes") for entry in ready[kind]}
+        assert pids < {process.pid for process in up.tree}
+        for url in [ready["http"], *(edge["url"] for edge in ready["edges"])]:
+            assert get(f"{url}/health")
+            assert "# HELP" in get(f"{url}/metrics")
+
+        done = up.translate(wav, "--json")
+        assert done.returncode == 0, done.stderr
+        result = json.loads(done.stdout)
+        assert result["text_asr"] == "[simulated] 1.0 s of en speech"
+        assert result["text_translated"] == "[simulated] 1.0 s of en speech, in es"
+        assert result["tts_bytes"] > 0
+        assert result["total_ms"] >= result["service_timings"]["total_ms"] > 0
+
+        second = lingua("up", "--port", str(port))
+        assert second.returncode == 2
+        assert re.fullmatch(rf"error: port {port} on 127\.0\.0\.1 cannot be used: [^\n]+\n", second.stderr)
+
+        state_dir = Path(ready["state_dir"])
+        up.popen.send_signal(signal.SIGINT)
+        assert up.popen.wait(GONE_SECONDS) == 0
+        up.assert_all_gone()
+        assert not state_dir.exists()
+        assert up.errors == ""
+
+
+def test_kill_9_leaves_nothing(tmp_path: Path) -> None:
+    with lingua_up(tmp_path, "--state-dir", str(tmp_path / "state")) as up:
+        up.popen.kill()
+        up.popen.wait(GONE_SECONDS)
+        up.assert_all_gone()
+
+
+def test_kill_9_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
+    with lingua_up(tmp_path, "--state-dir", str(tmp_path / "state"), wait=False) as up:
+        parent = psutil.Process(up.popen.pid)
+        wait_until(lambda: len(parent.children(recursive=True)) >= 3, lambda: up.errors)
+        up.tree = parent.children(recursive=True)
+        up.popen.kill()
+        up.popen.wait(GONE_SECONDS)
+        up.assert_all_gone()
+
+
+def test_a_crashed_process_comes_back_and_says_so(tmp_path: Path, wav: Path) -> None:
+    with lingua_up(tmp_path, "--edges", "1", "--selectors", "1", "--nodes", "1") as up:
+        for kind in ("edges", "selectors", "brokers"):
+            os.kill(up.ready[kind][0]["pid"], signal.SIGKILL)
+        for name in ("edge-0", "selector-0", "broker-0"):
+            wait_until(lambda name=name: f"lingua: {name} is back" in up.errors, lambda: up.errors)
+        parent = psutil.Process(up.popen.pid)
+        up.tree = [parent, *parent.children(recursive=True)]
+        wait_until(lambda: up.translate(wav).returncode == 0, lambda: up.translate(wav).stderr)
+
+
+def test_a_state_directory_stays_and_belongs_to_one(tmp_path: Path, wav: Path) -> None:
+    state = tmp_path / ("long-name-" * 12)
+    options = ("--state-dir", str(state), "--edges", "1", "--selectors", "1", "--nodes", "1")
+    with lingua_up(tmp_path, *options) as up:
+        assert up.translate(wav).returncode == 0
+        second = lingua("up", "--port", "0", "--state-dir", str(state))
+        assert (second.returncode, second.stderr.count("\n")) == (2, 1)
+        assert "is used by another" in second.stderr
+        up.popen.terminate()
+        assert up.popen.wait(GONE_SECONDS) == 0
+    assert {path.name for path in (state / "logs").iterdir()} >= {"edge-0.log", "selector-0.log", "broker-0.log"}
+    assert (state / "redis").is_dir()
+
+
+def test_it_runs_on_a_cluster(tmp_path: Path, wav: Path) -> None:
+    with lingua_up(tmp_path, "--redis", "cluster") as up:
+        done = up.translate(wav)
+        assert done.returncode == 0, done.stderr
+        assert "[simulated] 1.0 s of en speech, in es" in done.stdout
+        up.popen.send_signal(signal.SIGINT)
+        assert up.popen.wait(GONE_SECONDS) == 0
+
+
+def test_it_uses_a_given_redis(tmp_path: Path, wav: Path, redis_server: Any) -> None:
+    with lingua_up(tmp_path, "--redis", redis_server.url, "--edges", "1", "--selectors", "1", "--nodes", "1") as up:
+        assert up.ready["redis"] == redis_server.url
+        assert up.translate(wav).returncode == 0
+        up.popen.send_signal(signal.SIGINT)
+        assert up.popen.wait(GONE_SECONDS) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "text"),
+    [
+        (("--redis", "redis://127.0.0.1:1/0"), 69, "did not start: error: "),
+        (("--redis", "postgres://x"), 2, "--redis is "),
+        (("--edges", "0"), 2, "--edges is 1 to "),
+        (("--state-dir", "/dev/null"), 2, "cannot use the state directory"),
+    ],
+)
+def test_what_cannot_work_is_one_line_and_a_code(options: tuple[str, ...], code: int, text: str) -> None:
+    done = lingua("up", "--port", "0", *options)
+    assert done.returncode == code, done.stderr
+    assert done.stderr.startswith("error: ")
+    assert text in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_readme_s_node_and_client_work_together(tmp_path: Path) -> None:
+    """The blocks as they stand, but for the port: the README's node is the only one of the mesh."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    with lingua_up(tmp_path, "--nodes", "0", "--edges", "1", "--selectors", "1") as up:
+        node_code, session_code = (block.replace(":5010", f":{up.port()}") for block in blocks)
+        node = subprocess.Popen([sys.executable, "-c", node_code], cwd="/")
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", session_code], capture_output=True, text=True, timeout=60, cwd="/", check=False
+            )
+            assert (done.stdout, done.returncode) == ("hola\n", 0), done.stderr
+        finally:
+            node.kill()
+            node.wait(GONE_SECONDS)
