@@ -1,0 +1,364 @@
+"""A real broker process, real edges in this process and a selector that keeps its truth in dicts, for edge tests."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from prometheus_client import CollectorRegistry
+from websockets.asyncio.client import ClientConnection, connect
+
+from edge.edge import Edge
+from mesh.cells import cell_of, job_id_in
+from mesh.config import Config, EdgeConfig, JobConfig, LinkConfig
+from mesh.frames import (
+    Assign,
+    AssignFailed,
+    Bounce,
+    Cancel,
+    CancelJob,
+    Dispatch,
+    Frame,
+    JobDone,
+    NodeHeartbeat,
+    NodeOffline,
+    NodeRegister,
+    NodeRegistered,
+    NodeStale,
+    Push,
+    Refused,
+    ResultAck,
+    SessionClaim,
+    SessionClaimed,
+    SessionRelease,
+    Undone,
+)
+from mesh.ids import new_peer_identity
+from mesh.link import Link, Received
+from mesh.metrics import EdgeMetrics
+from tests.running_mesh import MeshProcess
+
+CELLS = 16
+DEADLINE_S = 20.0
+
+REGISTER: dict[str, Any] = {
+    "type": "node_register",
+    "node_id": None,
+    "version": "2.0.0",
+    "capability_schema_version": "2.0",
+    "platform": "windows",
+    "hardware": {"cpu_cores": 8, "memory_gb": 32, "gpus": [{"name": "RTX", "memory_gb": 12}]},
+    "installed_models": [],
+    "installed_services": [{"service_id": "whisper", "type": "asr", "device": "gpu", "status": "running"}],
+    "capability_by_type": [{"type": kind, "ready": True} for kind in ("asr", "nmt", "tts", "semantic")],
+    "features_supported": {},
+    "accept_public_jobs": True,
+    "language_capabilities": {"asr_languages": ["zh", "en"], "semantic_languages": ["zh", "en"]},
+}
+INIT: dict[str, Any] = {
+    "type": "session_init",
+    "client_version": "web-1.0",
+    "platform": "web",
+    "src_lang": "zh",
+    "tgt_lang": "en",
+}
+AUDIO = bytes(range(256)) * 125  # 1 s of PCM16 at 16 kHz
+
+
+class FakeSelector:
+    """Answers as a selector does, from dicts. `mute` lets a test take frames away from it."""
+
+    def __init__(self, endpoints: list[str]) -> None:
+        self.nodes: dict[str, tuple[str, int]] = {}
+        self.sessions: dict[str, str] = {}
+        self.jobs: dict[str, tuple[Dispatch, Assign]] = {}
+        self.seen: list[Frame] = []
+        self.mute: Callable[[Frame], bool] = lambda frame: False
+        self._epoch = 1_000
+        self.link = Link(
+            identity=new_peer_identity("selector", "fake"),
+            kind="selector",
+            endpoints=endpoints,
+            config=LinkConfig(beat_ms=100, dead_ms=1_000),
+            window=64,
+            on_messages=self._on_messages,
+        )
+
+    def seen_of(self, kind: type[Frame]) -> list[Any]:
+        """The frames of one kind that came so far."""
+        return [frame for frame in self.seen if isinstance(frame, kind)]
+
+    def _on_messages(self, messages: list[Received]) -> None:
+        for message in messages:
+            self.seen.append(message.frame)
+            if not self.mute(message.frame):
+                handler = getattr(self, f"_on_{type(message.frame).__name__.lower()}", None)
+                if handler is not None:
+                    handler(message)
+            if message.costs_credit:
+                self.link.consumed({message.broker: 1})
+
+    def _on_sessionclaim(self, message: Received) -> None:
+        frame = message.frame
+        assert isinstance(frame, SessionClaim)
+        self._epoch += 1
+        self.sessions[frame.session_id] = frame.edge
+        self.link.send(frame.edge, 0, SessionClaimed(frame.ref, frame.session_id, self._epoch))
+
+    def _on_sessionrelease(self, message: Received) -> None:
+        assert isinstance(message.frame, SessionRelease)
+        self.sessions.pop(message.frame.session_id, None)
+
+    def _on_noderegister(self, message: Received) -> None:
+        frame = message.frame
+        assert isinstance(frame, NodeRegister)
+        self._epoch += 1
+        self.nodes[frame.node_id] = (frame.edge, self._epoch)
+        self.link.send(frame.edge, 0, NodeRegistered(frame.ref, frame.node_id, self._epoch, "registering"))
+
+    def _on_nodeheartbeat(self, message: Received) -> None:
+        frame = message.frame
+        assert isinstance(frame, NodeHeartbeat)
+        known = self.nodes.get(frame.node_id)
+        if known is None or known[1] != frame.epoch:
+            reason = "unknown" if known is None else "superseded"
+            self.link.send(frame.edge, 0, NodeStale(frame.node_id, frame.epoch, reason))
+
+    def _on_nodeoffline(self, message: Received) -> None:
+        frame = message.frame
+        assert isinstance(frame, NodeOffline)
+        if self.nodes.get(frame.node_id) == (frame.edge, frame.epoch):
+            del self.nodes[frame.node_id]
+
+    def _on_dispatch(self, message: Received) -> None:
+        frame = message.frame
+        assert isinstance(frame, Dispatch)
+        for dispatch, assign in self.jobs.values():
+            if (dispatch.request_id, dispatch.attempt) == (frame.request_id, frame.attempt):
+                self.link.send(self.nodes_edge(assign), 0, assign, *message.payload)
+                return
+        free = [node for node in self.nodes if node not in frame.excluded]
+        if not free:
+            refused = Refused(frame.request_id, frame.attempt, "NO_AVAILABLE_NODE", "no_nodes", {"no_nodes": 0}, 50)
+            self.link.send(frame.edge, 0, refused)
+            return
+        node_id = free[len(self.jobs) % len(free)]
+        edge, epoch = self.nodes[node_id]
+        assign = Assign(
+            job_id=job_id_in(cell_of(node_id, CELLS), f"{len(self.jobs):032x}"),
+            attempt=frame.attempt,
+            node_id=node_id,
+            node_epoch=epoch,
+            request_id=frame.request_id,
+            session_id=frame.session_id,
+            utterance_index=frame.utterance_index,
+            session_edge=frame.edge,
+            deadline_ms=frame.deadline_ms,
+            trace_id=frame.trace_id,
+        )
+        self.jobs[assign.job_id] = (frame, assign)
+        self.link.send(edge, 0, assign, *message.payload)
+
+    def nodes_edge(self, assign: Assign) -> str:
+        """Where the job was sent."""
+        return self.nodes.get(assign.node_id, ("", 0))[0]
+
+    def _on_assignfailed(self, message: Received) -> None:
+        frame = message.frame
+        assert isinstance(frame, AssignFailed)
+        self._undo(frame.request_id, frame.attempt, frame.job_id, frame.node_id, frame.session_edge, frame.reason)
+
+    def _on_bounce(self, message: Received) -> None:
+        assert isinstance(message.frame, Bounce)
+
+    def _undo(self, request_id: str, attempt: int, job_id: str, node_id: str, edge: str, reason: str) -> None:
+        self.jobs.pop(job_id, None)
+        self.link.send(edge, 0, Undone(request_id, attempt, job_id, node_id, reason, True))
+
+    def _on_jobdone(self, message: Received) -> None:
+        frame = message.frame
+        assert isinstance(frame, JobDone)
+        owner = frame.session_edge if not frame.resend else self.sessions.get(frame.session_id, "")
+        if frame.job_id not in self.jobs or not owner:
+            self.link.send(frame.node_edge, 0, ResultAck(frame.job_id, frame.attempt, frame.node_id, "fenced"))
+            return
+        push = Push(
+            job_id=frame.job_id,
+            attempt=frame.attempt,
+            node_id=frame.node_id,
+            node_edge=frame.node_edge,
+            request_id=frame.request_id,
+            session_id=frame.session_id,
+            utterance_index=frame.utterance_index,
+        )
+        self.link.send(owner, 0, push, *message.payload)
+
+    def _on_cancel(self, message: Received) -> None:
+        frame = message.frame
+        assert isinstance(frame, Cancel)
+        job = self.jobs.pop(frame.job_id, None)
+        if job is not None:
+            cancel = CancelJob(frame.job_id, frame.attempt, frame.node_id, job[1].trace_id, frame.reason)
+            self.link.send(self.nodes_edge(job[1]), 0, cancel)
+
+
+class Rig:
+    """Broker, fake selector and edges."""
+
+    def __init__(self, directory: Path, **edge: Any) -> None:
+        self.directory = directory
+        self.front = f"ipc://{directory}/front"
+        self.back = f"ipc://{directory}/back"
+        self.broker = MeshProcess("broker", "b", directory, {}, "--frontend", self.front, "--backend", self.back)
+        self.selector = FakeSelector([self.back])
+        self.edges: list[Edge] = []
+        self._settings = edge
+
+    async def start(self, edges: int = 1) -> None:
+        """Everything is up and every edge has been heard by the selector's side."""
+        await asyncio.to_thread(self.broker.wait_ready)
+        await self.selector.link.start()
+        await self.selector.link.ready(10_000)
+        for number in range(edges):
+            self.edges.append(await self.start_edge(f"e{number}"))
+
+    async def start_edge(self, name: str, **settings: Any) -> Edge:
+        """One more edge."""
+        edge = Edge(self.config(**settings), new_peer_identity("edge", name), EdgeMetrics(CollectorRegistry()))
+        await edge.start()
+        return edge
+
+    def config(self, **settings: Any) -> Config:
+        """Short times and free ports."""
+        defaults: dict[str, Any] = {"port": 0, "resend_ms": 100, "reconnect_grace_ms": 400, "drain_ms": 50}
+        job = {key.removeprefix("job_"): value for key, value in settings.items() if key.startswith("job_")}
+        rest = {key: value for key, value in settings.items() if not key.startswith("job_")}
+        return Config(
+            link=LinkConfig(frontends=[self.front], backends=[self.back], beat_ms=100, dead_ms=1_000),
+            edge=msgspec.convert({**defaults, **self._settings, **rest}, EdgeConfig),
+            job=msgspec.convert(job, JobConfig),
+        )
+
+    async def stop(self) -> None:
+        """Everything down, in order."""
+        for edge in self.edges:
+            await edge.stop()
+        await self.selector.link.close()
+        await asyncio.to_thread(self.broker.stop)
+
+    def url(self, path: str, edge: int = 0) -> str:
+        """A WebSocket address of an edge's own port."""
+        return f"ws://127.0.0.1:{self.edges[edge].server.own_port}{path}"
+
+    async def session(self, edge: int = 0, **fields: Any) -> Talk:
+        """A client with an open session."""
+        talk = await Talk.open(self.url("/ws/session", edge))
+        await talk.say({**INIT, **fields})
+        talk.id = (await talk.hear("session_init_ack"))["session_id"]
+        return talk
+
+    async def node(self, edge: int = 0, **fields: Any) -> Talk:
+        """A registered node."""
+        talk = await Talk.open(self.url("/ws/node", edge))
+        await talk.say({**REGISTER, **fields})
+        talk.id = (await talk.hear("node_register_ack"))["node_id"]
+        return talk
+
+
+class Talk:
+    """One raw WebSocket that speaks JSON text."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+        self.id = ""
+        self.heard: list[dict[str, Any]] = []
+
+    @classmethod
+    async def open(cls, url: str, **options: Any) -> Talk:
+        """Connect."""
+        return cls(await connect(url, max_size=None, **options))
+
+    async def say(self, message: dict[str, Any] | str | bytes) -> None:
+        """Send a message, as JSON if it is none yet."""
+        await self.socket.send(json.dumps(message) if isinstance(message, dict) else message)
+
+    async def hear(self, kind: str, **fields: Any) -> dict[str, Any]:
+        """The next message of that type with these fields; others are kept in `heard`."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                message: dict[str, Any] = json.loads(await self.socket.recv())
+                self.heard.append(message)
+                if message["type"] == kind and all(message.get(name) == value for name, value in fields.items()):
+                    return message
+
+    async def utter(self, index: int, audio: bytes = AUDIO, **fields: Any) -> None:
+        """Send one utterance."""
+        await self.say(
+            {
+                "type": "utterance",
+                "session_id": self.id,
+                "utterance_index": index,
+                "manual_cut": True,
+                "src_lang": "zh",
+                "tgt_lang": "en",
+                "audio": base64.b64encode(audio).decode(),
+                "audio_format": "pcm16",
+                "sample_rate": 16_000,
+                **fields,
+            }
+        )
+
+    async def answer(self, job: dict[str, Any], **fields: Any) -> None:
+        """The result of a job, as the original's node sends it."""
+        await self.say(result_of(job, self.id, **fields))
+
+    async def close(self) -> None:
+        """Close the socket."""
+        await self.socket.close()
+
+
+def result_of(job: dict[str, Any], node_id: str, **fields: Any) -> dict[str, Any]:
+    """A job_result for a job_assign."""
+    return {
+        "type": "job_result",
+        "job_id": job["job_id"],
+        "attempt_id": job["attempt_id"],
+        "node_id": node_id,
+        "session_id": job["session_id"],
+        "utterance_index": job["utterance_index"],
+        "success": True,
+        "text_asr": "你好",
+        "text_translated": f"hello {job['utterance_index']}",
+        "tts_audio": "UklGRg==",
+        "tts_format": "opus",
+        "processing_time_ms": 42,
+        "trace_id": job["trace_id"],
+        **fields,
+    }
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for a condition, with a bound."""
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while not condition():
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise AssertionError(f"did not happen: {what}") from None
+
+
+@asynccontextmanager
+async def running(directory: Path, edges: int = 1, **settings: Any) -> AsyncIterator[Rig]:
+    """A rig that is up, and down again afterwards."""
+    rig = Rig(directory, **settings)
+    try:
+        await rig.start(edges)
+        yield rig
+    finally:
+        await rig.stop()
