@@ -48,18 +48,23 @@ for event in string.gmatch(events, '%S+') do
   end
 end
 
-local live = live_leases(leases)
+local leased = 0
+if state == 'RELEASED' then
+  redis.call('ZREM', leases, member)
+else
+  live_leases(leases)
+  leased = redis.call('ZSCORE', leases, member) and 1 or 0
+end
 if #written > 0 then
   redis.call('HSET', job, 'state', state, 'outcome', finished, unpack(written))
   redis.call('PEXPIRE', job, keep_ms)
-  if state == 'RELEASED' then
-    redis.call('ZREM', leases, member)
-  elseif redis.call('ZSCORE', leases, member) or live < (tonumber(redis.call('HGET', node, 'max_jobs')) or 0) then
-    -- A lease that lapsed on the way is taken again only if that sells no slot twice.
+  -- A lease that lapsed on the way is taken again only if that sells no slot twice.
+  local max_jobs = tonumber(redis.call('HGET', node, 'max_jobs')) or 0
+  if state ~= 'RELEASED' and (leased == 1 or not is_full(leases, max_jobs)) then
     hold(leases, member, lease_ms, keep_ms)
+    leased = 1
   end
 end
-local leased = redis.call('ZSCORE', leases, member) and 1 or 0
 local used, version = settle(leases, ledger, changes, node_id)
 local verdict = #written > 0 and 'moved' or 'same'
 return {verdict, state, finished, record[5], record[6], record[7], leased, used, version}

@@ -27,19 +27,17 @@ local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 local now_ms = math.floor(now_us / 1000)
 {shared}
-local function one(KEYS, ARGV)
+local function one(key_at, arg_at)
 {bindings}
 {body}
 end
-local replies, key, arg = {{}}, 0, 1
+local replies, key_at, arg_at = {{}}, 0, 1
 for call = 1, tonumber(ARGV[1]) do
-  local keys, args = {{}}, {{}}
-  for i = 1, tonumber(ARGV[arg + 1]) do keys[i] = KEYS[key + i] end
-  for i = 1, tonumber(ARGV[arg + 2]) do args[i] = ARGV[arg + 2 + i] end
-  key, arg = key + #keys, arg + 2 + #args
-  local ok, reply = pcall(one, keys, args)
+  local key_count, arg_count = tonumber(ARGV[arg_at + 1]), tonumber(ARGV[arg_at + 2])
+  local ok, reply = pcall(one, key_at, arg_at + 2)
   if not ok then reply = type(reply) == 'table' and reply.err or tostring(reply) end
   replies[call] = reply
+  key_at, arg_at = key_at + key_count, arg_at + 2 + arg_count
 end
 return replies
 """
@@ -144,17 +142,17 @@ def _with_dependencies(names: Sequence[str], shared: dict[str, Fragment]) -> lis
 
 
 def _bindings(header: Header) -> str:
-    lines = [f"local {field.name} = KEYS[{place}]" for place, field in enumerate(header.keys, start=1)]
-    lines += [f"local {field.name} = {_arg(field, str(place))}" for place, field in enumerate(header.args, start=1)]
+    lines = [f"local {field.name} = {_key(place)}" for place, field in enumerate(header.keys, start=1)]
+    lines += [f"local {field.name} = {_arg(field, place)}" for place, field in enumerate(header.args, start=1)]
     if header.groups:
-        lines.append(f"local key_at, arg_at = {len(header.keys)}, {len(header.args)}")
+        lines.append(f"key_at, arg_at = key_at + {len(header.keys)}, arg_at + {len(header.args)}")
         lines += [_group_binding(group) for group in header.groups.values()]
     return "\n".join(lines)
 
 
 def _group_binding(group: Group) -> str:
-    fields = [f"{field.name} = KEYS[key_at + {place}]" for place, field in enumerate(group.keys, start=1)]
-    fields += [f"{field.name} = {_arg(field, f'arg_at + {place}')}" for place, field in enumerate(group.args, start=1)]
+    fields = [f"{field.name} = {_key(place)}" for place, field in enumerate(group.keys, start=1)]
+    fields += [f"{field.name} = {_arg(field, place)}" for place, field in enumerate(group.args, start=1)]
     return (
         f"local {group.name}s = {{}}\n"
         "arg_at = arg_at + 1\n"
@@ -165,5 +163,10 @@ def _group_binding(group: Group) -> str:
     )
 
 
-def _arg(field: Field, place: str) -> str:
-    return f"tonumber(ARGV[{place}])" if field.type == "int" else f"ARGV[{place}]"
+def _key(place: int) -> str:
+    return f"KEYS[key_at + {place}]"
+
+
+def _arg(field: Field, place: int) -> str:
+    word = f"ARGV[arg_at + {place}]"
+    return f"tonumber({word})" if field.type == "int" else word

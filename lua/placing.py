@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 from lua.answers import CommitRequest, Committed, Released
 from lua.runner import Call, Runner
@@ -18,6 +19,10 @@ from mesh.config import Config
 from mesh.errors import StoreError
 from mesh.jobs import State
 from mesh.keys import Keys, lease_member
+
+#: Nodes whose key names are kept at hand: spelling them is most of the work of a commit.
+NODES_REMEMBERED: Final = 65_536
+_STATE: Final = {"new": State.CREATED, "bound": "", "full": ""}
 
 
 class Placing:
@@ -28,16 +33,21 @@ class Placing:
         self._keys = keys
         self._config = config
         self._cells = config.mesh.cells
+        self._node_keys = lru_cache(NODES_REMEMBERED)(self._make_node_keys)
         #: Life of a job's record and of a set of leases: longer than any lease.
         self.keep_ms = config.job.lease_ms + config.job.record_extra_ms
 
     async def place(self, requests: Sequence[CommitRequest]) -> list[Committed]:
         """What became of each request, in order."""
         if self._runner.is_cluster:
-            placed = await asyncio.gather(*(self._place_in_cluster(request) for request in requests))
+            placed = list(await asyncio.gather(*(self._place_in_cluster(request) for request in requests)))
         else:
             placed = await self._place_together([(request, request.candidates) for request in requests])
-        return list(await asyncio.gather(*(self._with_state(one) for one in placed)))
+        bound = [place for place, one in enumerate(placed) if one.verdict == "bound"]
+        looked_up = await asyncio.gather(*(self._with_state(placed[place]) for place in bound))
+        for place, one in zip(bound, looked_up, strict=True):
+            placed[place] = one
+        return placed
 
     async def release(self, job_id: str, attempt: int, node_id: str, reason: str) -> Released:
         """Give the slot of exactly this attempt back."""
@@ -58,9 +68,10 @@ class Placing:
         keys = [self._binding(request)]
         each = []
         for node_id in candidates:
-            cell = cell_of(node_id, self._cells)
+            cell, node_keys = self._node_keys(node_id)
             job_id = job_id_in(cell, request.unique)
-            keys += self._node_keys(cell, node_id, job_id)
+            keys += node_keys
+            keys.append(self._keys.job(cell, job_id))
             each.append({"node_id": node_id, "job_id": job_id, "member": lease_member(job_id, request.attempt)})
         args = self._job_args(request) | {"lease_ms": self._config.job.lease_ms, "candidates": each}
         return Call(keys, args)
@@ -84,8 +95,8 @@ class Placing:
         return Committed("full", attempt=request.attempt, reasons=tuple(reasons))
 
     async def _try_candidate(self, request: CommitRequest, node_id: str) -> Committed:
-        cell = cell_of(node_id, self._cells)
-        if self._runner.same_slot([self._binding(request), self._keys.nodes(cell)]):
+        cell, node_keys = self._node_keys(node_id)
+        if self._runner.same_slot([self._binding(request), node_keys[0]]):
             [placed] = await self._place_together([(request, [node_id])])
             if placed.verdict == "unknown":
                 raise StoreError(*placed.reasons)
@@ -95,7 +106,7 @@ class Placing:
             "node_id": node_id, "member": lease_member(job_id, request.attempt),
             "provisional_ms": self._config.job.provisional_lease_ms,
         }  # fmt: skip
-        reserved = await self._runner.call("node_reserve", self._node_keys(cell, node_id, job_id), args)
+        reserved = await self._runner.call("node_reserve", [*node_keys, self._keys.job(cell, job_id)], args)
         if reserved[0] != "ok":
             return Committed("full", reasons=(reserved[0],))
         return await self._bind(request, node_id, job_id, reserved)
@@ -108,7 +119,7 @@ class Placing:
         }  # fmt: skip
         verdict, *bound = await self._runner.call("request_bind", [self._binding(request)], args)
         if verdict == "new":
-            return Committed("new", *bound)._replace(used=used, version=version)
+            return Committed("new", *bound)._replace(state=State.CREATED, used=used, version=version)
         await self.release(job_id, request.attempt, node_id, f"bind_{verdict}")
         if verdict == "late":
             raise StoreError("the reserved slot lapsed before the request was bound")
@@ -117,8 +128,6 @@ class Placing:
     # both
     async def _with_state(self, placed: Committed) -> Committed:
         """A request that was placed before: how far its job is. One whose record is gone was given up."""
-        if placed.verdict != "bound":
-            return placed._replace(state=State.CREATED) if placed.verdict == "new" else placed
         key = self._keys.job(cell_of_job(placed.job_id), placed.job_id)
         try:
             state, outcome = await self._runner.call("job_look", [key], {})
@@ -129,12 +138,9 @@ class Placing:
     def _binding(self, request: CommitRequest) -> str:
         return self._keys.binding(cell_of(request.session_id, self._cells), request.request_id)
 
-    def _node_keys(self, cell: int, node_id: str, job_id: str) -> list[str]:
-        keys = self._keys
-        return [
-            keys.node(cell, node_id), keys.leases(cell, node_id), keys.ledger(cell), keys.changes(cell),
-            keys.job(cell, job_id),
-        ]  # fmt: skip
+    def _make_node_keys(self, node_id: str) -> tuple[int, list[str]]:
+        cell, keys = cell_of(node_id, self._cells), self._keys
+        return cell, [keys.node(cell, node_id), keys.leases(cell, node_id), keys.ledger(cell), keys.changes(cell)]
 
     def _job_args(self, request: CommitRequest) -> dict[str, Any]:
         return {
@@ -150,6 +156,6 @@ def _committed(answer: list[Any] | StoreError) -> Committed:
         return Committed("unknown", reasons=(str(answer),))
     verdict, job_id, node_id, node_edge, node_epoch, attempt, used, version, reasons = answer
     return Committed(
-        verdict, job_id, node_id, node_edge, node_epoch, attempt, "", False, used, version,
+        verdict, job_id, node_id, node_edge, node_epoch, attempt, _STATE[verdict], False, used, version,
         tuple(reasons.split(",")) if reasons else (),
     )  # fmt: skip

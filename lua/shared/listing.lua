@@ -5,8 +5,8 @@
 local function list_node(nodes, ledger, changes, view, node_id, now, used)
   redis.call('ZADD', nodes, now_ms, node_id)
   redis.call('HSET', view, node_id .. '#now', now)
-  local version = bump(ledger, changes, node_id)
-  redis.call('HSET', ledger, node_id, used, node_id .. '#v', string.format('%.0f', version))
+  local version, text = bump(redis.call('HGET', ledger, '#version'), changes, node_id)
+  redis.call('HSET', ledger, node_id, used, node_id .. '#v', text, '#version', text)
   return version
 end
 
@@ -16,7 +16,8 @@ local function unlist_node(nodes, ledger, changes, view, node_id, tombstones_max
   redis.call('ZREM', nodes, node_id)
   redis.call('HDEL', view, node_id, node_id .. '#now', node_id .. '#pools')
   redis.call('HDEL', ledger, node_id, node_id .. '#v')
-  bump(ledger, changes, node_id)
+  local _, text = bump(redis.call('HGET', ledger, '#version'), changes, node_id)
+  redis.call('HSET', ledger, '#version', text)
   if redis.call('ZCARD', changes) - redis.call('ZCARD', nodes) > tombstones_max then
     for _, old in ipairs(redis.call('ZRANGE', changes, 0, 15)) do
       if redis.call('HEXISTS', view, old) == 0 then redis.call('ZREM', changes, old) end

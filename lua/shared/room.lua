@@ -7,6 +7,6 @@ local function room(node, leases, member, heartbeat_timeout_ms)
   if not record[1] or record[1] == 'offline' then return 'gone' end
   if record[1] ~= 'ready' then return 'not_ready' end
   if now_ms - tonumber(record[3]) > heartbeat_timeout_ms then return 'stale' end
-  if live_leases(leases) >= tonumber(record[2]) and not redis.call('ZSCORE', leases, member) then return 'full' end
+  if is_full(leases, tonumber(record[2])) and not redis.call('ZSCORE', leases, member) then return 'full' end
   return '', record[4], record[5]
 end
