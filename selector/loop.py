@@ -1,0 +1,219 @@
+"""The link rim of a selector: sorts what arrives into lanes, works each lane in batches, gives credit back.
+
+Lanes do not wait for one another, so one slow call holds up its own lane only; beats are the link's own business.
+Whatever one message does wrong costs that message: it is logged with its ids, its credit goes back, the rest goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
+
+from lua.store import Store
+from mesh.config import Config
+from mesh.errors import StoreError
+from mesh.frames import (
+    AssignFailed,
+    Bounce,
+    Cancel,
+    Dispatch,
+    Frame,
+    JobDone,
+    JobEvent,
+    NodeHeartbeat,
+    NodeOffline,
+    NodeRegister,
+    SessionClaim,
+    SessionRelease,
+)
+from mesh.link import Link, Received
+from mesh.log import get_logger
+from mesh.metrics import LinkMetrics, SelectorMetrics
+from selector.core.columns import NodeTable
+from selector.core.dispatching import TAKEN
+from selector.jobs import PEER_FAULTS, Jobs
+from selector.placing import Placer
+from selector.registry import Registry
+from selector.snapshot import Snapshot
+
+BatchHandler = Callable[[list[Received]], Awaitable[None]]
+Handler = Callable[[Received], Awaitable[None]]
+
+#: Fields of a frame that help to find what went wrong.
+_IDS: Final = ("request_id", "job_id", "session_id", "node_id", "attempt", "trace_id")
+
+log = get_logger()
+
+
+class Lane:
+    """A bounded queue and the task that works it off, batch by batch, in order of arrival."""
+
+    def __init__(
+        self, name: str, handle: BatchHandler, done: Callable[[Iterable[Received]], None], batch: int, bound: int
+    ) -> None:
+        self.name = name
+        self.dropped = 0
+        #: Nothing waits and nothing is under way.
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self._handle = handle
+        self._done = done
+        self._batch_max = batch
+        self._bound = bound
+        self._queue: deque[Received] = deque()
+        self._wake = asyncio.Event()
+
+    def put(self, message: Received) -> bool:
+        """Queue a message; False if the lane is full."""
+        if len(self._queue) >= self._bound:
+            self.dropped += 1
+            return False
+        self._queue.append(message)
+        self.idle.clear()
+        self._wake.set()
+        return True
+
+    async def run(self) -> None:
+        """Work for ever."""
+        while True:
+            if not self._queue:
+                self.idle.set()
+                self._wake.clear()
+                await self._wake.wait()
+            batch = [self._queue.popleft() for _ in range(min(len(self._queue), self._batch_max))]
+            try:
+                await self._handle(batch)
+            finally:
+                self._done(batch)
+
+
+class Selector:
+    """One selector: lanes, snapshot and link together."""
+
+    def __init__(self, identity: str, store: Store, config: Config, metrics: SelectorMetrics) -> None:
+        self.identity = identity
+        self.table = NodeTable(config.selector.nodes_max)
+        self.snapshot = Snapshot(store, self.table, config, metrics)
+        self.link = Link(
+            identity=identity,
+            kind="selector",
+            endpoints=config.link.backends,
+            config=config.link,
+            window=config.selector.window,
+            on_messages=self._on_messages,
+            metrics=LinkMetrics(),
+        )
+        self._config = config
+        self._metrics = metrics
+        send = self.link.send
+        self._placer = Placer(store, self.table, self.snapshot, config, metrics, send)
+        jobs = Jobs(store, self.table, config, metrics, send)
+        registry = Registry(store, self.table, self.snapshot, config, metrics, send)
+        self._handlers: dict[type[Frame], Handler] = {
+            NodeRegister: registry.on_node_register,
+            NodeHeartbeat: registry.on_node_heartbeat,
+            NodeOffline: registry.on_node_offline,
+            SessionClaim: registry.on_session_claim,
+            SessionRelease: registry.on_session_release,
+            JobEvent: jobs.on_job_event,
+            JobDone: jobs.on_job_done,
+            AssignFailed: jobs.on_assign_failed,
+            Bounce: jobs.on_bounce,
+            Cancel: jobs.on_cancel,
+        }
+        work, control, batch = config.selector.window, config.selector.control_queue_max, config.selector.batch_max
+        place = Lane("place", self._place, self._give_back, batch, work)
+        results = Lane("results", self._each, self._give_back, batch, work)
+        records = Lane("records", self._each, self._give_back, batch, work + control)
+        events = Lane("events", self._each, self._give_back, batch, control)
+        self._lanes: dict[type[Frame], Lane] = {
+            Dispatch: place,
+            JobDone: results,
+            **dict.fromkeys((NodeRegister, NodeHeartbeat, NodeOffline, SessionClaim, SessionRelease), records),
+            **dict.fromkeys((JobEvent, AssignFailed, Bounce, Cancel), events),
+        }
+        assert set(self._lanes) == TAKEN, "every frame that a selector takes needs a lane"
+        assert set(self._handlers) | {Dispatch} == TAKEN, "every frame that a selector takes needs a handler"
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # --- life -------------------------------------------------------------------------------------------
+
+    async def start(self, timeout_ms: int) -> None:
+        """Read all nodes, then connect; returns when a broker answers. LinkError or StoreError if something is away."""
+        await self.snapshot.refresh()
+        lanes = {lane.name: lane for lane in self._lanes.values()}
+        for name, lane in lanes.items():
+            self._tasks.append(asyncio.create_task(lane.run(), name=f"lane {name}"))
+        self._tasks.append(asyncio.create_task(self.snapshot.run(), name="snapshot"))
+        await self.link.start()
+        await self.link.ready(timeout_ms)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set, then finish what is here. A task that dies takes the process with it."""
+        stopping = asyncio.create_task(stop.wait(), name="stop")
+        done, _ = await asyncio.wait([stopping, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+        for task in done - {stopping}:
+            task.result()  # raises: a lane never ends by itself
+        await self._drain()
+
+    async def close(self) -> None:
+        """End all tasks and the link."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.link.close()
+
+    async def _drain(self) -> None:
+        self.link.drain()
+        idle = asyncio.gather(*(lane.idle.wait() for lane in set(self._lanes.values())))
+        try:
+            await asyncio.wait_for(idle, self._config.selector.drain_ms / 1_000)
+        except TimeoutError:
+            log.warning("drain_cut_short", held=self.link.held())
+
+    # --- messages -----------------------------------------------------------------------------------------
+
+    def _on_messages(self, messages: list[Received]) -> None:
+        for message in messages:
+            lane = self._lanes.get(type(message.frame))
+            if lane is None:
+                log.warning("unexpected_frame", frame=type(message.frame).__name__, source=message.head.source)
+            elif lane.put(message):
+                continue
+            else:
+                log.warning("lane_full", lane=lane.name, frame=type(message.frame).__name__)
+            self._give_back([message])
+
+    def _give_back(self, messages: Iterable[Received]) -> None:
+        counts = Counter(message.broker for message in messages if message.costs_credit)
+        if counts:
+            self.link.consumed(counts)
+
+    async def _place(self, batch: list[Received]) -> None:
+        try:
+            await self._placer.place(batch)
+        except Exception:  # noqa: BLE001 - gateway: one bad Dispatch must not cost its neighbours; each is tried alone
+            for message in batch:
+                await self._guard(message, self._placer.place([message]))
+
+    async def _each(self, batch: list[Received]) -> None:
+        """All at once: the runner sends their scripts together."""
+        await asyncio.gather(*(self._guard(message, self._handlers[type(message.frame)](message)) for message in batch))
+
+    async def _guard(self, message: Received, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except StoreError as error:
+            self._metrics.store_errors_total.labels(type(message.frame).__name__).inc()
+            log.warning("store_failed", frame=type(message.frame).__name__, error=str(error), **_ids(message.frame))
+        except PEER_FAULTS as error:
+            log.warning("bad_frame", frame=type(message.frame).__name__, error=str(error), **_ids(message.frame))
+        except Exception:
+            # Gateway: a bug in one handler costs that message, not the selector.
+            log.exception("handler_failed", frame=type(message.frame).__name__, **_ids(message.frame))
+
+
+def _ids(frame: Frame) -> dict[str, Any]:
+    return {name: getattr(frame, name) for name in _IDS if hasattr(frame, name)}

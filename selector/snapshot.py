@@ -1,0 +1,190 @@
+"""The snapshot rim: asks every cell what changed and writes it into the columns.
+
+All cells are asked at once; the runner makes one round trip of it. Cost follows changes, not the size of the fleet, and
+at rest the pace slows down. When Redis cannot be asked the old snapshot stays: it is only for choosing, the commit
+asks Redis again anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Final
+
+from lua.answers import ChangedNode, Changes
+from lua.store import Store
+from lua.view import NodeView
+from mesh import clock
+from mesh.config import Config
+from mesh.errors import StoreError
+from mesh.log import get_logger
+from mesh.metrics import SelectorMetrics
+from selector.core.columns import NodeFacts, NodeTable
+
+#: Pages of `changes_max` rows that one refresh takes from a cell; the rest waits for the next.
+PAGES_MAX: Final = 16
+#: So long after work the pace stays fast.
+BUSY_MS: Final = 2_000
+
+log = get_logger()
+
+
+@dataclass(slots=True)
+class _Cell:
+    """How far one cell has been read."""
+
+    number: int
+    #: When everything is read again.
+    reload_due_ms: int
+    since: int = 0
+    #: Nodes met since a reload began; None: no reload is under way.
+    met: set[str] | None = field(default_factory=set)
+    answered_ms: int = 0
+    #: Long silent nodes are to be forgotten; comes due with each reload.
+    sweep_due: bool = False
+
+
+def facts_of(view: NodeView) -> NodeFacts:
+    """What the columns keep of a view."""
+    return NodeFacts(view.edge, view.epoch, view.status, view.caps, view.load)
+
+
+class Snapshot:
+    """Keeps a NodeTable up to date."""
+
+    def __init__(self, store: Store, table: NodeTable, config: Config, metrics: SelectorMetrics) -> None:
+        self._store = store
+        self._table = table
+        self._config = config.selector
+        self._metrics = metrics
+        now_ms = clock.now_ms()
+        cells = config.mesh.cells
+        # Reloads are spread over the period, so that no moment has to carry them all.
+        self._cells = [
+            _Cell(number, now_ms + self._config.full_reload_ms * (number + 1) // cells) for number in range(cells)
+        ]
+        self._wake = asyncio.Event()
+        self._busy_until_ms = 0
+        self._pace_ms = self._config.snapshot_ms
+        self._refreshing: asyncio.Task[int] | None = None
+
+    # --- for others -------------------------------------------------------------------------------------
+
+    def work_came(self) -> None:
+        """Jobs are being placed: keep the fast pace."""
+        self._busy_until_ms = clock.now_ms() + BUSY_MS
+        if self._pace_ms > self._config.snapshot_ms:
+            self._pace_ms = self._config.snapshot_ms
+            self._wake.set()
+
+    def age_ms(self) -> int:
+        """Time since the oldest cell answered."""
+        return clock.now_ms() - min(cell.answered_ms for cell in self._cells)
+
+    async def refresh(self) -> int:
+        """Ask all cells now, or join whoever is asking; returns how many rows changed. Never raises StoreError."""
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._refresh(), name="snapshot refresh")
+        # A caller that goes away must not take the others' refresh with it.
+        return await asyncio.shield(self._refreshing)
+
+    async def run(self) -> None:
+        """Refresh for ever."""
+        while True:
+            changed = await self.refresh()
+            self._metrics.snapshot_rows.set(len(self._table))
+            self._metrics.snapshot_age_seconds.set(self.age_ms() / 1_000)
+            await self._sweep()
+            await self._pause(active=changed > 0 or clock.now_ms() < self._busy_until_ms)
+
+    async def _pause(self, *, active: bool) -> None:
+        fast_ms = self._config.snapshot_ms
+        self._pace_ms = fast_ms if active else min(2 * self._pace_ms, max(fast_ms, self._config.snapshot_idle_ms))
+        self._wake.clear()
+        if self._pace_ms == fast_ms:
+            await asyncio.sleep(fast_ms / 1_000)
+            return
+        try:
+            await asyncio.wait_for(self._wake.wait(), self._pace_ms / 1_000)
+        except TimeoutError:
+            pass
+
+    # --- inside -----------------------------------------------------------------------------------------
+
+    async def _refresh(self) -> int:
+        started_us = clock.wall_us()
+        changed = 0
+        behind = self._cells
+        for _ in range(PAGES_MAX):
+            self._begin_reloads(behind)
+            answers = await asyncio.gather(*(self._ask(cell) for cell in behind))
+            behind_next = []
+            for cell, answer in zip(behind, answers, strict=True):
+                if answer is None:
+                    continue
+                changed += self._take(cell, answer)
+                if answer.more:
+                    behind_next.append(cell)
+                if answer.rows:
+                    await asyncio.sleep(0)  # writing many rows must not hold up frames
+            behind = behind_next
+            if not behind:
+                break
+        self._metrics.snapshot_seconds.observe((clock.wall_us() - started_us) / 1e6)
+        self._metrics.snapshot_changes_total.inc(changed)
+        return changed
+
+    async def _sweep(self) -> None:
+        """Take nodes off the lists whose record has lapsed. Every selector may; the script looks again."""
+        for cell in self._cells:
+            if cell.sweep_due:
+                cell.sweep_due = False
+                try:
+                    forgotten = await self._store.forget_silent_nodes(cell.number)
+                except StoreError as error:
+                    self._metrics.store_errors_total.labels("node_forget").inc()
+                    log.warning("sweep_failed", cell=cell.number, error=str(error))
+                    return
+                if forgotten:
+                    log.info("nodes_forgotten", cell=cell.number, count=forgotten)
+
+    def _begin_reloads(self, cells: list[_Cell]) -> None:
+        now_ms = clock.now_ms()
+        for cell in cells:
+            if now_ms >= cell.reload_due_ms and cell.met is None:
+                cell.met, cell.since = set(), 0
+                cell.reload_due_ms = now_ms + self._config.full_reload_ms
+                cell.sweep_due = True
+
+    async def _ask(self, cell: _Cell) -> Changes | None:
+        try:
+            return await self._store.node_changes(cell.number, cell.since, self._config.changes_max)
+        except StoreError as error:
+            self._metrics.store_errors_total.labels("node_changes").inc()
+            log.warning("snapshot_failed", cell=cell.number, error=str(error))
+            return None
+
+    def _take(self, cell: _Cell, answer: Changes) -> int:
+        """Write one page of one cell; returns how many rows were written."""
+        now_ms = clock.now_ms()
+        cell.answered_ms = now_ms
+        if answer.reset:
+            log.warning("cell_went_back", cell=cell.number, known=cell.since, found=answer.version)
+            self._table.forget_versions(cell.number)
+            cell.met = set()
+        written = 0
+        for row in answer.rows:
+            written += self._write(cell.number, row, now_ms - answer.now_ms)
+            if cell.met is not None and row.used >= 0:
+                cell.met.add(row.node_id)
+        cell.since = answer.version
+        if cell.met is not None and not answer.more:
+            # The reload is complete: who was not met is gone, and a delta about it was missed.
+            for node_id in [known for known in self._table.ids_in(cell.number) if known not in cell.met]:
+                written += self._table.remove(node_id)
+            cell.met = None
+        return written
+
+    def _write(self, cell: int, row: ChangedNode, clock_offset_ms: int) -> bool:
+        facts = None if row.view is None else facts_of(row.view)
+        return self._table.apply(cell, row.version, row.node_id, row.used, row.last_seen_ms + clock_offset_ms, facts)

@@ -1,0 +1,71 @@
+"""Compiles the kernel before the first request, and sees to it that the compiled code can be kept.
+
+numba keeps it beside the source. Where that is read-only (a system package, a container) a private directory of the
+user takes its place; if nothing can be written the kernel is compiled at each start.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Final
+
+CACHE_DIR: Final = "NUMBA_CACHE_DIR"
+
+
+def find_cache_dir(environ: MutableMapping[str, str], beside: Path) -> Path | None:
+    """Point numba to a directory it can write; None when the place beside the source will do."""
+    given = environ.get(CACHE_DIR)
+    if given:
+        if _can_write(Path(given)):
+            return Path(given)
+    elif _can_write(beside / "__pycache__"):
+        return None
+    chosen = _private_dir()
+    environ[CACHE_DIR] = str(chosen)
+    return chosen
+
+
+def _can_write(directory: Path) -> bool:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            return True
+    except OSError:
+        return False
+
+
+def _private_dir() -> Path:
+    """A directory under the temporary one that nobody else can have planted files in: cached code is executed."""
+    shared = Path(tempfile.gettempdir()) / f"lingua-mesh-numba-{os.getuid()}"
+    try:
+        shared.mkdir(mode=0o700, exist_ok=True)
+        found = shared.lstat()
+        is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+        if is_ours and _can_write(shared):
+            return shared
+    except OSError:
+        pass
+    return Path(tempfile.mkdtemp(prefix="lingua-mesh-numba-"))
+
+
+def warm_up() -> None:
+    """Choose a node once, with the very types that requests will have."""
+    # Imported here and not above: numba reads its settings from the environment when it is imported.
+    import numpy as np
+
+    from selector.core.columns import NodeTable
+    from selector.core.kernel import JOB_ROW, Rules, choose
+
+    rules = Rules(
+        now_ms=0,
+        heartbeat_timeout_ms=1,
+        heartbeat_interval_ms=1,
+        running_fresh_ms=1,
+        resource_threshold_percent=100.0,
+    )
+    table = NodeTable(nodes_max=1)
+    choose(table.columns, 1, np.zeros(1, dtype=JOB_ROW), np.zeros(0, dtype=np.int32), rules, 1)
