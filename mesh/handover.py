@@ -105,11 +105,11 @@ def is_silence(result: JobResult) -> bool:
 
 
 def asr_partial_from(partial: AsrPartial, *, session_id: str, utterance_index: int, trace_id: str) -> ClientAsrPartial:
-    """The client's view of a node's partial text. job_id is "", as the original's clients have always seen it."""
+    """The client's view of a node's partial text."""
     return ClientAsrPartial(
         session_id=session_id,
         utterance_index=utterance_index,
-        job_id="",
+        job_id=partial.job_id,
         text=partial.text,
         is_final=partial.is_final,
         trace_id=trace_id,

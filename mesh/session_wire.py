@@ -162,7 +162,7 @@ class TtsPlayEnded(Message, frozen=True, kw_only=True):
 
 
 class SessionClose(Message, frozen=True, kw_only=True):
-    """Answer: session_close_ack, after what is still to come."""
+    """Ends the session. Answer: session_close_ack, the last message about it."""
 
     session_id: Id
     reason: Line

@@ -98,11 +98,16 @@ def test_silence_is_success_with_nothing_in_it(changes: dict[str, Any], silent: 
     assert handover.is_silence(result(**changes)) is silent
 
 
-def test_a_partial_text_keeps_the_empty_job_id_that_clients_know() -> None:
+def test_a_partial_text_goes_to_the_session_that_we_know_of() -> None:
     partial = decode_from_node(json.dumps(node_says["asr_partial"]))
     assert isinstance(partial, AsrPartial)
     message = handover.asr_partial_from(partial, session_id="s-ours", utterance_index=9, trace_id="t")
-    assert (message.session_id, message.utterance_index, message.job_id, message.text) == ("s-ours", 9, "", "hel")
+    assert (message.session_id, message.utterance_index, message.job_id, message.text) == (
+        "s-ours",
+        9,
+        partial.job_id,
+        "hel",
+    )
 
 
 def test_a_nodes_error_is_passed_on_as_it_is() -> None:

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from edge.core.node import CLOSE_SUPERSEDED
+from mesh import frames, node_wire, session_wire
+from mesh.errors import ErrorCode
+from mesh.protocol_tables import fill, tables
+from tests.unit.wire_samples import FROM_CLIENT, FROM_NODE, FROM_SCHEDULER, FROM_SERVER, Sample
+
+TEXT = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
+
+
+def rows(name: str) -> dict[str, list[str]]:
+    """First cell -> the other cells, of one table as it stands in the page."""
+    block = re.search(rf"<!-- begin {name} -->\n(.*?)<!-- end {name} -->", TEXT, re.DOTALL)
+    assert block is not None
+    lines = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in block[1].splitlines()]
+    return {line[0].strip("`"): line[1:] for line in lines[2:]}
+
+
+def test_every_table_is_what_the_code_says() -> None:
+    assert fill(TEXT) == TEXT, "run: python -m mesh.protocol_tables docs/protocol.md"
+
+
+def test_every_table_has_its_place() -> None:
+    assert set(re.findall(r"<!-- begin (\w+) -->", TEXT)) == set(tables())
+
+
+@pytest.mark.parametrize(
+    ("name", "samples", "types"),
+    [
+        ("client", FROM_CLIENT, session_wire.FROM_CLIENT.types),
+        ("server", FROM_SERVER, session_wire.FROM_SERVER.types),
+        ("node", FROM_NODE, node_wire.FROM_NODE.types),
+        ("scheduler", FROM_SCHEDULER, node_wire.FROM_SCHEDULER.types),
+    ],
+)
+def test_every_message_is_there_with_all_its_fields(name: str, samples: list[Sample], types: frozenset[str]) -> None:
+    table = rows(name)
+    assert set(table) == types
+    for sample in samples:
+        assert re.findall(r"`(\w+)`", table[sample.type][0]) == [key for key in sample.message if key != "type"]
+
+
+def test_every_frame_is_there_with_its_lane() -> None:
+    table = rows("frames")
+    assert list(table) == [frame.__name__ for frame in get_args(frames.AnyFrame)]
+    control = {name for name, cells in table.items() if cells[0] == "control"}
+    assert control == {frame.__name__ for frame in frames.CONTROL_FRAMES}
+
+
+def test_every_error_is_there_with_its_number_and_hint() -> None:
+    table = rows("errors")
+    assert {cells[0].strip("`"): (int(number), cells[1]) for number, cells in table.items()} == {
+        code.name: (code.number, code.hint) for code in ErrorCode
+    }
+
+
+def test_our_own_close_code_is_explained() -> None:
+    assert f"| {CLOSE_SUPERSEDED} |" in TEXT
+
+
+def test_an_unknown_table_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        fill("<!-- begin nothing -->\n<!-- end nothing -->")
