@@ -33,7 +33,7 @@ class Server:
         self._bytes_max = {SESSION_PATH: config.session_message_bytes_max, NODE_PATH: config.node_message_bytes_max}
         self._pages = {"/health": self._health, "/metrics": self._metrics_page}
         self._listeners: list[Listener] = []
-        self._connections = 0
+        self.connections = 0
         self._refusing = False
         self.port = 0
         self.own_port = 0
@@ -95,7 +95,7 @@ class Server:
         if path not in self._serve:
             self._metrics.refused_total.labels("path").inc()
             return connection.respond(HTTPStatus.NOT_FOUND, "Not found\n")
-        if self._refusing or self._connections >= self._config.connections_max:
+        if self._refusing or self.connections >= self._config.connections_max:
             self._metrics.refused_total.labels("draining" if self._refusing else "full").inc()
             return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, "Try another edge, or again shortly\n")
         connection.protocol.max_message_size = self._bytes_max[path]
@@ -104,11 +104,11 @@ class Server:
     async def _handle(self, connection: ServerConnection) -> None:
         assert connection.request is not None
         path = connection.request.path.partition("?")[0]
-        self._connections += 1
+        self.connections += 1
         try:
             await self._serve[path](connection)
         finally:
-            self._connections -= 1
+            self.connections -= 1
 
     def _health(self, connection: ServerConnection) -> Response:
         return connection.respond(HTTPStatus.OK, "OK")

@@ -81,6 +81,7 @@ class FakeSelector:
         self.seen: list[Frame] = []
         self.mute: Callable[[Frame], bool] = lambda frame: False
         self._epoch = 1_000
+        self._serial = 0
         self.link = Link(
             identity=new_peer_identity("selector", "fake"),
             kind="selector",
@@ -148,10 +149,11 @@ class FakeSelector:
             refused = Refused(frame.request_id, frame.attempt, "NO_AVAILABLE_NODE", "no_nodes", {"no_nodes": 0}, 50)
             self.link.send(frame.edge, 0, refused)
             return
-        node_id = free[len(self.jobs) % len(free)]
+        self._serial += 1
+        node_id = free[self._serial % len(free)]
         edge, epoch = self.nodes[node_id]
         assign = Assign(
-            job_id=job_id_in(cell_of(node_id, CELLS), f"{len(self.jobs):032x}"),
+            job_id=job_id_in(cell_of(node_id, CELLS), f"{self._serial:032x}"),
             attempt=frame.attempt,
             node_id=node_id,
             node_epoch=epoch,
@@ -219,6 +221,7 @@ class Rig:
         self.selector = FakeSelector([self.back])
         self.edges: list[Edge] = []
         self._settings = edge
+        self._talks: list[Talk] = []
 
     async def start(self, edges: int = 1) -> None:
         """Everything is up and every edge has been heard by the selector's side."""
@@ -246,7 +249,9 @@ class Rig:
         )
 
     async def stop(self) -> None:
-        """Everything down, in order."""
+        """Everything down, in order; no socket is left behind."""
+        for talk in self._talks:
+            await talk.close()
         for edge in self.edges:
             await edge.stop()
         await self.selector.link.close()
@@ -256,16 +261,22 @@ class Rig:
         """A WebSocket address of an edge's own port."""
         return f"ws://127.0.0.1:{self.edges[edge].server.own_port}{path}"
 
+    async def talk(self, path: str, edge: int = 0, **options: Any) -> Talk:
+        """A socket to an edge's own port."""
+        talk = Talk(await connect(self.url(path, edge), max_size=None, **options))
+        self._talks.append(talk)
+        return talk
+
     async def session(self, edge: int = 0, **fields: Any) -> Talk:
         """A client with an open session."""
-        talk = await Talk.open(self.url("/ws/session", edge))
+        talk = await self.talk("/ws/session", edge)
         await talk.say({**INIT, **fields})
         talk.id = (await talk.hear("session_init_ack"))["session_id"]
         return talk
 
     async def node(self, edge: int = 0, **fields: Any) -> Talk:
         """A registered node."""
-        talk = await Talk.open(self.url("/ws/node", edge))
+        talk = await self.talk("/ws/node", edge)
         await talk.say({**REGISTER, **fields})
         talk.id = (await talk.hear("node_register_ack"))["node_id"]
         return talk
@@ -278,11 +289,6 @@ class Talk:
         self.socket = socket
         self.id = ""
         self.heard: list[dict[str, Any]] = []
-
-    @classmethod
-    async def open(cls, url: str, **options: Any) -> Talk:
-        """Connect."""
-        return cls(await connect(url, max_size=None, **options))
 
     async def say(self, message: dict[str, Any] | str | bytes) -> None:
         """Send a message, as JSON if it is none yet."""
@@ -297,7 +303,7 @@ class Talk:
                 if message["type"] == kind and all(message.get(name) == value for name, value in fields.items()):
                     return message
 
-    async def utter(self, index: int, audio: bytes = AUDIO, **fields: Any) -> None:
+    async def utter(self, index: int, sound: bytes = AUDIO, **fields: Any) -> None:
         """Send one utterance."""
         await self.say(
             {
@@ -307,7 +313,7 @@ class Talk:
                 "manual_cut": True,
                 "src_lang": "zh",
                 "tgt_lang": "en",
-                "audio": base64.b64encode(audio).decode(),
+                "audio": base64.b64encode(sound).decode(),
                 "audio_format": "pcm16",
                 "sample_rate": 16_000,
                 **fields,
@@ -347,7 +353,7 @@ async def until(condition: Callable[[], bool], what: str) -> None:
     """Wait for a condition, with a bound."""
     try:
         async with asyncio.timeout(DEADLINE_S):
-            while not condition():
+            while not condition():  # noqa: ASYNC110 - the condition is another process's or a core's plain state
                 await asyncio.sleep(0.01)
     except TimeoutError:
         raise AssertionError(f"did not happen: {what}") from None
