@@ -1,0 +1,32 @@
+"""Nodes and requests for the tests of the store."""
+
+from __future__ import annotations
+
+import secrets
+
+from lua.store import CommitRequest, Registered, Store
+from mesh.cells import cell_of
+from mesh.frames import NodeCaps
+
+EDGE = "edge:a:0001"
+CELLS = 16
+
+
+def caps(max_jobs: int = 2) -> NodeCaps:
+    return NodeCaps("1.0", "linux", 8, 16.0, 1, 8.0, ["asr"], ["asr"], ["en"], ["es"], [], True, max_jobs)
+
+
+async def register(store: Store, node_id: str, max_jobs: int = 2, status: str = "ready") -> Registered:
+    return await store.register_node(node_id, EDGE, caps(max_jobs), status, ["p1", "p2"])
+
+
+def request(
+    request_id: str, candidates: list[str], *, session_id: str = "s-1", attempt: int = 1, unique: str = ""
+) -> CommitRequest:
+    unique = unique or secrets.token_hex(16)
+    return CommitRequest(request_id, session_id, "edge:b:0002", 7, attempt, unique, candidates, 99_000, "trace-1")
+
+
+def in_cell(prefix: str, cell: int) -> str:
+    """An id that lies in the cell."""
+    return next(name for name in (f"{prefix}{n}" for n in range(10_000)) if cell_of(name, CELLS) == cell)

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from lua.runner import Runner
+from lua.store import Store
+from mesh.cells import cell_of
+from mesh.config import Config
+from mesh.frames import NodeLoad
+from mesh.keys import Keys
+from tests.lua.conftest import RedisClient
+from tests.lua.samples import CELLS, EDGE, caps, in_cell, register, request
+
+NODE = "node-1"
+CELL = cell_of(NODE, CELLS)
+
+
+def pools_of(raw: RedisClient, keys: Keys, node_id: str, names: list[str]) -> list[str]:
+    cell = cell_of(node_id, CELLS)
+    return [name for name in names if raw.sismember(keys.pool(cell, name), node_id)]
+
+
+async def test_a_registration_is_seen_by_the_next_look(store: Store) -> None:
+    registered = await register(store, NODE)
+    changes = await store.node_changes(CELL, 0, 10)
+    [row] = changes.rows
+    assert (row.node_id, row.used, changes.more, changes.reset) == (NODE, 0, False, False)
+    assert row.view is not None
+    assert (row.view.edge, row.view.epoch, row.view.status) == (EDGE, registered.epoch, "ready")
+    assert row.view.caps == caps()
+    assert row.last_seen_ms <= changes.now_ms
+    assert (await store.node_changes(CELL, changes.version, 10)).rows == []
+
+
+async def test_each_registration_gets_a_higher_epoch(store: Store) -> None:
+    epochs = [(await register(store, NODE)).epoch for _ in range(5)]
+    assert epochs == sorted(set(epochs))
+
+
+async def test_a_heartbeat_renews_load_and_life(store: Store, raw: RedisClient, keys: Keys) -> None:
+    epoch = (await register(store, NODE)).epoch
+    before = (await store.node_changes(CELL, 0, 10)).version
+    raw.pexpire(keys.node(CELL, NODE), 5_000)
+    beaten = await store.heartbeat_node(NODE, EDGE, epoch, NodeLoad(50.0, 0.0, 20.0, 1), "ready")
+    assert beaten.verdict == "ok" and beaten.version > before
+    [row] = (await store.node_changes(CELL, before, 10)).rows
+    assert row.view is not None and row.view.load.cpu_percent == 50.0
+    assert row.view.caps == caps(), "a heartbeat without capabilities leaves them alone"
+    assert raw.pttl(keys.node(CELL, NODE)) > 3_000_000
+
+
+async def test_a_heartbeat_may_change_capabilities_status_and_pools(store: Store, raw: RedisClient, keys: Keys) -> None:
+    epoch = (await register(store, NODE)).epoch
+    assert pools_of(raw, keys, NODE, ["p1", "p2", "p3"]) == ["p1", "p2"]
+    beaten = await store.heartbeat_node(NODE, EDGE, epoch, NodeLoad(), "draining", caps(9), ["p3", "p2"])
+    assert beaten.verdict == "ok"
+    assert pools_of(raw, keys, NODE, ["p1", "p2", "p3"]) == ["p2", "p3"]
+    assert not raw.exists(keys.pool(CELL, "p1")), "an empty pool vanishes"
+    assert raw.hmget(keys.node(CELL, NODE), "max_jobs", "status") == [b"9", b"draining"]
+    [row] = (await store.node_changes(CELL, 0, 10)).rows
+    assert row.view is not None and (row.view.caps.max_jobs, row.view.status) == (9, "draining")
+
+
+async def test_heartbeats_of_other_connections_change_nothing(store: Store) -> None:
+    old = (await register(store, NODE)).epoch
+    new = (await register(store, NODE)).epoch
+    version = (await store.node_changes(CELL, 0, 10)).version
+    assert (await store.heartbeat_node(NODE, EDGE, old, NodeLoad(), "ready")).verdict == "superseded"
+    assert (await store.heartbeat_node(NODE, EDGE, new + 1, NodeLoad(), "ready")).verdict == "unknown"
+    assert (await store.heartbeat_node("node-nobody", EDGE, 1, NodeLoad(), "ready")).verdict == "unknown"
+    assert (await store.node_changes(CELL, version, 10)).rows == []
+
+
+async def test_a_heartbeat_drops_lapsed_leases_and_repairs_the_count(
+    store: Store, raw: RedisClient, keys: Keys
+) -> None:
+    epoch = (await register(store, NODE)).epoch
+    [placed] = await store.commit([request("r-1", [NODE])])
+    assert placed.used == 1
+    raw.zadd(keys.leases(CELL, NODE), {"job-lapsed#1": 1})
+    raw.hset(keys.ledger(CELL), NODE, 77)
+    assert (await store.heartbeat_node(NODE, EDGE, epoch, NodeLoad(), "ready")).used == 1
+    [row] = (await store.node_changes(CELL, 0, 10)).rows
+    assert row.used == 1
+
+
+async def test_offline_takes_a_node_off_every_list_and_snapshots_hear_of_it(
+    store: Store, raw: RedisClient, keys: Keys
+) -> None:
+    epoch = (await register(store, NODE)).epoch
+    version = (await store.node_changes(CELL, 0, 10)).version
+    assert not await store.node_offline(NODE, epoch - 1, "socket closed"), "another connection's word counts nothing"
+    assert await store.node_offline(NODE, epoch, "socket closed")
+    assert not await store.node_offline(NODE, epoch, "socket closed"), "only once"
+    [row] = (await store.node_changes(CELL, version, 10)).rows
+    assert (row.node_id, row.used, row.view) == (NODE, -1, None)
+    assert pools_of(raw, keys, NODE, ["p1", "p2"]) == []
+    assert raw.zscore(keys.nodes(CELL), NODE) is None
+    assert raw.hlen(keys.view(CELL)) == 0
+    assert set(raw.hkeys(keys.ledger(CELL))) == {b"#version"}
+    assert (await store.heartbeat_node(NODE, EDGE, epoch, NodeLoad(), "ready")).verdict == "unknown"
+    assert (await register(store, NODE)).epoch > epoch
+
+
+async def test_a_node_that_comes_back_finds_its_slots_held(store: Store) -> None:
+    epoch = (await register(store, NODE)).epoch
+    [placed] = await store.commit([request("r-1", [NODE])])
+    await store.node_offline(NODE, epoch, "socket closed")
+    assert (await store.advance_job(placed.job_id, 1, NODE, "dispatch")).verdict == "moved"
+    assert [row.used for row in (await store.node_changes(CELL, 0, 10)).rows] == [-1]
+    assert (await register(store, NODE)).used == 1
+
+
+async def test_tombstones_are_bounded(store: Store, raw: RedisClient, keys: Keys, config: Config) -> None:
+    names = [name for name in (f"n{i}" for i in range(2_000)) if cell_of(name, CELLS) == CELL][:40]
+    kept = names.pop()
+    await register(store, kept)
+    for name in names:
+        await store.node_offline(name, (await register(store, name)).epoch, "gone")
+    assert raw.zcard(keys.changes(CELL)) <= config.node.tombstones_max + 1
+    assert raw.zscore(keys.changes(CELL), kept) is not None
+
+
+async def test_a_delta_comes_in_pages_and_misses_nothing(store: Store) -> None:
+    names = {name for name in (f"n{i}" for i in range(500)) if cell_of(name, CELLS) == CELL}
+    for name in sorted(names):
+        await register(store, name)
+    seen: list[str] = []
+    version, more = 0, True
+    while more:
+        changes = await store.node_changes(CELL, version, 7)
+        assert len(changes.rows) <= 7 and changes.version >= version
+        seen += [row.node_id for row in changes.rows]
+        version, more = changes.version, changes.more
+    assert sorted(seen) == sorted(names)
+
+
+async def test_a_change_of_load_alone_sends_no_view(store: Store) -> None:
+    await register(store, NODE)
+    version = (await store.node_changes(CELL, 0, 10)).version
+    [placed] = await store.commit([request("r-1", [NODE])])
+    [row] = (await store.node_changes(CELL, version, 10)).rows
+    assert (row.used, row.view, row.version) == (1, None, placed.version)
+
+
+async def test_a_snapshot_ahead_of_redis_starts_again(store: Store, raw: RedisClient, keys: Keys) -> None:
+    await register(store, NODE)
+    version = (await store.node_changes(CELL, 0, 10)).version
+    changes = await store.node_changes(CELL, version + 10_000_000_000, 10)
+    assert changes.reset and [row.node_id for row in changes.rows] == [NODE] and changes.version == version
+    raw.hset(keys.ledger(CELL), "#version", 5)  # a failover forgot the last versions
+    epoch = (await register(store, NODE)).epoch
+    [row] = (await store.node_changes(CELL, version, 10)).rows
+    assert row.view is not None and row.view.epoch == epoch, "what happens next is still newer than what we knew"
+
+
+async def test_silent_nodes_are_forgotten_with_their_pools(
+    runner: Runner, raw: RedisClient, keys: Keys, config: Config
+) -> None:
+    node = msgspec.structs.replace(config.node, record_ttl_seconds=1_000)
+    store = Store(runner, keys, msgspec.structs.replace(config, node=node))
+    other = in_cell("other", CELL)
+    await register(store, NODE)
+    await register(store, other)
+    raw.zadd(keys.nodes(CELL), {NODE: 1})
+    raw.delete(keys.node(CELL, NODE))  # its record has lapsed
+    assert await store.forget_silent_nodes(CELL) == 1
+    assert await store.forget_silent_nodes(CELL) == 0
+    rows = {row.node_id: row.used for row in (await store.node_changes(CELL, 0, 10)).rows}
+    assert rows == {NODE: -1, other: 0}
+    assert pools_of(raw, keys, NODE, ["p1", "p2"]) == []
+    assert pools_of(raw, keys, other, ["p1", "p2"]) == ["p1", "p2"]
+
+
+@pytest.mark.parametrize("pools", [[], ["only"], [f"pool-{n}" for n in range(64)]])
+async def test_any_number_of_pools(store: Store, raw: RedisClient, keys: Keys, pools: list[str]) -> None:
+    await register(store, NODE)
+    await store.register_node(NODE, EDGE, caps(), "ready", pools)
+    assert pools_of(raw, keys, NODE, ["p1", "p2", *pools]) == pools
+    stored = raw.hget(keys.view(CELL), f"{NODE}#pools")
+    assert stored == ",".join(sorted(pools)).encode()
