@@ -6,12 +6,12 @@ send. Every send is DONTWAIT; what fails goes back to the core.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any, Final
 
 import zmq
 
-from broker.core.credit import Peer, Side
+from broker.core.courier import Courier, Outcome
+from broker.core.credit import Side
 from broker.core.queues import Mail, Parts
 from broker.core.switch import Switch
 from mesh import clock
@@ -22,9 +22,7 @@ from mesh.sockets import bind, open_router, receiver, sender
 #: Passes of the loop after a stop, at most: draining must end even if the clock does not.
 _PASSES_AT_STOP_MAX: Final = 1_000
 
-_SENT: Final = 0
-_STUCK: Final = 1
-_GONE: Final = 2
+_SENT: Final = Outcome.SENT
 
 
 class BrokerLoop:
@@ -40,9 +38,11 @@ class BrokerLoop:
         self._sockets = [open_router(self._context, link), open_router(self._context, link)]
         self._receive = [receiver(socket) for socket in self._sockets]
         self._send = [sender(socket, copy=False) for socket in self._sockets]
+        self._courier = Courier(switch, self._attempt)
         self._poller = zmq.Poller()
         for socket in self._sockets:
             self._poller.register(socket, zmq.POLLIN)
+        self._wake_fd = wake_fd
         if wake_fd >= 0:
             self._poller.register(wake_fd, zmq.POLLIN)
         self._stopping = False
@@ -73,11 +73,10 @@ class BrokerLoop:
         front, back = [self._drain(side) if self._sockets[side] in ready else [] for side in Side]
         now_ms, wall_us = clock.now_ms(), clock.wall_us()
         if front or back:
-            self._perform(self.switch.receive(front, back, now_ms, wall_us))
-        for peer in self.switch.directory.blocked():
-            self._flush(peer, wall_us)
+            self._courier.perform(self.switch.receive(front, back, now_ms, wall_us))
+        self._courier.flush(wall_us)
         if now_ms >= self.switch.next_due_ms():
-            self._perform(self.switch.tick(now_ms))
+            self._courier.perform(self.switch.tick(now_ms))
             self._tell()
 
     def _timeout_ms(self) -> int:
@@ -94,48 +93,23 @@ class BrokerLoop:
             pass
         return batch
 
-    def _perform(self, out: list[Mail]) -> None:
-        todo = deque(out)
-        while todo:
-            mail = todo.popleft()
-            outcome = self._try(mail)
-            if outcome == _STUCK:
-                todo.extend(self.switch.stuck(mail))
-            elif outcome == _GONE:
-                todo.extend(self.switch.gone(mail))
-
-    def _flush(self, peer: Peer, wall_us: int) -> None:
-        for mail in self.switch.flush(peer, wall_us):
-            if mail.receiver is not peer:
-                self._perform([mail])
-                continue
-            outcome = self._try(mail, flushing=True)
-            if outcome == _STUCK:
-                self.switch.put_back(mail)
-                return
-            if outcome == _GONE:
-                self._perform(self.switch.gone(mail))
-                return
-
-    def _try(self, mail: Mail, *, flushing: bool = False) -> int:
+    def _attempt(self, mail: Mail) -> Outcome:
         peer = mail.receiver
         assert peer is not None, "only mail with a receiver is sent"
-        if not peer.present:
-            return _GONE
-        if peer.blocked and not flushing:
-            return _STUCK  # it must not overtake what waits already
         try:
             self._send[peer.side](mail.parts)
         except zmq.Again:
-            return _STUCK
+            return Outcome.STUCK
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
-            return _GONE
+            return Outcome.GONE
         return _SENT
 
     def _finish(self) -> None:
         """Give what is queued a moment to leave."""
+        if self._wake_fd >= 0:
+            self._poller.unregister(self._wake_fd)  # it stays readable and would keep the poll from waiting
         end_ms = clock.now_ms() + self._config.drain_ms
         for _ in range(_PASSES_AT_STOP_MAX):
             if not self.switch.directory.blocked() or clock.now_ms() >= end_ms:

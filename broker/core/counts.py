@@ -31,23 +31,13 @@ class Histogram:
 class Counts:
     """All counters of one broker since it started."""
 
-    __slots__ = (
-        "bounced",
-        "busy",
-        "bytes_in",
-        "bytes_out",
-        "dropped",
-        "hop",
-        "messages_in",
-        "messages_out",
-        "spilled",
-    )
-
     def __init__(self) -> None:
         #: Messages that passed the checks, by lane.
         self.messages_in = [0, 0]
         #: Messages handed on to a socket, by lane; the broker's own beats and answers are not counted.
         self.messages_out = [0, 0]
+        #: Link frames: they end here.
+        self.for_broker = 0
         self.bytes_in = 0
         self.bytes_out = 0
         #: Work that did not go to the first selector of its cell.
@@ -59,3 +49,8 @@ class Counts:
         self.dropped: Counter[str] = Counter()
         #: From the sender's clock to ours, every message.
         self.hop = Histogram()
+
+    def unaccounted(self, waiting: int) -> int:
+        """Messages that came in and neither left, nor wait, nor were answered. Anything but 0 means one vanished."""
+        ended = sum(self.messages_out) + self.for_broker + self.busy + self.bounced.total()
+        return sum(self.messages_in) - ended - waiting

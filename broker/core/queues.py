@@ -84,6 +84,10 @@ class Lanes:
         self.credited -= mail.credited
         return mail
 
+    def foreign(self) -> int:
+        """How many of the waiting messages are a peer's, not the broker's own answers."""
+        return sum(mail.sender is not None for queue in (self._control, self._work) for mail in queue)
+
     def check(self) -> None:
         """Assert the bounds and the count of work slots."""
         assert len(self._control) <= self._limit, "control queue over its bound"

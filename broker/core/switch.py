@@ -182,8 +182,9 @@ class Switch:
     def check(self) -> None:
         """Assert the invariants; tests call it after every step."""
         self.directory.check()
-        moved = sum(self.counts.messages_out)
-        assert 0 <= moved <= sum(self.counts.messages_in), "more messages left than came"
+        waiting = sum(peer.lanes.foreign() for peer in self.directory.peers.values())
+        lost = self.counts.unaccounted(waiting)
+        assert lost == 0, f"{lost} messages neither left, nor wait, nor were answered"
 
     # --- admission --------------------------------------------------------------------------------
 
@@ -334,6 +335,7 @@ class Switch:
 
     def _to_broker(self, mail: Mail, out: list[Mail]) -> None:
         assert mail.sender is not None, "only admitted mail is routed"
+        self.counts.for_broker += 1
         try:
             frame = decode_frame(mail.parts[2])
             handler = LINK_HANDLERS[type(frame)]
