@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from lua.store import Committed, Store
+from mesh.cells import cell_of, cell_of_job
+from mesh.errors import StoreError
+from mesh.jobs import Event, State, advance
+from mesh.keys import Keys, lease_member
+from tests.lua.conftest import RedisClient
+from tests.lua.samples import CELLS, register, request
+
+NODE = "node-1"
+CELL = cell_of(NODE, CELLS)
+
+
+async def placed(store: Store, request_id: str = "r-1", max_jobs: int = 2) -> Committed:
+    await register(store, NODE, max_jobs)
+    [one] = await store.commit([request(request_id, [NODE])])
+    assert one.verdict == "new"
+    return one
+
+
+async def test_every_state_and_event_agrees_with_the_table(store: Store, raw: RedisClient, keys: Keys) -> None:
+    await register(store, NODE, max_jobs=64)
+    pairs = list(itertools.product(State, Event))
+    assert len(pairs) == 30
+    for number, (state, event) in enumerate(pairs):
+        [job] = await store.commit([request(f"r-{number}", [NODE])])
+        raw.hset(keys.job(CELL, job.job_id), "state", state)
+        advanced = await store.advance_job(job.job_id, 1, NODE, event)
+        assert (advanced.verdict, advanced.state) == advance(state, event), f"{state} + {event}"
+        assert raw.hget(keys.job(CELL, job.job_id), "state") == advanced.state.encode()
+
+
+async def test_a_walk_through_the_whole_life(store: Store, raw: RedisClient, keys: Keys) -> None:
+    job = await placed(store)
+    for event, state in (("dispatch", "DISPATCHED"), ("accept", "ACCEPTED"), ("start", "RUNNING")):
+        advanced = await store.advance_job(job.job_id, 1, NODE, event)
+        assert (advanced.verdict, advanced.state, advanced.leased, advanced.used) == ("moved", state, True, 1)
+    done = await store.advance_job(job.job_id, 1, NODE, "finish release")
+    assert (done.verdict, done.state, done.finished, done.outcome) == ("moved", "RELEASED", True, "ok")
+    assert (done.edge, done.session_id, done.request_id, done.used) == ("edge:b:0002", "s-1", "r-1", 0)
+    assert raw.zcard(keys.leases(CELL, NODE)) == 0
+    times = raw.hmget(keys.job(CELL, job.job_id), *(f"{event.value}_ms" for event in Event))
+    assert None not in times and times == sorted(times)
+
+
+async def test_a_repeated_result_is_the_same_and_finished(store: Store) -> None:
+    job = await placed(store)
+    await store.advance_job(job.job_id, 1, NODE, "finish release", success=False)
+    again = await store.advance_job(job.job_id, 1, NODE, "finish release", success=True)
+    assert (again.verdict, again.finished, again.outcome) == ("same", True, "failed")
+
+
+async def test_a_result_after_release_is_not_finished(store: Store) -> None:
+    job = await placed(store)
+    await store.release_job(job.job_id, 1, NODE, "cancelled")
+    late = await store.advance_job(job.job_id, 1, NODE, "finish release")
+    assert (late.verdict, late.state, late.finished) == ("same", "RELEASED", False)
+
+
+async def test_other_attempts_and_nodes_are_fenced(store: Store, raw: RedisClient, keys: Keys) -> None:
+    job = await placed(store)
+    for attempt, node_id in ((2, NODE), (0, NODE), (1, "node-2")):
+        assert (await store.advance_job(job.job_id, attempt, node_id, "finish release")).verdict == "fenced"
+        assert (await store.release_job(job.job_id, attempt, node_id, "test")).verdict == "fenced"
+    assert raw.hget(keys.job(CELL, job.job_id), "state") == b"CREATED"
+    assert raw.zcard(keys.leases(CELL, NODE)) == 1
+
+
+async def test_an_unknown_job_is_unknown(store: Store) -> None:
+    await register(store, NODE)
+    assert (await store.advance_job("job-03-none", 1, NODE, "finish")).verdict == "unknown"
+    released = await store.release_job(f"job-{CELL:02d}-none", 1, NODE, "test")
+    assert (released.verdict, released.used) == ("unknown", 0)
+
+
+async def test_an_unknown_event_changes_nothing(store: Store, raw: RedisClient, keys: Keys) -> None:
+    job = await placed(store)
+    with pytest.raises(StoreError, match="no such event: explode"):
+        await store.advance_job(job.job_id, 1, NODE, "dispatch explode")
+    assert raw.hget(keys.job(CELL, job.job_id), "state") == b"CREATED"
+
+
+async def test_release_gives_back_exactly_one_slot_once(store: Store) -> None:
+    job = await placed(store, max_jobs=5)
+    await store.commit([request("r-2", [NODE])])
+    verdicts = [await store.release_job(job.job_id, 1, NODE, "test") for _ in range(3)]
+    assert [(one.verdict, one.used) for one in verdicts] == [("released", 1), ("same", 1), ("same", 1)]
+
+
+async def test_the_used_count_is_never_negative(store: Store, raw: RedisClient, keys: Keys) -> None:
+    job = await placed(store)
+    raw.delete(keys.leases(CELL, NODE))
+    for _ in range(3):
+        assert (await store.release_job(job.job_id, 1, NODE, "test")).used == 0
+    [row] = (await store.node_changes(CELL, 0, 5)).rows
+    assert row.used == 0
+
+
+async def test_release_frees_the_slot_of_a_job_whose_record_is_lost(store: Store, raw: RedisClient, keys: Keys) -> None:
+    job = await placed(store)
+    raw.delete(keys.job(CELL, job.job_id))
+    assert (await store.release_job(job.job_id, 1, NODE, "test")).verdict == "unknown"
+    assert raw.zscore(keys.leases(CELL, NODE), lease_member(job.job_id, 1)) is None
+
+
+async def test_records_live_as_long_as_they_should(store: Store, raw: RedisClient, keys: Keys) -> None:
+    job = await placed(store)
+    cell = cell_of_job(job.job_id)
+    assert 300_000 < raw.pttl(keys.job(cell, job.job_id)) <= 320_000
+    assert 300_000 < raw.pttl(keys.leases(cell, NODE)) <= 320_000
+    assert 0 < raw.pttl(keys.binding(cell_of("s-1", CELLS), "r-1")) <= 20_000
