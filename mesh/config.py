@@ -277,6 +277,7 @@ def _apply(tree: dict[str, Any], name: str, text: str) -> None:
     value: Any = text
     if types[key] == list[str]:
         value = [part for part in text.split(",") if part]
-    elif types[key] is bool:
-        value = text.strip().lower() in ("1", "true", "yes", "on")
-    tree.setdefault(section, {})[key] = value
+    # msgspec reads numbers and booleans from text, and names the key when it cannot.
+    values = tree.setdefault(section, {})
+    if isinstance(values, dict):  # otherwise the file is wrong, and validation says so
+        values[key] = value
