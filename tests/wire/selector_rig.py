@@ -1,0 +1,228 @@
+"""A real Redis, a real broker process, real selector processes, and an edge made of a bare Link."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from linguamesh.redis_server import RedisServer
+from lua.runner import Runner
+from lua.store import Store
+from mesh import clock
+from mesh.cells import cell_of, cell_of_job
+from mesh.config import Config, LinkConfig, MeshConfig, RedisConfig
+from mesh.frames import (
+    Assign,
+    Dispatch,
+    Frame,
+    JobDone,
+    NodeHeartbeat,
+    NodeLoad,
+    NodeRegister,
+    NodeRegistered,
+    Refused,
+)
+from mesh.ids import new_peer_identity
+from mesh.keys import Keys
+from mesh.link import Link, Received
+from tests.unit.selector_samples import CAPS, job
+
+F = TypeVar("F", bound=Frame)
+DEADLINE_S = 20.0
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for something that only Redis can tell."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not await condition():  # noqa: ASYNC110 - Redis has no event to wait for
+            await asyncio.sleep(0.02)
+
+
+class FakeEdge:
+    """Both ends of every job: it owns sessions and nodes, and keeps what it receives."""
+
+    def __init__(self, name: str, endpoints: list[str], cells: int) -> None:
+        self.identity = new_peer_identity("edge", name)
+        self.received: list[Received] = []
+        self._cells = cells
+        self._arrived = asyncio.Event()
+        self.link = Link(
+            identity=self.identity,
+            kind="edge",
+            endpoints=endpoints,
+            config=LinkConfig(),
+            window=0,
+            on_messages=self._on_messages,
+        )
+
+    def _on_messages(self, messages: list[Received]) -> None:
+        self.received += messages
+        self._arrived.set()
+
+    async def start(self) -> None:
+        await self.link.start()
+        await self.link.ready(10_000)
+
+    def send_record(self, record_id: str, frame: Frame, *payload: bytes) -> None:
+        assert self.link.send("", cell_of(record_id, self._cells), frame, *payload)
+
+    def send_job(self, job_id: str, frame: Frame, *payload: bytes) -> None:
+        assert self.link.send("", cell_of_job(job_id), frame, *payload)
+
+    async def take(self, kind: type[F], matching: Callable[[F], bool] = lambda _: True) -> tuple[F, list[bytes]]:
+        """The next frame of this kind, removed from what was received."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                for place, message in enumerate(self.received):
+                    if isinstance(message.frame, kind) and matching(message.frame):
+                        del self.received[place]
+                        return message.frame, message.payload
+                self._arrived.clear()
+                await self._arrived.wait()
+
+    def has(self, kind: type[Frame]) -> bool:
+        return any(isinstance(message.frame, kind) for message in self.received)
+
+    # --- stories ------------------------------------------------------------------------------------------
+
+    async def add_node(self, node_id: str, **caps: Any) -> int:
+        """Register a node and send its first heartbeat; its epoch."""
+        its_caps = msgspec.structs.replace(CAPS, **caps)
+        self.send_record(node_id, NodeRegister(f"ref-{node_id}", node_id, self.identity, its_caps))
+        registered, _ = await self.take(NodeRegistered, lambda frame: frame.node_id == node_id)
+        self.send_record(node_id, NodeHeartbeat(node_id, self.identity, registered.epoch, NodeLoad()))
+        return registered.epoch
+
+    def dispatch(self, request_id: str, *, attempt: int = 1, session_id: str = "s-1", **changes: Any) -> Dispatch:
+        """Ask for a node, as the session's edge does."""
+        frame = job(
+            request_id=request_id,
+            attempt=attempt,
+            session_id=session_id,
+            edge=self.identity,
+            deadline_ms=clock.wall_ms() + 30_000,
+            **changes,
+        )
+        self.send_record(session_id, frame, b"work", b"audio")
+        return frame
+
+    def finish(self, assign: Assign, text: bytes = b"{}", *, resend: int = 0, **changes: Any) -> None:
+        """Send the node's result, as the node's edge does."""
+        done = JobDone(
+            job_id=assign.job_id,
+            attempt=changes.get("attempt", assign.attempt),
+            node_id=assign.node_id,
+            node_edge=self.identity,
+            request_id=assign.request_id,
+            session_id=assign.session_id,
+            utterance_index=assign.utterance_index,
+            session_edge=changes.get("session_edge", assign.session_edge),
+            success=True,
+            resend=resend,
+        )
+        self.send_job(assign.job_id, done, text)
+
+    async def _answer_to(self, request_id: str, at: FakeEdge) -> tuple[Assign, list[bytes]] | None:
+        assigned = asyncio.ensure_future(at.take(Assign, lambda frame: frame.request_id == request_id))
+        refused = asyncio.ensure_future(self.take(Refused, lambda frame: frame.request_id == request_id))
+        try:
+            await asyncio.wait([assigned, refused], return_when=asyncio.FIRST_COMPLETED)
+            return assigned.result() if assigned.done() else None
+        finally:
+            for task in (assigned, refused):
+                task.cancel()
+            await asyncio.gather(assigned, refused, return_exceptions=True)
+
+    async def place(self, request_id: str, *, at: FakeEdge | None = None, **changes: Any) -> tuple[Assign, list[bytes]]:
+        """Dispatch and repeat, as an edge does, until the Assign comes (to the edge `at`, if that is another)."""
+        for _ in range(200):
+            self.dispatch(request_id, **changes)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    answer = await self._answer_to(request_id, at or self)
+                    if answer is not None:
+                        return answer
+                    await asyncio.sleep(0.05)  # refused: try again after a moment, as told
+        raise AssertionError(f"{request_id} was never placed; received {[type(m.frame) for m in self.received]}")
+
+
+class Rig:
+    """One mesh without real edges."""
+
+    def __init__(self, directory: Path, redis: RedisServer) -> None:
+        self.config = Config(
+            mesh=MeshConfig(),
+            link=LinkConfig(frontends=[f"ipc://{directory}/front"], backends=[f"ipc://{directory}/back"]),
+            redis=RedisConfig(url=redis.url),
+        )
+        self.directory = directory
+        self.processes: list[asyncio.subprocess.Process] = []
+        self.edges: list[FakeEdge] = []
+        self.ready_lines: list[dict[str, Any]] = []
+
+    async def spawn(self, module: str, name: str, *arguments: str, **environ: str) -> asyncio.subprocess.Process:
+        """Start a process of the mesh and wait for its ready line."""
+        settings = {
+            "LINGUA_LINK_FRONTENDS": self.config.link.frontends[0],
+            "LINGUA_LINK_BACKENDS": self.config.link.backends[0],
+            "LINGUA_REDIS_URL": self.config.redis.url,
+        }
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", module, "--name", name, "--die-with-parent", *arguments,
+            env={**os.environ, **settings, **environ}, stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        self.processes.append(process)
+        assert process.stdout is not None
+        async with asyncio.timeout(60):
+            line = json.loads(await process.stdout.readline())
+        assert line["ready"] and line["kind"] == module
+        self.ready_lines.append(line)
+        return process
+
+    async def add_edge(self, name: str) -> FakeEdge:
+        edge = FakeEdge(name, self.config.link.frontends, self.config.mesh.cells)
+        self.edges.append(edge)
+        await edge.start()
+        return edge
+
+    @contextlib.asynccontextmanager
+    async def store(self) -> AsyncIterator[Store]:
+        runner = await Runner.connect(self.config.redis)
+        try:
+            yield Store(runner, Keys(self.config.mesh.key_prefix), self.config)
+        finally:
+            await runner.close()
+
+    async def used(self, node_id: str) -> int:
+        """Leases that Redis holds for a node."""
+        async with self.store() as store:
+            changes = await store.node_changes(cell_of(node_id, self.config.mesh.cells), 0, 1_000)
+        return next((row.used for row in changes.rows if row.node_id == node_id), -1)
+
+    async def until_used(self, node_id: str, used: int) -> None:
+        async def is_so() -> bool:
+            return await self.used(node_id) == used
+
+        await until(is_so)
+
+    async def close(self) -> None:
+        for edge in self.edges:
+            await edge.link.close()
+        for process in self.processes:
+            if process.returncode is None:
+                process.terminate()
+        for process in self.processes:
+            try:
+                async with asyncio.timeout(10):
+                    await process.wait()
+            except TimeoutError:
+                process.kill()
+                await process.wait()

@@ -1,0 +1,284 @@
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from linguamesh.redis_server import RedisServer
+from mesh.cells import cell_of
+from mesh.frames import (
+    Assign,
+    AssignFailed,
+    Cancel,
+    CancelJob,
+    Failed,
+    JobEvent,
+    NodeHeartbeat,
+    NodeLoad,
+    NodeOffline,
+    NodeStale,
+    Push,
+    Refused,
+    ResultAck,
+    SessionClaim,
+    SessionClaimed,
+    SessionRelease,
+    Undone,
+)
+from mesh.keys import Keys
+from tests.wire.selector_rig import FakeEdge, Rig, until
+
+
+@pytest.fixture
+async def rig(tmp: Path, redis_server: RedisServer) -> AsyncIterator[Rig]:
+    rig = Rig(tmp, redis_server)
+    try:
+        await rig.spawn("broker", "b1")
+        await rig.spawn("selector", "s1")
+        yield rig
+    finally:
+        await rig.close()
+
+
+@pytest.fixture
+async def edge(rig: Rig) -> FakeEdge:
+    return await rig.add_edge("a")
+
+
+async def test_one_utterance_from_registration_to_result(rig: Rig, edge: FakeEdge) -> None:
+    node_edge = await rig.add_edge("b")
+    epoch = await node_edge.add_node("node-1")
+
+    assign, payload = await edge.place("r-1", at=node_edge)
+    assert (assign.node_id, assign.node_epoch, assign.attempt) == ("node-1", epoch, 1)
+    assert (assign.request_id, assign.session_edge) == ("r-1", edge.identity)
+    assert payload == [b"work", b"audio"]
+    assert await rig.used("node-1") == 1
+
+    for event in ("dispatch", "accept", "start"):
+        node_edge.send_job(assign.job_id, JobEvent(assign.job_id, 1, "node-1", event))
+    node_edge.finish(assign, b'{"type":"job_result"}')
+    push, payload = await edge.take(Push)
+    assert (push.job_id, push.request_id, push.node_edge) == (assign.job_id, "r-1", node_edge.identity)
+    assert payload == [b'{"type":"job_result"}']
+    await rig.until_used("node-1", 0)
+
+
+async def test_a_repeated_dispatch_is_the_same_job(rig: Rig, edge: FakeEdge) -> None:
+    await edge.add_node("node-1")
+    first, _ = await edge.place("r-1")
+    again, payload = await edge.place("r-1")
+    assert (again.job_id, again.node_id) == (first.job_id, first.node_id)
+    assert payload == [b"work", b"audio"], "the first Assign may have been lost with its audio"
+    assert await rig.used("node-1") == 1
+
+    edge.finish(first)
+    await edge.take(Push)
+    edge.dispatch("r-1")  # finished: nothing to say; the next request's Assign shows that this one has been seen
+    await edge.place("r-2")
+    assert not any(isinstance(m.frame, Assign) and m.frame.request_id == "r-1" for m in edge.received)
+
+
+async def test_a_repeat_that_finds_its_own_slot_taken_is_not_refused(rig: Rig, edge: FakeEdge) -> None:
+    await edge.add_node("node-1", max_jobs=1)
+    first, _ = await edge.place("r-1")
+    edge.dispatch("r-1")
+    again, _ = await edge.take(Assign)
+    assert again.job_id == first.job_id
+    assert not edge.has(Refused)
+
+
+async def test_a_repeated_result_is_pushed_again_to_whoever_owns_the_session_now(rig: Rig, edge: FakeEdge) -> None:
+    other = await rig.add_edge("other")
+    await edge.add_node("node-1")
+    assign, _ = await edge.place("r-1")
+    other.send_record("s-1", SessionClaim("ref", "s-1", other.identity, 0, "", "en", "es"))
+    await other.take(SessionClaimed)
+    edge.finish(assign)
+    await edge.take(Push)
+    edge.finish(assign, resend=1)
+    push, _ = await other.take(Push)
+    assert push.job_id == assign.job_id
+
+
+async def test_no_node_is_told_with_counts_and_a_time_to_try_again(rig: Rig, edge: FakeEdge) -> None:
+    edge.dispatch("r-0")
+    refused, _ = await edge.take(Refused)
+    assert (refused.code, refused.reason, refused.removed) == ("NO_AVAILABLE_NODE", "no_nodes", {})
+    assert refused.retry_after_ms > 0
+
+    await edge.add_node("node-1", max_jobs=1)
+    await edge.place("r-1")
+    edge.dispatch("r-2")
+    refused, _ = await edge.take(Refused, lambda frame: frame.request_id == "r-2")
+    assert (refused.reason, refused.removed) == ("capacity_exceeded", {"capacity_exceeded": 1})
+
+    edge.dispatch("r-3", src_lang="xx")
+    refused, _ = await edge.take(Refused, lambda frame: frame.request_id == "r-3")
+    assert refused.reason == "lang_pair_unsupported"
+    assert refused.retry_after_ms > rig.config.job.retry_after_ms
+
+
+async def test_a_failed_assign_gives_the_slot_back_and_takes_an_absent_node_off(rig: Rig, edge: FakeEdge) -> None:
+    epoch = await edge.add_node("node-1")
+    assign, _ = await edge.place("r-1")
+    edge.send_job(
+        assign.job_id,
+        AssignFailed(assign.job_id, 1, "node-1", epoch, "r-1", edge.identity, "node_absent"),
+    )
+    undone, _ = await edge.take(Undone)
+    assert (undone.request_id, undone.attempt, undone.reason, undone.exclude_node) == ("r-1", 1, "node_absent", True)
+    await rig.until_used("node-1", -1)
+    edge.dispatch("r-1", attempt=2, excluded=["node-1"])
+    refused, _ = await edge.take(Refused)
+    assert refused.reason == "no_nodes"
+
+
+async def test_the_next_attempt_replaces_the_binding_and_fences_the_old_one(rig: Rig, edge: FakeEdge) -> None:
+    await edge.add_node("node-1")
+    await edge.add_node("node-2")
+    old, _ = await edge.place("r-1")
+    edge.send_job(old.job_id, Cancel("r-1", old.job_id, 1, old.node_id, "s-1", "job_timeout"))
+    cancel, _ = await edge.take(CancelJob)
+    assert (cancel.job_id, cancel.attempt, cancel.reason) == (old.job_id, 1, "job_timeout")
+    new, _ = await edge.place("r-1", attempt=2, excluded=[old.node_id])
+    assert new.node_id != old.node_id and new.attempt == 2
+
+    edge.finish(old)
+    ack, _ = await edge.take(ResultAck)
+    assert (ack.job_id, ack.verdict) == (old.job_id, "fenced")
+    edge.finish(new)
+    push, _ = await edge.take(Push)
+    assert push.job_id == new.job_id
+    for node_id in ("node-1", "node-2"):
+        await rig.until_used(node_id, 0)
+
+
+async def test_a_result_of_a_job_that_redis_lost_is_still_pushed(rig: Rig, edge: FakeEdge) -> None:
+    await edge.add_node("node-1")
+    assign, _ = await edge.place("r-1")
+    with redis.Redis.from_url(rig.config.redis.url) as client:
+        client.delete(Keys().job(cell_of("node-1", rig.config.mesh.cells), assign.job_id))
+    edge.finish(assign)
+    push, _ = await edge.take(Push)
+    assert push.job_id == assign.job_id
+
+
+async def test_an_assign_to_an_edge_that_is_gone_is_undone_and_its_nodes_avoided(rig: Rig, edge: FakeEdge) -> None:
+    gone = await rig.add_edge("gone")
+    await gone.add_node("node-1")
+    await edge.place("r-0", at=gone, session_id="s-0")  # now the selector knows the node
+    rig.edges.remove(gone)
+    await gone.link.close()
+
+    edge.dispatch("r-1")
+    undone, _ = await edge.take(Undone)
+    assert (undone.reason, undone.exclude_node) == ("unroutable", False)
+    edge.dispatch("r-1", attempt=2)
+    refused, _ = await edge.take(Refused)
+    assert refused.reason == "edge_unreachable"
+
+
+async def test_a_bounce_without_its_parts_costs_nothing(rig: Rig, edge: FakeEdge) -> None:
+    await edge.add_node("node-1")
+    edge.send_job("job-00-x", JobEvent("not a job id", 1, "node-1", "dispatch"))
+    edge.send_job("job-00-x", JobEvent("job-00-x", 1, "node-1", "no such event"))
+    await edge.place("r-1")
+
+
+async def test_heartbeats_of_other_connections_are_told_so(rig: Rig, edge: FakeEdge) -> None:
+    epoch = await edge.add_node("node-1")
+    edge.send_record("node-1", NodeHeartbeat("node-1", edge.identity, epoch - 1, NodeLoad()))
+    stale, _ = await edge.take(NodeStale)
+    assert (stale.epoch, stale.reason) == (epoch - 1, "superseded")
+    edge.send_record("node-9", NodeHeartbeat("node-9", edge.identity, 1, NodeLoad()))
+    stale, _ = await edge.take(NodeStale)
+    assert (stale.node_id, stale.reason) == ("node-9", "unknown")
+
+
+async def test_an_old_sockets_goodbye_does_not_take_the_new_one_down(rig: Rig, edge: FakeEdge) -> None:
+    old = await edge.add_node("node-1")
+    new = await edge.add_node("node-1")
+    assert new > old
+    edge.send_record("node-1", NodeOffline("node-1", edge.identity, old, "closed"))
+    assign, _ = await edge.place("r-1")
+    assert assign.node_epoch == new
+    edge.send_record("node-1", NodeOffline("node-1", edge.identity, new, "closed"))
+    await rig.until_used("node-1", -1)
+
+
+async def test_sessions_are_claimed_by_compare_and_set(rig: Rig, edge: FakeEdge) -> None:
+    other = await rig.add_edge("b")
+    edge.send_record("s-1", SessionClaim("ref-1", "s-1", edge.identity, 0, "", "en", "es"))
+    first, _ = await edge.take(SessionClaimed)
+    other.send_record("s-1", SessionClaim("ref-2", "s-1", other.identity, first.epoch + 7, "", "en", "es"))
+    failed, _ = await other.take(Failed)
+    assert (failed.ref, failed.code) == ("ref-2", "INVALID_SESSION")
+    edge.send_record("s-1", SessionRelease("s-1", edge.identity, first.epoch))
+    async with rig.store() as store:
+
+        async def is_released() -> bool:
+            return await store.session_owner("s-1") is None
+
+        await until(is_released)
+
+
+async def test_a_killed_selector_costs_a_repeat_not_a_job(rig: Rig, edge: FakeEdge) -> None:
+    await rig.spawn("selector", "s2")
+    for index in range(4):
+        await edge.add_node(f"node-{index}")
+    victim = rig.processes[1]
+    assigned = []
+    for index in range(16):
+        if index == 8:
+            victim.send_signal(signal.SIGKILL)
+        assigned.append((await edge.place(f"r-{index}", session_id=f"s-{index}"))[0])
+    await victim.wait()
+    assert len({assign.job_id for assign in assigned}) == 16
+    for assign in assigned:
+        for resend in range(40):
+            edge.finish(assign, resend=resend)
+            try:
+                async with asyncio.timeout(0.5):
+                    await edge.take(Push, lambda push, job_id=assign.job_id: push.job_id == job_id)
+                    break
+            except TimeoutError:
+                continue
+        else:
+            raise AssertionError(f"the result of {assign.job_id} never came through")
+    for index in range(4):
+        await rig.until_used(f"node-{index}", 0)
+
+
+async def test_two_selectors_never_sell_a_slot_twice(rig: Rig, edge: FakeEdge) -> None:
+    await rig.spawn("selector", "s2")
+    for index in range(3):
+        await edge.add_node(f"node-{index}", max_jobs=4)
+    await edge.place("r-first", session_id="s-first")
+    for index in range(40):
+        edge.dispatch(f"r-{index}", session_id=f"s-{index}")
+    answered: set[str] = set()
+    placed: list[Assign] = []
+    async with asyncio.timeout(20):
+        while len(answered) < 40:
+            for message in edge.received:
+                frame = message.frame
+                if isinstance(frame, Assign | Refused) and frame.request_id != "r-first":
+                    answered.add(frame.request_id)
+                    if isinstance(frame, Assign):
+                        placed.append(frame)
+            edge.received.clear()
+            await asyncio.sleep(0.01)
+    assert len({assign.job_id for assign in placed}) == 11
+    assert [await rig.used(f"node-{index}") for index in range(3)] == [4, 4, 4]
+
+
+async def test_sigterm_ends_a_selector_cleanly(rig: Rig, edge: FakeEdge) -> None:
+    process = rig.processes[1]
+    process.terminate()
+    async with asyncio.timeout(10):
+        assert await process.wait() == 0
