@@ -130,6 +130,11 @@ class Node:
         finally:
             await self._cancel_jobs()
 
+    @property
+    def is_registered(self) -> bool:
+        """True while the node has a connection on which the mesh has accepted it."""
+        return self._registered.is_set()
+
     async def registered(self) -> None:
         """Returns once the mesh has accepted the node and knows its first heartbeat."""
         await self._registered.wait()
@@ -203,9 +208,9 @@ class Node:
             await connection.close()
 
     async def _register(self, connection: ClientConnection) -> None:
-        await connection.send(wire.encode(self._profile.register(self.node_id)))
         try:
             async with asyncio.timeout(REGISTER_TIMEOUT_S):
+                await connection.send(wire.encode(self._profile.register(self.node_id)))
                 ack = await self._await_ack(connection)
         except TimeoutError:
             raise Unreachable(f"{self.url} did not answer node_register within {REGISTER_TIMEOUT_S:g} s") from None

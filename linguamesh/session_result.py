@@ -32,7 +32,7 @@ class Translation:
     network_timings: dict[str, int] = field(default_factory=dict)
     error: SessionError | None = None
     #: The whole translation_result, for the fields that have no name here.
-    message: wire.TranslationResult | None = None
+    message: wire.TranslationResult | None = field(default=None, repr=False)
 
     @cached_property
     def tts_audio(self) -> bytes:

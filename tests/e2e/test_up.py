@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -19,6 +20,9 @@ from typing import Any
 
 import psutil
 import pytest
+
+from linguamesh.node import Job, Node, Result
+from linguamesh.session import Session
 
 ROOT = Path(__file__).resolve().parents[2]
 LINGUA = [sys.executable, "-P", "-m", "linguamesh.cli.main"]
@@ -156,14 +160,16 @@ def test_kill_9_leaves_nothing(tmp_path: Path) -> None:
         up.assert_all_gone()
 
 
-def test_kill_9_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_while_it_starts_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     with lingua_up(tmp_path, "--state-dir", str(tmp_path / "state"), wait=False) as up:
         parent = psutil.Process(up.popen.pid)
         wait_until(lambda: len(parent.children(recursive=True)) >= 3, lambda: up.errors)
         up.tree = parent.children(recursive=True)
-        up.popen.kill()
-        up.popen.wait(GONE_SECONDS)
+        up.popen.send_signal(number)
+        assert up.popen.wait(GONE_SECONDS) == (-number if number == signal.SIGKILL else 0)
         up.assert_all_gone()
+        assert up.errors == ""
 
 
 def test_a_crashed_process_comes_back_and_says_so(tmp_path: Path, wav: Path) -> None:
@@ -177,18 +183,47 @@ def test_a_crashed_process_comes_back_and_says_so(tmp_path: Path, wav: Path) -> 
         wait_until(lambda: up.translate(wav).returncode == 0, lambda: up.translate(wav).stderr)
 
 
+async def test_a_result_outlives_the_edge_of_its_node(tmp_path: Path) -> None:
+    """kill -9 of the edge that holds the node's socket, in mid-job: the SDK comes back by another and delivers."""
+    started, go = asyncio.Event(), asyncio.Event()
+
+    async def handler(job: Job) -> Result:
+        started.set()
+        await go.wait()
+        return Result(text_asr="heard", text_translated="oído")
+
+    with lingua_up(tmp_path, "--nodes", "0", "--selectors", "1") as up:
+        async with Node(up.ready["node_ws"], handler, asr=["en"], semantic=["es"]) as node:
+            ours = {connection.laddr.port for connection in psutil.Process().net_connections("tcp4")}
+            owner, other = sorted(up.ready["edges"], key=lambda edge: not _talks_to(edge["pid"], ours))
+            async with Session(other["url"].replace("http", "ws"), src="en", tgt="es") as session:
+                translating = asyncio.create_task(session.translate(bytes(3_200)))
+                await asyncio.wait_for(started.wait(), GONE_SECONDS)
+                os.kill(owner["pid"], signal.SIGKILL)
+                async with asyncio.timeout(GONE_SECONDS):
+                    while node.is_registered:  # noqa: ASYNC110 - waits for the opposite of an event
+                        await asyncio.sleep(0.01)
+                go.set()
+                assert (await translating).text_translated == "oído"
+
+
+def _talks_to(pid: int, ports: set[int]) -> bool:
+    return any(c.raddr and c.raddr.port in ports for c in psutil.Process(pid).net_connections("tcp4"))
+
+
 def test_a_state_directory_stays_and_belongs_to_one(tmp_path: Path, wav: Path) -> None:
     state = tmp_path / ("long-name-" * 12)
     options = ("--state-dir", str(state), "--edges", "1", "--selectors", "1", "--nodes", "1")
     with lingua_up(tmp_path, *options) as up:
-        assert up.translate(wav).returncode == 0
         second = lingua("up", "--port", "0", "--state-dir", str(state))
         assert (second.returncode, second.stderr.count("\n")) == (2, 1)
         assert "is used by another" in second.stderr
         up.popen.terminate()
         assert up.popen.wait(GONE_SECONDS) == 0
     assert {path.name for path in (state / "logs").iterdir()} >= {"edge-0.log", "selector-0.log", "broker-0.log"}
-    assert (state / "redis").is_dir()
+    with lingua_up(tmp_path, *options) as up:  # the records of the first run are still there, and do no harm
+        done = up.translate(wav)
+        assert done.returncode == 0, done.stderr
 
 
 def test_it_runs_on_a_cluster(tmp_path: Path, wav: Path) -> None:
