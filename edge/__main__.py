@@ -10,7 +10,7 @@ from importlib.metadata import version
 from edge.edge import Edge
 from mesh import config, log, process
 from mesh.errors import ConfigError
-from mesh.ids import new_peer_identity
+from mesh.ids import is_id, new_peer_identity
 from mesh.link import LinkError
 from mesh.metrics import EdgeMetrics, LinkMetrics, describe_process
 
@@ -45,6 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
         process.die_with_parent()
     try:
         settings = config.load(options.config)
+        if not is_id(options.name):
+            raise ConfigError(f"--name {options.name!r} is not an id: use 1 to 64 of A-Z a-z 0-9 _ . : -")
         if not settings.link.frontends:
             raise ConfigError("link.frontends is empty: name the front endpoint of every broker")
     except ConfigError as error:

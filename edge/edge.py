@@ -88,17 +88,20 @@ class Edge:
 
     def _tick(self) -> None:
         self._timer = None
-        try:
-            now = now_ms()
-            self.sessions.run(self.sessions.custody.tick(now))
-            self.nodes.run(self.nodes.deliveries.tick(now))
-            self.link.tick(now)
-            if self._idle_look_ms and now >= self._idle_look_ms:
-                self._look_for_idle(now)
-            self._show()
-        finally:
-            # Whatever went wrong, time must go on.
-            self._arm()
+        now = now_ms()
+        for step in (self._tick_sessions, self._tick_nodes, self.link.tick, self._look_for_idle, self._show):
+            try:
+                step(now)
+            except Exception:
+                # Whatever went wrong with one request, time must go on for all the others.
+                log.exception("tick_failed", step=step.__name__)
+        self._arm()
+
+    def _tick_sessions(self, now: int) -> None:
+        self.sessions.run(self.sessions.custody.tick(now))
+
+    def _tick_nodes(self, now: int) -> None:
+        self.nodes.run(self.nodes.deliveries.tick(now))
 
     def _next_idle_look(self) -> int | None:
         if not (self.sessions.sockets or self.nodes.sockets):
@@ -109,6 +112,8 @@ class Edge:
         return self._idle_look_ms
 
     def _look_for_idle(self, now: int) -> None:
+        if not self._idle_look_ms or now < self._idle_look_ms:
+            return
         self._idle_look_ms = 0
         silent_ms = self.config.edge.idle_timeout_seconds * 1_000
         sockets: Iterable[Socket] = [*self.sessions.sockets, *self.nodes.sockets]
@@ -118,6 +123,6 @@ class Edge:
                 log.info("socket_idle", peer=socket.peer, silent_ms=now - socket.heard_ms)
                 socket.outbox.close(CLOSE_GOING_AWAY, "idle: nothing was heard for too long")
 
-    def _show(self) -> None:
+    def _show(self, now: int) -> None:
         self.metrics.waiting.set(len(self.sessions.custody.requests))
         self.metrics.results_kept.set(len(self.nodes.deliveries.results))

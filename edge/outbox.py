@@ -15,6 +15,9 @@ from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
 from mesh.config import EdgeConfig
+from mesh.log import get_logger
+
+log = get_logger()
 
 
 class Bounds(NamedTuple):
@@ -106,6 +109,10 @@ class Outbox:
             self._cut = True  # the peer is gone; whoever reads from the socket hears of it too
             self._waiting.clear()
             self._bytes = 0
+        except Exception:
+            # Nobody awaits this task: what we did not foresee is logged, and costs this one socket.
+            log.exception("outbox_failed")
+            self.cut("sending failed")
         finally:
             self._task = None
             # Something may have been put while the last send ended.

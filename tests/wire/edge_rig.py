@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -80,6 +81,9 @@ class FakeSelector:
         self.jobs: dict[str, tuple[Dispatch, Assign]] = {}
         self.seen: list[Frame] = []
         self.mute: Callable[[Frame], bool] = lambda frame: False
+        #: True: take work without saying that it is done.
+        self.holds_credit = False
+        self._held: Counter[str] = Counter()
         self._epoch = 1_000
         self._serial = 0
         self.link = Link(
@@ -103,7 +107,15 @@ class FakeSelector:
                 if handler is not None:
                     handler(message)
             if message.costs_credit:
-                self.link.consumed({message.broker: 1})
+                self._held[message.broker] += 1
+        if not self.holds_credit:
+            self.give_credit()
+
+    def give_credit(self) -> None:
+        """Tell the brokers that all work taken so far is done."""
+        self.holds_credit = False
+        self.link.consumed(self._held)
+        self._held.clear()
 
     def _on_sessionclaim(self, message: Received) -> None:
         frame = message.frame

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -163,29 +164,45 @@ class Rig:
             link=LinkConfig(frontends=[f"ipc://{directory}/front"], backends=[f"ipc://{directory}/back"]),
             redis=RedisConfig(url=redis.url),
         )
-        self.directory = directory
-        self.processes: list[asyncio.subprocess.Process] = []
+        self.processes: list[subprocess.Popen[bytes]] = []
         self.edges: list[FakeEdge] = []
-        self.ready_lines: list[dict[str, Any]] = []
 
-    async def spawn(self, module: str, name: str, *arguments: str, **environ: str) -> asyncio.subprocess.Process:
+    def spawn(self, module: str, name: str, **environ: str) -> subprocess.Popen[bytes]:
         """Start a process of the mesh and wait for its ready line."""
+        process = self.begin(module, name, **environ)
+        assert process.stdout is not None
+        line = json.loads(process.stdout.readline())
+        assert line["ready"] and (line["kind"], line["id"]) == (module, name)
+        return process
+
+    def begin(self, module: str, name: str, **environ: str) -> subprocess.Popen[bytes]:
+        """Start a process of the mesh."""
         settings = {
             "LINGUA_LINK_FRONTENDS": self.config.link.frontends[0],
             "LINGUA_LINK_BACKENDS": self.config.link.backends[0],
             "LINGUA_REDIS_URL": self.config.redis.url,
         }
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", module, "--name", name, "--die-with-parent", *arguments,
-            env={**os.environ, **settings, **environ}, stdout=asyncio.subprocess.PIPE,
-        )  # fmt: skip
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, "--name", name, "--die-with-parent"],
+            env={**os.environ, **settings, **environ},
+            stdout=subprocess.PIPE,
+        )
         self.processes.append(process)
-        assert process.stdout is not None
-        async with asyncio.timeout(60):
-            line = json.loads(await process.stdout.readline())
-        assert line["ready"] and line["kind"] == module
-        self.ready_lines.append(line)
         return process
+
+    def end(self, processes: list[subprocess.Popen[bytes]]) -> None:
+        """Stop these processes."""
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+            self.processes.remove(process)
 
     async def add_edge(self, name: str) -> FakeEdge:
         edge = FakeEdge(name, self.config.link.frontends, self.config.mesh.cells)
@@ -213,16 +230,7 @@ class Rig:
 
         await until(is_so)
 
-    async def close(self) -> None:
+    async def close_edges(self) -> None:
         for edge in self.edges:
             await edge.link.close()
-        for process in self.processes:
-            if process.returncode is None:
-                process.terminate()
-        for process in self.processes:
-            try:
-                async with asyncio.timeout(10):
-                    await process.wait()
-            except TimeoutError:
-                process.kill()
-                await process.wait()
+        self.edges.clear()
