@@ -11,8 +11,6 @@ from edge.core.timers import Timers, back_off_ms
 Step = tuple[str, int, int]
 ACTIONS = st.sampled_from(["set", "drop", "pop"])
 STEPS = st.lists(st.tuples(ACTIONS, st.integers(0, 5), st.integers(0, 50)), max_size=200)
-    st.tuples(st.sampled_from(["set", "drop", "pop"]), st.integers(0, 5), st.integers(0, 50)), max_size=200
-)
 
 
 @settings(deadline=None)
