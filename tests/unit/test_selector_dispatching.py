@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from lua.answers import Advanced, Beaten, Claimed, Committed, Released
+from mesh.frames import (
+    AnyFrame,
+    Assign,
+    AssignFailed,
+    Cancel,
+    CancelJob,
+    Failed,
+    JobDone,
+    NodeHeartbeat,
+    NodeLoad,
+    NodeStale,
+    Push,
+    ResultAck,
+    SessionClaim,
+    SessionClaimed,
+    Undone,
+)
+from selector.core import dispatching
+from selector.core.filters import REASON, Filter, main_filter, removed_by_name
+from tests.unit.selector_samples import job
+
+BOUND = Committed("bound", "job-01-x", "n", "edge:b:1", 7, 1, "DISPATCHED")
+DONE = JobDone("job-01-x", 1, "n", "edge:b:1", "r-1", "s-1", 3, "edge:a:1", True)
+
+
+def test_every_frame_is_either_taken_or_not_ours() -> None:
+    assert set(get_args(AnyFrame)) == dispatching.TAKEN | dispatching.NOT_OURS
+
+
+def test_a_new_job_goes_to_the_edge_of_its_node() -> None:
+    answer = dispatching.assign(job(deadline_ms=9), BOUND._replace(verdict="new"))
+    assert answer.to == "edge:b:1"
+    assert answer.frame == Assign("job-01-x", 1, "n", 7, "r-1", "s-1", 0, "edge:a:1", 9, "t-1")
+
+
+@pytest.mark.parametrize(
+    ("commit", "frame", "to"),
+    [
+        (BOUND, Assign, "edge:b:1"),
+        (BOUND._replace(state="CREATED"), Assign, "edge:b:1"),
+        (BOUND._replace(state="RUNNING"), Assign, "edge:b:1"),
+        (BOUND._replace(state="FINISHED", finished=True), None, ""),
+        (BOUND._replace(state="RELEASED", finished=True), None, ""),
+        (BOUND._replace(state="RELEASED"), Undone, "edge:a:1"),
+        (BOUND._replace(state=""), Undone, "edge:a:1"),
+        (BOUND._replace(attempt=2), None, ""),  # its edge has moved on; this Dispatch is an old one
+    ],
+)
+def test_a_repeat_hears_what_it_still_needs(commit: Committed, frame: type | None, to: str) -> None:
+    answer = dispatching.on_bound(job(), commit)
+    assert (None if answer is None else type(answer.frame)) is frame
+    assert (answer.to if answer else "") == to
+
+
+@pytest.mark.parametrize(
+    ("advanced", "frame"),
+    [
+        (Advanced("moved", "RELEASED", True), Push),
+        (Advanced("same", "RELEASED", True), Push),
+        (Advanced("unknown"), Push),
+        (Advanced("same", "RELEASED", False), ResultAck),  # given up before the result came
+        (Advanced("fenced", "RUNNING", False), ResultAck),
+        (Advanced("fenced", "RELEASED", True), ResultAck),
+    ],
+)
+def test_a_result_is_pushed_or_fenced(advanced: Advanced, frame: type) -> None:
+    answer = dispatching.on_result(DONE, advanced, "edge:now:1")
+    assert type(answer.frame) is frame
+    assert answer.to == ("edge:now:1" if frame is Push else "edge:b:1")
+    if isinstance(answer.frame, ResultAck):
+        assert answer.frame.verdict == "fenced"
+
+
+@pytest.mark.parametrize("verdict", ["released", "same", "unknown"])
+def test_attempts_that_came_to_nothing_are_undone(verdict: str) -> None:
+    released = Released(verdict, 0, 1)  # type: ignore[arg-type]
+    failed = AssignFailed("job-01-x", 2, "n", 7, "r-1", "edge:a:1", "node_stuck")
+    answer = dispatching.on_assign_failed(failed, released)
+    assert answer == ("edge:a:1", Undone("r-1", 2, "job-01-x", "n", "node_stuck", True))
+    assigned = Assign("job-01-x", 2, "n", 7, "r-1", "s-1", 0, "edge:a:1", 0, "t")
+    answer = dispatching.on_assign_bounced(assigned, released, "unroutable")
+    assert answer == ("edge:a:1", Undone("r-1", 2, "job-01-x", "n", "unroutable", False))
+
+
+def test_a_fenced_attempt_is_nobodys_business_any_more() -> None:
+    fenced = Released("fenced", -1, 0)
+    failed = AssignFailed("job-01-x", 1, "n", 7, "r-1", "edge:a:1", "node_absent")
+    assigned = Assign("job-01-x", 1, "n", 7, "r-1", "s-1", 0, "edge:a:1", 0, "t")
+    cancel = Cancel("r-1", "job-01-x", 1, "n", "s-1", "closed")
+    assert dispatching.on_assign_failed(failed, fenced) is None
+    assert dispatching.on_assign_bounced(assigned, fenced, "unroutable") is None
+    assert dispatching.on_cancelled(cancel, fenced, "edge:b:1") is None
+
+
+def test_a_cancelled_job_is_stopped_where_its_node_is() -> None:
+    cancel = Cancel("r-1", "job-01-x", 1, "n", "s-1", "closed")
+    released = Released("released", 0, 1)
+    assert dispatching.on_cancelled(cancel, released, "") is None
+    answer = dispatching.on_cancelled(cancel, released, "edge:b:1")
+    assert answer == ("edge:b:1", CancelJob("job-01-x", 1, "n", "", "closed"))
+
+
+def test_a_heartbeat_is_answered_only_if_its_connection_is_not_in_force() -> None:
+    beat = NodeHeartbeat("n", "edge:b:1", 7, NodeLoad())
+    assert dispatching.on_beaten(beat, Beaten("ok", 1, 1)) is None
+    for verdict in ("superseded", "unknown"):
+        answer = dispatching.on_beaten(beat, Beaten(verdict, 0, 0))  # type: ignore[arg-type]
+        assert answer == ("edge:b:1", NodeStale("n", 7, verdict))
+
+
+def test_a_claim_is_confirmed_or_refused() -> None:
+    claim = SessionClaim("ref", "s-1", "edge:a:1", 0, "", "en", "es")
+    assert dispatching.on_claimed(claim, Claimed(True, "edge:a:1", 4)).frame == SessionClaimed("ref", "s-1", 4)
+    refused = dispatching.on_claimed(claim, Claimed(False, "edge:b:1", 9)).frame
+    assert isinstance(refused, Failed) and (refused.ref, refused.code) == ("ref", "INVALID_SESSION")
+    down = dispatching.store_down("ref", "edge:a:1")
+    assert isinstance(down.frame, Failed) and down.frame.code == "SCHEDULER_DEPENDENCY_DOWN"
+
+
+def counts(**removed: int) -> list[int]:
+    return [removed.get(place.name, 0) for place in Filter]
+
+
+def test_a_refusal_names_the_filter_that_removed_most() -> None:
+    refused = dispatching.refusal(job(), counts(OFFLINE=1, LANGUAGE=3, SLOT=2), 100)
+    assert refused.reason == "lang_pair_unsupported"
+    assert refused.removed == {"offline": 1, "lang_pair_unsupported": 3, "capacity_exceeded": 2}
+    assert refused.retry_after_ms == 100, "a slot may become free at any moment"
+
+
+def test_of_equals_the_nearest_miss_is_named() -> None:
+    assert main_filter(counts(OFFLINE=2, SLOT=2)) is Filter.SLOT
+    assert main_filter(counts()) is None
+
+
+def test_what_no_node_can_do_is_tried_again_more_slowly() -> None:
+    assert dispatching.refusal(job(), counts(LANGUAGE=3), 100).retry_after_ms == 100 * dispatching.HOPELESS_FACTOR
+    nobody = dispatching.refusal(job(), counts(), 100)
+    assert (nobody.reason, nobody.removed, nobody.retry_after_ms) == ("no_nodes", {}, 100)
+
+
+def test_nodes_that_a_commit_turned_down_are_counted_where_they_belong() -> None:
+    tried = {"a": "full", "b": "gone", "c": "not_ready", "d": "stale", "e": "no such word"}
+    corrected = dispatching.with_tried(counts(EXCLUDED=6, LANGUAGE=1), tried)
+    assert removed_by_name(corrected) == {
+        "excluded": 1,
+        "lang_pair_unsupported": 1,
+        "capacity_exceeded": 2,
+        "offline": 2,
+        "status_not_ready": 1,
+    }
+
+
+def test_every_filter_has_its_own_wire_name() -> None:
+    assert len(set(REASON.values())) == len(Filter)

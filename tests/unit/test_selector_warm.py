@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from selector import warm
+
+
+def test_the_place_beside_the_source_needs_no_setting(tmp_path: Path) -> None:
+    environ: dict[str, str] = {}
+    assert warm.find_cache_dir(environ, tmp_path) is None
+    assert environ == {}
+
+
+def test_a_directory_that_the_user_gave_is_kept(tmp_path: Path) -> None:
+    environ = {warm.CACHE_DIR: str(tmp_path / "mine")}
+    assert warm.find_cache_dir(environ, tmp_path) == tmp_path / "mine"
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_what_cannot_be_written_is_replaced_by_a_private_directory(tmp_path: Path, given: bool) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("a file where a directory is wanted stops root as well")
+    environ = {warm.CACHE_DIR: str(blocked / "cache")} if given else {}
+    chosen = warm.find_cache_dir(environ, blocked)
+    assert chosen is not None and environ[warm.CACHE_DIR] == str(chosen)
+    assert chosen.stat().st_mode & 0o077 == 0 and chosen.stat().st_uid == os.getuid()
+
+
+def test_a_directory_that_others_may_write_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    planted = tmp_path / f"lingua-mesh-numba-{os.getuid()}"
+    planted.mkdir()
+    planted.chmod(0o777)
+    (tmp_path / "file").write_text("")
+    chosen = warm.find_cache_dir({}, tmp_path / "file")
+    assert chosen is not None and chosen != planted and chosen.parent == tmp_path
+
+
+def test_warming_up_compiles_what_requests_will_call(tmp_path: Path) -> None:
+    """A second signature would mean that the first request compiles for seconds after all."""
+    script = """
+from selector import warm
+warm.warm_up()
+from selector.core import kernel
+before = kernel._choose.signatures
+from tests.unit.selector_samples import RULES, facts, job, table_of
+from selector.core.requests import job_rows
+table = table_of(*((f"n{i}", facts()) for i in range(100)))
+jobs, excluded = job_rows([job(excluded=["n1"]), job(preferred_node="n2")], table)
+kernel.choose(table.columns, len(table), jobs, excluded, RULES, 3)
+assert kernel._choose.signatures == before, (before, kernel._choose.signatures)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
