@@ -84,12 +84,12 @@ def open_dealer(context: zmq.Context[Any], config: LinkConfig, identity: str) ->
 def bind(socket: zmq.Socket[bytes], endpoint: str) -> str:
     """Listen; the endpoint in use, for `tcp://127.0.0.1:*` picks a port. ConfigError if that cannot or must not be."""
     _refuse_exposed(endpoint)
-    if endpoint.startswith("ipc://"):
-        # Whoever can open the file is trusted, so only its owner may reach it.
-        os.makedirs(os.path.dirname(endpoint.removeprefix("ipc://")) or ".", mode=0o700, exist_ok=True)
     try:
+        if endpoint.startswith("ipc://"):
+            # Whoever can open the file is trusted, so only its owner may reach it.
+            os.makedirs(os.path.dirname(endpoint.removeprefix("ipc://")) or ".", mode=0o700, exist_ok=True)
         socket.bind(endpoint)
-    except zmq.ZMQError as error:
+    except (zmq.ZMQError, OSError) as error:
         raise ConfigError(f"cannot listen on {endpoint}: {error.strerror}") from None
     return socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
