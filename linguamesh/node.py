@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final
 
@@ -23,15 +23,12 @@ from websockets.exceptions import ConnectionClosed
 from linguamesh.dial import OPEN_TIMEOUT_S, dial, reconnect_delay_s, with_path
 from linguamesh.errors import JobFailed, NodeRefused, Unreachable
 from linguamesh.node_job import Gpu, Job, Result, Usage
-from linguamesh.node_memory import Memory, Seen
-from linguamesh.node_messages import Profile, asr_partial, job_ack, job_failure, job_result, job_started
+from linguamesh.node_messages import Profile
+from linguamesh.node_work import Handler, Work
 from mesh import node_wire as wire
-from mesh.clock import now_ms
 from mesh.errors import ErrorCode, PeerError
 
 __all__ = ["Gpu", "Job", "JobFailed", "Node", "NodeRefused", "Result", "Unreachable", "Usage"]
-
-Handler = Callable[[Job], Awaitable[Result]]
 
 HEARTBEAT_INTERVAL_S: Final = 15.0
 REGISTER_TIMEOUT_S: Final = 10.0
@@ -39,8 +36,6 @@ REGISTER_TIMEOUT_S: Final = 10.0
 SEND_TIMEOUT_S: Final = 5.0
 #: How long running jobs may go on after `close`.
 DRAIN_S: Final = 2.0
-#: Jobs taken beyond `max_jobs`, waiting for a slot; more are refused with NODE_OVERLOADED.
-JOBS_WAITING_MAX: Final = 16
 #: The close code for "this node connected again elsewhere".
 CLOSE_SUPERSEDED: Final = 4009
 
@@ -91,7 +86,6 @@ class Node:
         self.url = with_path(url, "/ws/node")
         self.node_id = node_id
         self.max_jobs = max_jobs
-        self._handler = handler
         self._profile = Profile(
             asr=list(asr),
             semantic=list(semantic),
@@ -104,9 +98,7 @@ class Node:
         self._usage = usage
         self._heartbeat_interval_s = heartbeat_interval_s
         self._connect_timeout_s = connect_timeout_s
-        self._memory = Memory()
-        self._slots = asyncio.Semaphore(max_jobs)
-        self._tasks: dict[str, asyncio.Task[None]] = {}  # job id -> the task of its latest attempt
+        self._work = Work(handler, max_jobs, self._send)
         self._connection: ClientConnection | None = None  # set while registered
         self._registered = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None  # set by `async with`
@@ -128,7 +120,7 @@ class Node:
                     _log.warning("%s", error)
                 await asyncio.sleep(reconnect_delay_s(failures))
         finally:
-            await self._cancel_jobs()
+            await self._work.cancel()
 
     @property
     def is_registered(self) -> bool:
@@ -175,15 +167,7 @@ class Node:
 
     async def drain(self) -> None:
         """Give the jobs that run now a moment to finish; call it before you cancel `run`."""
-        if self._tasks:
-            await asyncio.wait(set(self._tasks.values()), timeout=DRAIN_S)
-
-    async def _cancel_jobs(self) -> None:
-        tasks = set(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await self._work.drain(DRAIN_S)
 
     # --- one connection ---------------------------------------------------------------------------
 
@@ -217,12 +201,12 @@ class Node:
         except ConnectionClosed as error:
             self._check_close_code(connection)
             raise Unreachable(f"{self.url} closed the connection on node_register: {error}") from None
-        self.node_id = ack.node_id
+        self.node_id = self._work.node_id = ack.node_id
         self._connection = connection
         await self._beat()
         self._registered.set()
         _log.info("registered as %s at %s", self.node_id, self.url)
-        for text in self._memory.kept_results(now_ms()):
+        for text in self._work.kept_results():
             await self._send(text)
 
     async def _await_ack(self, connection: ClientConnection) -> wire.NodeRegisterAck:
@@ -246,7 +230,8 @@ class Node:
             await self._beat()
 
     async def _beat(self) -> None:
-        await self._send(wire.encode(self._profile.heartbeat(self._id(), self._measured(), self._memory.running())))
+        beat = self._profile.heartbeat(self._work.node_id, self._measured(), self._work.running())
+        await self._send(wire.encode(beat))
 
     def _measured(self) -> Usage:
         try:
@@ -276,37 +261,13 @@ class Node:
     def _on_message(self, text: str | bytes) -> None:
         message = _decoded(text)
         if isinstance(message, wire.JobAssign):
-            self._on_assign(message)
+            self._work.on_assign(message)
         elif isinstance(message, wire.JobCancel):
-            self._on_cancel(message)
+            self._work.on_cancel(message)
         elif isinstance(message, wire.JobResultAck):
-            self._memory.acknowledged(message.job_id, message.attempt_id)
+            self._work.on_result_ack(message)
         elif isinstance(message, wire.ErrorMessage):
             self._on_error(message)
-
-    def _on_assign(self, assign: wire.JobAssign) -> None:
-        seen = self._memory.assigned(assign.job_id, assign.attempt_id)
-        if seen is Seen.DONE:
-            return
-        replaced = self._tasks.pop(assign.job_id, None) if seen is Seen.NEW else None
-        if replaced:
-            replaced.cancel()
-        work = self._again(assign, seen) if seen is not Seen.NEW else self._work(assign)
-        task = asyncio.create_task(work, name=f"job {assign.job_id}")
-        task.add_done_callback(_report)
-        if seen is Seen.NEW:
-            self._tasks[assign.job_id] = task
-            task.add_done_callback(lambda done: self._forget(assign.job_id, done))
-
-    def _forget(self, job_id: str, task: asyncio.Task[None]) -> None:
-        if self._tasks.get(job_id) is task:
-            del self._tasks[job_id]
-
-    def _on_cancel(self, cancel: wire.JobCancel) -> None:
-        task = self._tasks.get(cancel.job_id)
-        if task:
-            _log.info("job %s cancelled: %s", cancel.job_id, cancel.reason)
-            task.cancel()
 
     def _on_error(self, error: wire.ErrorMessage) -> None:
         _log.warning("the mesh says %s: %s", error.code, error.message)
@@ -315,45 +276,6 @@ class Node:
             raise NodeRefused(error.code, error.message, _details(error))
         if error.code == ErrorCode.NOT_REGISTERED.name:
             raise Unreachable(f"{self.url} has forgotten this node: {error.message}")
-
-    # --- jobs -------------------------------------------------------------------------------------
-
-    async def _again(self, assign: wire.JobAssign, seen: Seen) -> None:
-        """Answer a repeated assignment without running it again."""
-        kept = self._memory.kept_result(assign.job_id) if seen is Seen.KEPT else None
-        await self._send(kept or wire.encode(job_ack(assign, self._id())))
-
-    async def _work(self, assign: wire.JobAssign) -> None:
-        """One job from its assignment to its result."""
-        started_ms = now_ms()
-        try:
-            if len(self._tasks) > self.max_jobs + JOBS_WAITING_MAX:
-                raise JobFailed(ErrorCode.NODE_OVERLOADED.name, f"{len(self._tasks)} jobs are here already")
-            await self._send(wire.encode(job_ack(assign, self._id())))
-            async with self._slots:
-                await self._send(wire.encode(job_started(assign, self._id())))
-                result = await self._handler(Job(assign, self._partial))
-            message = job_result(assign, self._id(), result, now_ms() - started_ms)
-        except asyncio.CancelledError:
-            self._memory.finished(assign.job_id, assign.attempt_id, None, now_ms())
-            raise
-        except JobFailed as failure:
-            message = job_failure(assign, self._id(), failure, now_ms() - started_ms)
-        except Exception as error:  # noqa: BLE001 - the handler is the user's code; whatever it raises is the job's end
-            _log.exception("the handler failed on job %s", assign.job_id)
-            reason = JobFailed(ErrorCode.PROCESSING_ERROR.name, f"{type(error).__name__}: {error}")
-            message = job_failure(assign, self._id(), reason, now_ms() - started_ms)
-        text = wire.encode(message)
-        if self._memory.is_running(assign.job_id, assign.attempt_id):
-            self._memory.finished(assign.job_id, assign.attempt_id, text, now_ms())
-            await self._send(text)
-
-    async def _partial(self, assign: wire.JobAssign, text: str, is_final: bool) -> None:
-        await self._send(wire.encode(asr_partial(assign, self._id(), text, is_final)))
-
-    def _id(self) -> str:
-        assert self.node_id is not None  # a job comes only after the registration
-        return self.node_id
 
 
 def _decoded(text: str | bytes) -> Any:
@@ -367,9 +289,3 @@ def _decoded(text: str | bytes) -> Any:
 
 def _details(error: wire.ErrorMessage) -> dict[str, Any] | None:
     return error.details if isinstance(error.details, dict) else None
-
-
-def _report(task: asyncio.Task[None]) -> None:
-    """Observe a job task's end; anything but a cancellation is a bug of this module."""
-    if not task.cancelled() and task.exception():
-        _log.error("a job's task failed", exc_info=task.exception())

@@ -233,6 +233,62 @@ async def test_a_failing_handler_fails_its_job_only(server: Scripted, error: Exc
     await running.close()
 
 
+async def test_a_cancel_right_behind_its_assignment_leaves_nothing(server: Scripted) -> None:
+    entering = asyncio.create_task(node(server, heartbeat_interval_s=0.01).__aenter__())
+    peer = await accept(server)
+    running = await entering
+    for number in range(20):
+        await peer.send("job_assign", **assignment(f"job-00-{number}"))
+        await peer.send("job_cancel", job_id=f"job-00-{number}")
+    await peer.send("job_assign", **assignment("job-00-last"))
+    while (await peer.recv("job_result"))["job_id"] != "job-00-last":
+        pass
+    beats = [await peer.recv("node_heartbeat") for _ in range(2)]
+    assert beats[-1]["jobs"] == []
+    await running.close()
+
+
+async def test_a_handler_cancelled_from_within_fails_its_job(server: Scripted) -> None:
+    async def handler(job: Job) -> Result:
+        raise asyncio.CancelledError
+
+    entering = asyncio.create_task(node(server, handler).__aenter__())
+    peer = await accept(server)
+    running = await entering
+    await peer.send("job_assign", **assignment())
+    assert (await peer.recv("job_result"))["error"]["message"] == "the handler was cancelled from within"
+    await running.close()
+
+
+async def test_a_result_too_large_for_the_mesh_fails_its_job(server: Scripted) -> None:
+    async def handler(job: Job) -> Result:
+        return Result(tts_audio=bytes(4 * 1024 * 1024))
+
+    entering = asyncio.create_task(node(server, handler).__aenter__())
+    peer = await accept(server)
+    running = await entering
+    await peer.send("job_assign", **assignment())
+    assert (await peer.recv("job_result"))["error"]["code"] == "MESSAGE_TOO_LARGE"
+    await running.close()
+
+
+async def test_a_later_attempt_replaces_the_one_that_runs(server: Scripted) -> None:
+    async def handler(job: Job) -> Result:
+        if job.attempt == 1:
+            await asyncio.Event().wait()
+        return Result(text_asr=str(job.attempt))
+
+    entering = asyncio.create_task(node(server, handler).__aenter__())
+    peer = await accept(server)
+    running = await entering
+    await peer.send("job_assign", **assignment())
+    await peer.recv("job_started")
+    await peer.send("job_assign", **assignment(attempt_id=2))
+    result = await peer.recv("job_result")
+    assert (result["attempt_id"], result["text_asr"]) == (2, "2")
+    await running.close()
+
+
 async def test_audio_that_is_no_base64_fails_the_job(server: Scripted) -> None:
     entering = asyncio.create_task(node(server).__aenter__())
     peer = await accept(server)
