@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from lua.store import Store
+from mesh.config import RedisConfig
+from mesh.frames import NodeLoad
+from mesh.keys import Keys
+from tests.lua.conftest import RedisClient
+from tests.lua.samples import EDGE, in_cell, register, request
+
+NODE, SESSION = in_cell("node-", 5), in_cell("s-", 6)
+PROVISIONAL_MS = 1_000
+
+
+def killed_when_it_speaks(task: dict[str, Any]) -> str:
+    command = [sys.executable, "-m", "tests.lua.staller", json.dumps(task)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        process.kill()
+    return said
+
+
+@pytest.mark.parametrize("redis_config", ["cluster"], indirect=True)
+async def test_a_process_killed_between_reserve_and_bind_costs_a_short_lease(
+    store: Store, redis_config: RedisConfig, raw: RedisClient, keys: Keys
+) -> None:
+    epoch = (await register(store, NODE, max_jobs=1)).epoch
+    task = {"url": redis_config.url, "node": NODE, "session": SESSION, "provisional_ms": PROVISIONAL_MS}
+    assert killed_when_it_speaks(task) == "reserved\n"
+    assert raw.zcard(keys.leases(5, NODE)) == 1, "the place is held"
+    assert not raw.exists(keys.binding(6, "r-1")), "and nothing is bound"
+
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        if (await store.heartbeat_node(NODE, EDGE, epoch, NodeLoad(), "ready")).used == 0:
+            break
+        await asyncio.sleep(0.05)
+    assert raw.zcard(keys.leases(5, NODE)) == 0, "it came back by itself"
+    [again] = await store.commit([request("r-1", [NODE], session_id=SESSION)])
+    assert (again.verdict, again.used) == ("new", 1)
