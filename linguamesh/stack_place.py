@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 import socket
 import tempfile
@@ -10,10 +11,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final
 
+from mesh.clock import wall_ms
 from mesh.errors import ConfigError
 
 #: A path of a Unix socket may have 107 bytes; the names that go into the directory need the rest.
 SOCKET_DIRECTORY_MAX: Final = 80
+TEMPORARY_PREFIX: Final = "lingua-up-"
+ABANDONED_AFTER_S: Final = 60
+LOCK_NAME: Final = "lock"
 
 
 class PortGuard:
@@ -49,20 +54,15 @@ class StateDirectory:
 
     def __init__(self, wanted: str | None) -> None:
         self._temporary: list[Path] = []
-        self._lock: IO[bytes] | None = None
+        self._locks: list[IO[bytes]] = []
         self.is_kept = wanted is not None
-        self.path = Path(wanted).expanduser().resolve() if wanted else self._new_temporary()
+        remove_abandoned()
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.path / "lock").open("wb")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            self.path = self._own(Path(wanted).expanduser().resolve()) if wanted else self._new_temporary()
+            self.sockets = self._socket_directory()
+        except BaseException:
             self.close()
-            raise ConfigError(f"{self.path} is used by another `lingua up`; give another --state-dir") from None
-        except OSError as error:
-            self.close()
-            raise ConfigError(f"cannot use the state directory {self.path}: {error.strerror}") from None
-        self.sockets = self._socket_directory()
+            raise
 
     def log(self, name: str) -> Path:
         """The log file of one process."""
@@ -80,10 +80,23 @@ class StateDirectory:
 
     def close(self) -> None:
         """Let it go, and remove what is temporary."""
-        if self._lock:
-            self._lock.close()
+        for lock in self._locks:
+            lock.close()
         for path in self._temporary:
             shutil.rmtree(path, ignore_errors=True)
+
+    def _own(self, path: Path) -> Path:
+        """`path`, which now belongs to us until we end, however that is; ConfigError if it cannot."""
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            lock = (path / LOCK_NAME).open("wb")
+            self._locks.append(lock)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"{path} is used by another `lingua up`; give another --state-dir") from None
+        except OSError as error:
+            raise ConfigError(f"cannot use the state directory {path}: {error.strerror}") from None
+        return path
 
     def _socket_directory(self) -> Path:
         path = self.path / "run"
@@ -93,7 +106,26 @@ class StateDirectory:
         return path
 
     def _new_temporary(self) -> Path:
-        too_long = len(tempfile.gettempdir()) > SOCKET_DIRECTORY_MAX - len("/lingua-12345678/run")
-        path = Path(tempfile.mkdtemp(prefix="lingua-", dir="/tmp" if too_long else None))
+        path = Path(tempfile.mkdtemp(prefix=TEMPORARY_PREFIX, dir=_temporary_parent()))
         self._temporary.append(path)
-        return path
+        return self._own(path)
+
+
+def remove_abandoned() -> None:
+    """Remove temporary directories whose `lingua up` was killed: nobody holds their lock any more."""
+    for path in _temporary_parent().glob(f"{TEMPORARY_PREFIX}*"):
+        try:
+            # A young one may belong to somebody who has not come to lock it yet.
+            if path.stat().st_uid != os.getuid() or wall_ms() / 1_000 - path.stat().st_mtime < ABANDONED_AFTER_S:
+                continue
+            with (path / LOCK_NAME).open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+        except OSError:
+            continue  # in use, not ours, or gone in the meantime
+
+
+def _temporary_parent() -> Path:
+    usual = Path(tempfile.gettempdir())
+    too_long = len(str(usual)) > SOCKET_DIRECTORY_MAX - len(f"/{TEMPORARY_PREFIX}12345678/run")
+    return Path("/tmp") if too_long else usual

@@ -73,7 +73,7 @@ def lingua(*words: str) -> subprocess.CompletedProcess[str]:
 
 @contextmanager
 def lingua_up(directory: Path, *options: str, wait: bool = True) -> Iterator[Up]:
-    """A stack on a free port; killed at the end if the test has not ended it."""
+    """A stack on a free port; ended at the end if the test has not done so."""
     errors = directory / "lingua-up.err"
     command = [*LINGUA, "up", "--json", "--port", "0", *options]
     with errors.open("wb") as stderr:
@@ -84,8 +84,12 @@ def lingua_up(directory: Path, *options: str, wait: bool = True) -> Iterator[Up]
             up.wait_ready()
         yield up
     finally:
-        popen.kill()
-        popen.wait(GONE_SECONDS)
+        try:
+            popen.terminate()
+            popen.wait(GONE_SECONDS)
+        finally:
+            popen.kill()
+            popen.wait(GONE_SECONDS)
         assert popen.stdout is not None
         popen.stdout.close()
         up.assert_all_gone()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from linguamesh import stack_place
 from linguamesh.stack_place import SOCKET_DIRECTORY_MAX, PortGuard, StateDirectory
 from mesh.errors import ConfigError
 
@@ -72,3 +74,21 @@ def test_a_directory_that_cannot_be_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot use the state directory"):
         StateDirectory(str(tmp_path / "file"))
+
+
+def test_what_a_killed_stack_left_is_removed_and_what_lives_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(stack_place, "SOCKET_DIRECTORY_MAX", 1_000)
+    monkeypatch.setattr(stack_place, "ABANDONED_AFTER_S", 0)
+    abandoned = tmp_path / f"{stack_place.TEMPORARY_PREFIX}x"
+    (abandoned / "logs").mkdir(parents=True)
+    (abandoned / stack_place.LOCK_NAME).write_text("")
+    stranger = tmp_path / f"{stack_place.TEMPORARY_PREFIX}y"  # no lock: not one of ours
+    stranger.mkdir()
+    with StateDirectory(None) as first, StateDirectory(None) as second:
+        assert first.path.exists()
+        assert second.path.exists()
+        assert not abandoned.exists()
+        assert stranger.exists()
