@@ -89,19 +89,19 @@ class Edge:
     def _tick(self) -> None:
         self._timer = None
         now = now_ms()
-        for step in (self._tick_sessions, self._tick_nodes, self.link.tick, self._look_for_idle, self._show):
+        for step in (
+            self.sessions.requests.tick,
+            self.nodes.jobs.tick,
+            self.link.tick,
+            self._look_for_idle,
+            self._show,
+        ):
             try:
                 step(now)
             except Exception:
                 # Whatever went wrong with one request, time must go on for all the others.
-                log.exception("tick_failed", step=step.__name__)
+                log.exception("tick_failed", step=step.__qualname__)
         self._arm()
-
-    def _tick_sessions(self, now: int) -> None:
-        self.sessions.run(self.sessions.custody.tick(now))
-
-    def _tick_nodes(self, now: int) -> None:
-        self.nodes.run(self.nodes.deliveries.tick(now))
 
     def _next_idle_look(self) -> int | None:
         if not (self.sessions.sockets or self.nodes.sockets):

@@ -1,4 +1,4 @@
-"""Nodes: the rim of /ws/node. Reads nodes' messages, runs the node and delivery cores, writes jobs to nodes."""
+"""Nodes: the rim of /ws/node. Reads nodes' messages, runs the node core, answers."""
 
 from __future__ import annotations
 
@@ -7,31 +7,27 @@ from typing import Any, get_args
 
 from websockets.asyncio.server import ServerConnection
 
-from edge.core import deliveries, node
+from edge.core import node
 from edge.core.asks import Answer
+from edge.core.assignment import Report
+from edge.jobs import Jobs, NodeSocket
 from edge.link import EdgeLink
 from edge.outbox import Bounds
-from edge.socket import Socket, internal_error
+from edge.socket import internal_error
 from mesh.capabilities import caps_after, caps_from, load_from
 from mesh.cells import cell_of_job
 from mesh.clock import now_ms
 from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import (
-    Assign,
-    CancelJob,
     Failed,
     Frame,
-    JobDone,
     NodeRegistered,
     NodeStale,
-    ResultAck,
-    decode_work,
 )
 from mesh.frames import NodeHeartbeat as HeartbeatFrame
 from mesh.frames import NodeOffline as OfflineFrame
 from mesh.frames import NodeRegister as RegisterFrame
-from mesh.handover import job_assign_from
 from mesh.ids import is_id, new_node_id
 from mesh.link import Received
 from mesh.log import get_logger
@@ -39,9 +35,7 @@ from mesh.metrics import EdgeMetrics
 from mesh.node_wire import (
     AsrPartial,
     JobAck,
-    JobCancel,
     JobResult,
-    JobResultAck,
     JobStarted,
     NodeError,
     NodeHeartbeat,
@@ -55,26 +49,19 @@ from mesh.wire import Message
 log = get_logger()
 
 
-class NodeSocket(Socket):
-    """One connection on /ws/node."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.node = node.NodeConnection()
-
-
 class Nodes:
     """All nodes of this edge, their jobs and their results."""
 
     def __init__(self, config: Config, link: EdgeLink, metrics: EdgeMetrics) -> None:
         self.sockets: set[NodeSocket] = set()
-        self.deliveries = deliveries.Deliveries(link.identity, _limits_of(config))
+        #: The connection in force of each node: the one with the highest epoch.
+        self._current: dict[str, NodeSocket] = {}
+        self.jobs = Jobs(config, link, metrics, self._current.get)
+        self.deliveries = self.jobs.deliveries
         self._config = config
         self._bounds = Bounds.of(config.edge)
         self._link = link
         self._metrics = metrics
-        #: The connection in force of each node: the one with the highest epoch.
-        self._current: dict[str, NodeSocket] = {}
         self._on_message: dict[type[Message], Callable[[NodeSocket, Any, bytes], None]] = {
             NodeRegister: self._on_register,
             NodeHeartbeat: self._on_heartbeat,
@@ -85,15 +72,6 @@ class Nodes:
             NodeError: self._on_error,
         }
         assert set(self._on_message) == set(get_args(NodeMessage)), "every message of a node has a handler"
-        self._run_effect: dict[type, Callable[[Any], None]] = {
-            deliveries.WriteJob: self._write_job,
-            deliveries.SendToEdge: self._send_to_edge,
-            deliveries.SendToJob: self._send_to_job,
-            deliveries.SendDone: self._send_done,
-            deliveries.TellNode: self._tell_node,
-            deliveries.StopJob: self._stop_job,
-        }
-        assert set(self._run_effect) == set(get_args(deliveries.Effect)), "every effect is carried out"
         self._run_for_node: dict[type, Callable[[NodeSocket, Any], None]] = {
             node.SendRegister: self._send_register,
             node.SendHeartbeat: self._send_heartbeat,
@@ -103,15 +81,7 @@ class Nodes:
             node.Close: self._close,
         }
         assert set(self._run_for_node) == set(get_args(node.Effect)), "every effect is carried out"
-        #: Payloads of the Assign that is being handled: work and audio.
-        self._payload: list[bytes] = []
-        handlers: dict[type[Frame], Callable[[Received], None]] = {
-            Assign: self._on_assign,
-            CancelJob: self._on_cancel,
-            ResultAck: self._on_result_ack,
-            NodeStale: self._on_stale,
-        }
-        link.handle(handlers, {HeartbeatFrame: self._on_heartbeat_back, JobDone: self._on_done_back})
+        link.handle({NodeStale: self._on_stale}, {HeartbeatFrame: self._on_heartbeat_back})
 
     def __len__(self) -> int:
         return len(self._current)
@@ -172,22 +142,22 @@ class Nodes:
 
     def _on_ack(self, socket: NodeSocket, message: JobAck, text: bytes) -> None:
         socket.node.own(message.node_id)
-        self.run(self.deliveries.on_progress(message.node_id, message.job_id, message.attempt_id, "accepted", b""))
+        self.jobs.run(self.deliveries.on_progress(message.node_id, message.job_id, message.attempt_id, "accepted", b""))
 
     def _on_started(self, socket: NodeSocket, message: JobStarted, text: bytes) -> None:
         socket.node.own(message.node_id)
-        self.run(self.deliveries.on_progress(message.node_id, message.job_id, message.attempt_id, "started", b""))
+        self.jobs.run(self.deliveries.on_progress(message.node_id, message.job_id, message.attempt_id, "started", b""))
 
     def _on_partial(self, socket: NodeSocket, message: AsrPartial, text: bytes) -> None:
         socket.node.own(message.node_id)
-        self.run(self.deliveries.on_progress(message.node_id, message.job_id, None, "asr_partial", text))
+        self.jobs.run(self.deliveries.on_progress(message.node_id, message.job_id, None, "asr_partial", text))
 
     def _on_result(self, socket: NodeSocket, message: JobResult, text: bytes) -> None:
         socket.node.own(message.node_id)
         self._check_job_id(message.job_id)
         if not is_id(message.session_id):
             raise PeerError(ErrorCode.INVALID_ID, "`session_id` is not an id")
-        report = deliveries.Report(
+        report = Report(
             job_id=message.job_id,
             attempt=message.attempt_id,
             node_id=message.node_id,
@@ -195,7 +165,7 @@ class Nodes:
             utterance_index=message.utterance_index,
             success=message.success,
         )
-        self.run(self.deliveries.on_result(report, text, now_ms()))
+        self.jobs.run(self.deliveries.on_result(report, text, now_ms()))
 
     def _on_error(self, socket: NodeSocket, message: NodeError, text: bytes) -> None:
         socket.node.own(message.node_id)
@@ -211,23 +181,6 @@ class Nodes:
 
     # --- frames -------------------------------------------------------------------------------
 
-    def _on_assign(self, message: Received) -> None:
-        assign = message.frame
-        assert isinstance(assign, Assign)
-        socket = self._current.get(assign.node_id)
-        epoch = socket.node.epoch if socket is not None and socket.outbox.is_open else None
-        self._payload = message.payload
-        self.run(self.deliveries.on_assign(assign, epoch, now_ms()))
-        self._payload = []
-
-    def _on_cancel(self, message: Received) -> None:
-        assert isinstance(message.frame, CancelJob)
-        self.run(self.deliveries.on_cancel(message.frame))
-
-    def _on_result_ack(self, message: Received) -> None:
-        assert isinstance(message.frame, ResultAck)
-        self.run(self.deliveries.on_ack(message.frame, now_ms()))
-
     def _on_stale(self, message: Received) -> None:
         stale = message.frame
         assert isinstance(stale, NodeStale)
@@ -240,50 +193,6 @@ class Nodes:
         socket = self._current.get(frame.node_id)
         if socket is not None:
             socket.node.heartbeat_lost(frame.caps is not None)
-
-    def _on_done_back(self, frame: Frame, retry_after_ms: int) -> None:
-        assert isinstance(frame, JobDone)
-        self.deliveries.given_back(frame, retry_after_ms, now_ms())
-
-    # --- effects of deliveries ----------------------------------------------------------------
-
-    def run(self, effects: Iterable[deliveries.Effect]) -> None:
-        """Carry out what the delivery core decided."""
-        for effect in effects:
-            self._run_effect[type(effect)](effect)
-
-    def _write_job(self, effect: deliveries.WriteJob) -> None:
-        assign = effect.assign
-        socket = self._current[assign.node_id]
-        work, audio = self._payload
-        if not socket.tell(job_assign_from(assign, decode_work(work), audio)):
-            self.run(self.deliveries.write_failed(assign))
-            return
-        self._link.to_peer(assign.session_edge, effect.placed)
-        self._link.to_job_cell(assign.job_id, effect.event)
-
-    def _send_to_edge(self, effect: deliveries.SendToEdge) -> None:
-        self._link.to_peer(effect.to, effect.frame, *effect.payload)
-
-    def _send_to_job(self, effect: deliveries.SendToJob) -> None:
-        self._link.to_job_cell(effect.job_id, effect.frame)
-
-    def _send_done(self, effect: deliveries.SendDone) -> None:
-        if effect.done.resend:
-            self._metrics.resends_total.labels("JobDone").inc()
-        broker = self._link.to_job_cell(effect.done.job_id, effect.done, effect.text, avoid=effect.avoid)
-        self.deliveries.sent(effect.key, broker)
-
-    def _tell_node(self, effect: deliveries.TellNode) -> None:
-        socket = self._current.get(effect.node_id)
-        if socket is not None and socket.node.wants_result_ack:
-            socket.tell(JobResultAck(job_id=effect.job_id, attempt_id=effect.attempt))
-
-    def _stop_job(self, effect: deliveries.StopJob) -> None:
-        cancel = effect.cancel
-        socket = self._current.get(cancel.node_id)
-        if socket is not None:
-            socket.tell(JobCancel(job_id=cancel.job_id, trace_id=cancel.trace_id or None, reason=cancel.reason))
 
     # --- effects of one node ------------------------------------------------------------------
 
@@ -350,19 +259,3 @@ class Nodes:
         log.info("node_superseded", node_id=socket.node.node_id, epoch=socket.node.epoch)
         socket.tell_error(PeerError(ErrorCode.NODE_SUPERSEDED, effect.reason))
         socket.outbox.close(effect.code, effect.reason)
-
-
-def _limits_of(config: Config) -> deliveries.Limits:
-    edge = config.edge
-    return deliveries.Limits(
-        resend_ms=edge.resend_ms,
-        resend_ms_max=edge.resend_ms_max,
-        results_max=edge.results_kept_max,
-        results_bytes_max=edge.results_kept_bytes_max,
-        result_kept_ms=config.job.lease_ms + config.job.record_extra_ms,
-        no_session_tries_max=edge.no_session_tries_max,
-        jobs_per_node_max=edge.jobs_per_node_max,
-        reconnect_grace_ms=edge.reconnect_grace_ms,
-        ended_kept_max=edge.ended_kept_max,
-        ended_kept_ms=edge.ended_kept_ms,
-    )

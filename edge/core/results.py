@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from edge.core.custody import Request
+from edge.core.request import Request
 from mesh.errors import ErrorCode
 from mesh.frames import Push
 from mesh.handover import asr_partial_from, error_from, is_silence, translation_result_from

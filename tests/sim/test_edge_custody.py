@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from edge.core import custody, deliveries
+from edge.core import assignment, custody, deliveries, request
 from mesh.errors import ErrorCode
 from mesh.frames import (
     Assign,
@@ -149,9 +149,9 @@ class World:
         self.submitted.append(dispatch.request_id)
         self.do_a(self.a.submit(dispatch, b"work", b"audio", self.now_ms + deadline_ms, self.now_ms))
 
-    def do_a(self, effects: list[custody.Effect]) -> None:
+    def do_a(self, effects: list[request.Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, custody.SendDispatch):
+            if isinstance(effect, request.SendDispatch):
                 frame = effect.request.frame()
                 fault = self.random.random() if self.faulty else 1.0
                 if fault < 0.1:
@@ -161,19 +161,19 @@ class World:
                 elif fault > 0.2:
                     self.carry(lambda frame=frame: self.on_dispatch(frame))
                 self.a.sent(effect.request.request_id, "broker")
-            elif isinstance(effect, custody.SendCancel):
+            elif isinstance(effect, request.SendCancel):
                 job = self.jobs.get(effect.request.job_id)
                 if job is not None:
                     self.carry(lambda job=job: self.on_cancel(job))
-            elif isinstance(effect, custody.Deliver):
+            elif isinstance(effect, request.Deliver):
                 self.ends[effect.request.request_id] += 1
                 self.delivered[effect.request.request_id] += 1
                 assert effect.push.attempt == effect.request.attempt, "the result of an attempt that was given up"
                 assert effect.text == effect.request.request_id.encode(), "somebody else's result"
-            elif isinstance(effect, custody.Fail):
+            elif isinstance(effect, request.Fail):
                 self.ends[effect.request.request_id] += 1
                 assert isinstance(effect.code, ErrorCode)
-            elif isinstance(effect, custody.AckResult):
+            elif isinstance(effect, request.AckResult):
                 push = effect.push
                 ack = ResultAck(push.job_id, push.attempt, push.node_id, effect.verdict)
                 self.carry(lambda to=push.node_edge, ack=ack: self.do_b(to, self.b[to].on_ack(ack, self.now_ms)))
@@ -271,21 +271,21 @@ class World:
         epoch = node.epoch if node.edge == edge else None
         self.do_b(edge, self.b[edge].on_assign(assign, epoch, self.now_ms))
 
-    def do_b(self, edge: str, effects: list[deliveries.Effect]) -> None:
+    def do_b(self, edge: str, effects: list[assignment.Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, deliveries.WriteJob):
+            if isinstance(effect, assignment.WriteJob):
                 self.write_job(edge, effect)
-            elif isinstance(effect, deliveries.SendToEdge):
+            elif isinstance(effect, assignment.SendToEdge):
                 self.to_a(effect.frame, *effect.payload)
-            elif isinstance(effect, deliveries.SendToJob) and isinstance(effect.frame, AssignFailed):
+            elif isinstance(effect, assignment.SendToJob) and isinstance(effect.frame, AssignFailed):
                 self.carry(lambda frame=effect.frame: self.on_assign_failed(frame))
-            elif isinstance(effect, deliveries.SendDone):
+            elif isinstance(effect, assignment.SendDone):
                 self.carry(lambda done=effect.done, text=effect.text: self.on_done(done, text))
                 self.b[edge].sent(effect.key, "broker")
-            elif isinstance(effect, deliveries.StopJob):
+            elif isinstance(effect, assignment.StopJob):
                 self.nodes[effect.cancel.node_id].jobs.pop(effect.cancel.job_id, None)
 
-    def write_job(self, edge: str, effect: deliveries.WriteJob) -> None:
+    def write_job(self, edge: str, effect: assignment.WriteJob) -> None:
         assign = effect.assign
         if self.faulty and self.random.random() < 0.1:
             self.do_b(edge, self.b[edge].write_failed(assign))
@@ -304,7 +304,7 @@ class World:
             self.at(self.now_ms + 50, lambda: self.finish(assign))  # it keeps the result until it is back
             return
         del node.jobs[assign.job_id]
-        report = deliveries.Report(
+        report = assignment.Report(
             assign.job_id, assign.attempt, assign.node_id, assign.session_id, assign.utterance_index, True
         )
         edge = node.edge

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.core.custody import (
+from edge.core.custody import Custody, Limits
+from edge.core.request import (
     AckResult,
-    Custody,
     Deliver,
     Effect,
     Fail,
-    Limits,
     SendCancel,
     SendDispatch,
     Stage,

@@ -7,17 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.core.deliveries import (
-    Deliveries,
-    Limits,
-    Report,
-    SendDone,
-    SendToEdge,
-    SendToJob,
-    StopJob,
-    TellNode,
-    WriteJob,
-)
+from edge.core.assignment import Report, SendDone, SendToEdge, SendToJob, StopJob, TellNode, WriteJob
+from edge.core.deliveries import Deliveries, Limits
 from mesh.frames import Assign, AssignFailed, CancelJob, JobEvent, Notice, Placed, ResultAck
 
 LIMITS = Limits(400, 5_000, 4, 1_000, 60_000, 3, 3, 2_000, 16, 30_000)

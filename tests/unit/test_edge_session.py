@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from edge.core import asks, results
 from edge.core.audio import duration_ms, from_base64, opus_packets
-from edge.core.custody import Request
+from edge.core.request import Request
 from edge.core.session import Limits, Session
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Failed, Push, SessionClaim, SessionClaimed

@@ -1,0 +1,103 @@
+"""Assignment: a job at a node, its result, and the effects that deliveries may ask of their rim. Holds no rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mesh.frames import Assign, AssignFailed, CancelJob, JobDone, JobEvent, Notice, Placed
+
+
+@dataclass(slots=True, eq=False)
+class Assignment:
+    """A job that a node of ours runs."""
+
+    frame: Assign
+    accepted: bool = False
+    started: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Result:
+    """A job_result that is kept until acknowledged."""
+
+    done: JobDone
+    text: bytes
+    received_ms: int
+    sends: int = 0
+    no_session: int = 0
+    broker: str = ""
+
+
+class Report(NamedTuple):
+    """What a node's job_result says, as far as delivery needs it."""
+
+    job_id: str
+    attempt: int
+    node_id: str
+    session_id: str
+    utterance_index: int
+    success: bool
+
+
+# --- effects --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WriteJob:
+    """Write job_assign to the node's socket; if that fails, call `write_failed`; else send `placed` and `event`."""
+
+    assign: Assign
+    placed: Placed
+    event: JobEvent
+
+
+@dataclass(frozen=True, slots=True)
+class SendToEdge:
+    """A frame for the edge that owns the session."""
+
+    to: str
+    frame: Placed | Notice
+    payload: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SendToJob:
+    """A frame for whichever selector serves the job's cell."""
+
+    job_id: str
+    frame: JobEvent | AssignFailed
+
+
+@dataclass(frozen=True, slots=True)
+class SendDone:
+    """Send the result; then call `sent` with the broker that took it."""
+
+    key: str
+    done: JobDone
+    text: bytes
+    avoid: str
+
+
+@dataclass(frozen=True, slots=True)
+class TellNode:
+    """The result is in good hands: the node may forget it (only nodes that asked are told)."""
+
+    node_id: str
+    job_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopJob:
+    """Write job_cancel to the node's socket, if it is there."""
+
+    cancel: CancelJob
+
+
+Effect = WriteJob | SendToEdge | SendToJob | SendDone | TellNode | StopJob
+
+
+def key_of(job_id: str, attempt: int) -> str:
+    """The name of one attempt at a job."""
+    return f"{job_id}#{attempt}"

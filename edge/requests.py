@@ -1,0 +1,223 @@
+"""Requests: the rim of custody. Takes the mesh's answers, carries out what the custody core decides, tells clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, get_args
+
+from edge.core import request as effects
+from edge.core import results
+from edge.core.custody import Custody, Limits
+from edge.core.request import Request
+from edge.core.session import Session
+from edge.link import EdgeLink
+from edge.socket import Socket
+from mesh.clock import now_ms, wall_ms
+from mesh.config import Config
+from mesh.errors import ErrorCode, PeerError
+from mesh.frames import Cancel, Dispatch, Frame, Notice, Placed, Push, Refused, ResultAck, Undone
+from mesh.handover import is_silence
+from mesh.link import Received
+from mesh.log import get_logger
+from mesh.metrics import EdgeMetrics
+from mesh.node_wire import AsrPartial, JobResult, decode_from_node, decode_job_result
+from mesh.session_wire import Backpressure
+from mesh.wire import Message
+
+log = get_logger()
+
+
+class ClientSocket(Socket):
+    """One connection on /ws/session and the session it carries."""
+
+    session: Session | None = None
+
+    def own(self, session_id: str) -> Session:
+        """The socket's session; PeerError if there is none, or the message is about another."""
+        if self.session is None:
+            raise PeerError(ErrorCode.INVALID_SESSION, "there is no session on this connection yet")
+        self.session.own(session_id)
+        return self.session
+
+
+class Requests:
+    """All requests of this edge that wait for a result. `socket_of` finds the client of a session."""
+
+    def __init__(
+        self, config: Config, link: EdgeLink, metrics: EdgeMetrics, socket_of: Callable[[str], ClientSocket | None]
+    ) -> None:
+        self.custody = Custody(_limits_of(config))
+        self._link = link
+        self._metrics = metrics
+        self._socket_of = socket_of
+        self._run_effect: dict[type, Callable[[Any], None]] = {
+            effects.SendDispatch: self._send_dispatch,
+            effects.SendCancel: self._send_cancel,
+            effects.TellPlaced: self._tell_placed,
+            effects.Deliver: self._deliver,
+            effects.Fail: self._fail,
+            effects.AckResult: self._ack_result,
+            effects.TellBackpressure: self._tell_backpressure,
+        }
+        assert set(self._run_effect) == set(get_args(effects.Effect)), "every effect is carried out"
+        handlers: dict[type[Frame], Callable[[Received], None]] = {
+            Placed: self._on_placed,
+            Refused: self._on_refused,
+            Undone: self._on_undone,
+            Push: self._on_push,
+            Notice: self._on_notice,
+        }
+        link.handle(handlers, {Dispatch: self._on_dispatch_back})
+
+    def tick(self, now: int) -> None:
+        """Do what is due."""
+        self.run(self.custody.tick(now))
+
+    # --- frames -------------------------------------------------------------------------------
+
+    def _on_placed(self, message: Received) -> None:
+        assert isinstance(message.frame, Placed)
+        self.run(self.custody.on_placed(message.frame, now_ms()))
+
+    def _on_refused(self, message: Received) -> None:
+        assert isinstance(message.frame, Refused)
+        self.run(self.custody.on_refused(message.frame, now_ms()))
+
+    def _on_undone(self, message: Received) -> None:
+        assert isinstance(message.frame, Undone)
+        self.run(self.custody.on_undone(message.frame, now_ms()))
+
+    def _on_push(self, message: Received) -> None:
+        assert isinstance(message.frame, Push)
+        self.run(self.custody.on_push(message.frame, message.payload[0], now_ms()))
+
+    def _on_notice(self, message: Received) -> None:
+        notice = message.frame
+        assert isinstance(notice, Notice)
+        request = self.custody.requests.get(notice.request_id)
+        if request is None or request.attempt != notice.attempt:
+            return
+        now = now_ms()
+        if notice.event == "accepted":
+            self._tell(request, [results.ui_event(request, "NODE_ACCEPTED", now, notice.job_id)])
+        elif notice.event == "asr_partial":
+            partial = decode_from_node(message.payload[0])
+            assert isinstance(partial, AsrPartial)
+            self._tell(request, results.for_partial(request, partial, now))
+
+    def _on_dispatch_back(self, frame: Frame, retry_after_ms: int) -> None:
+        assert isinstance(frame, Dispatch)
+        if retry_after_ms:
+            self.run(self.custody.on_busy(frame, retry_after_ms, now_ms()))
+        else:
+            self.run(self.custody.on_bounce(frame, now_ms()))
+
+    # --- effects ------------------------------------------------------------------------------
+
+    def run(self, wanted: Iterable[effects.Effect]) -> None:
+        """Carry out what the custody core decided."""
+        for effect in wanted:
+            self._run_effect[type(effect)](effect)
+
+    def _send_dispatch(self, effect: effects.SendDispatch) -> None:
+        request = effect.request
+        if request.sends > 1:
+            self._metrics.resends_total.labels("Dispatch").inc()
+        elif request.attempt > 1:
+            self._metrics.attempts_total.inc()
+        broker = self._link.to_session_cell(
+            request.session_id,
+            request.frame(),
+            request.work,
+            request.audio,
+            deadline_ms=request.dispatch.deadline_ms,
+            avoid=effect.avoid,
+        )
+        self.custody.sent(request.request_id, broker)
+
+    def _send_cancel(self, effect: effects.SendCancel) -> None:
+        request = effect.request
+        cancel = Cancel(
+            request_id=request.request_id,
+            job_id=request.job_id,
+            attempt=request.attempt,
+            node_id=request.node_id,
+            session_id=request.session_id,
+            reason=effect.reason,
+        )
+        if effect.reason == "session_closed":
+            self._metrics.results_total.labels("cancelled").inc()
+        if request.job_id:
+            self._link.to_job_cell(request.job_id, cancel)
+        else:
+            # The job, if there is one, is known by its request only: that binding lives in the session's cell.
+            self._link.to_session_cell(request.session_id, cancel)
+
+    def _tell_placed(self, effect: effects.TellPlaced) -> None:
+        self._tell(effect.request, [results.ui_event(effect.request, "DISPATCHED", now_ms())])
+
+    def _deliver(self, effect: effects.Deliver) -> None:
+        request, now = effect.request, now_ms()
+        try:
+            result = decode_job_result(effect.text)
+        except PeerError as error:
+            # Its edge read it before it kept it, so this is a mesh of mixed versions; the client must still hear.
+            log.error("result_unreadable", job_id=effect.push.job_id, error=error.message)
+            told = results.for_failure(request, ErrorCode.PROCESSING_ERROR, "the result is unreadable", None, now)
+            self._tell(request, told)
+            return
+        self._metrics.results_total.labels(_outcome_of(result)).inc()
+        self._metrics.result_seconds.observe((now - request.created_ms) / 1_000)
+        self._tell(request, results.for_result(request, effect.push, result, now, wall_ms()))
+
+    def _fail(self, effect: effects.Fail) -> None:
+        request = effect.request
+        outcome = {ErrorCode.JOB_TIMEOUT: "timeout", ErrorCode.NO_AVAILABLE_NODE: "no_node"}.get(effect.code, "failed")
+        self._metrics.results_total.labels(outcome).inc()
+        log.info(
+            "utterance_failed",
+            session_id=request.session_id,
+            job_id=request.job_id,
+            trace_id=request.dispatch.trace_id,
+            code=effect.code.name,
+            attempts=request.attempt,
+        )
+        details = effect.details and {str(key): value for key, value in effect.details.items()}
+        self._tell(request, results.for_failure(request, effect.code, effect.message, details, now_ms()))
+
+    def _ack_result(self, effect: effects.AckResult) -> None:
+        push = effect.push
+        if effect.verdict != "delivered":
+            self._metrics.results_total.labels("duplicate" if effect.verdict == "duplicate" else "late").inc()
+        ack = ResultAck(job_id=push.job_id, attempt=push.attempt, node_id=push.node_id, verdict=effect.verdict)
+        self._link.to_peer(push.node_edge, ack)
+
+    def _tell_backpressure(self, effect: effects.TellBackpressure) -> None:
+        socket = self._socket_of(effect.session_id)
+        if socket is not None and socket.session is not None and socket.session.may_slow_down(now_ms()):
+            self._metrics.backpressure_total.labels("SLOW_DOWN").inc()
+            socket.tell(Backpressure(action="SLOW_DOWN", resume_after_ms=effect.resume_after_ms))
+
+    def _tell(self, request: Request, messages: Iterable[Message]) -> None:
+        socket = self._socket_of(request.session_id)
+        if socket is not None:
+            for message in messages:
+                socket.tell(message)
+
+
+def _outcome_of(result: JobResult) -> str:
+    if not result.success:
+        return "failed"
+    return "silence" if is_silence(result) else "result"
+
+
+def _limits_of(config: Config) -> Limits:
+    edge = config.edge
+    return Limits(
+        resend_ms=edge.resend_ms,
+        resend_ms_max=edge.resend_ms_max,
+        attempts_max=config.job.attempts_max,
+        audio_bytes_max=edge.audio_kept_bytes_max,
+        ended_kept_max=edge.ended_kept_max,
+        ended_kept_ms=edge.ended_kept_ms,
+    )
