@@ -171,10 +171,10 @@ class Stack:
         if self._options.json:
             print(json.dumps(ready), flush=True)
             return
-        counts = ", ".join(f"{len(ready[kind])} {kind}" for kind in ("edges", "brokers", "selectors"))
+        counts = ", ".join(_counted(len(ready[kind]), kind) for kind in ("edges", "brokers", "selectors"))
         print(
             f"Lingua Mesh is up: {ready['http']}   sessions: {ready['session_ws']}   nodes: {ready['node_ws']}\n"
-            f"{counts}, {len(ready['nodes'])} demo nodes (their pipeline is simulated). "
+            f"{counts}, {_counted(len(ready['nodes']), 'demo nodes')} (simulated pipeline). "
             f"Logs: {place.path / 'logs'}. Ctrl-C stops it.",
             flush=True,
         )
@@ -197,6 +197,10 @@ class Stack:
             "nodes": [{"id": node_id, "pid": child.pid} for child in of("nodes") for node_id in child.ready["nodes"]],
             "state_dir": str(state_dir),
         }
+
+
+def _counted(count: int, plural: str) -> str:
+    return f"{count} {plural.removesuffix('s') if count == 1 else plural}"
 
 
 def _say(text: str) -> None:

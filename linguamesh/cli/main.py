@@ -60,7 +60,8 @@ def _add_up(up: argparse.ArgumentParser) -> None:
         "--redis",
         default="embedded",
         metavar="embedded|cluster|URL",
-        help="a server of its own (default), a cluster of its own (3 masters, 3 replicas), or yours",
+        help="a server of its own (default), a cluster of its own (3 masters, 3 replicas), or yours; "
+        "set LINGUA_REDIS_CLUSTER=true if yours is a cluster",
     )
     up.add_argument("--state-dir", metavar="D", help="keep logs and Redis here (default: a temporary directory)")
     up.add_argument("--json", action="store_true", help="print the ready line as one JSON object")
