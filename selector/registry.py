@@ -103,11 +103,19 @@ class Registry:
         await self._store.release_session(frame.session_id, frame.edge, frame.epoch)
 
     async def _known_caps(self, frame: NodeHeartbeat) -> NodeCaps | None:
-        """The node's capabilities from the snapshot, which is brought up to date if it lags behind this connection."""
-        facts = self._table.facts_of(frame.node_id)
-        if facts is None or facts.epoch != frame.epoch:
-            await self._snapshot.refresh()
+        """The node's capabilities from the snapshot, brought up to date if it lags behind this connection.
+
+        None means that Redis has no such node. A wrong guess would leave the node degraded until its next heartbeat.
+        """
+        came_ms = clock.now_ms()
+        for _ in range(2):  # the first may join a refresh that began before the node registered
             facts = self._table.facts_of(frame.node_id)
+            if facts is not None and facts.epoch == frame.epoch:
+                return facts.caps
+            await self._snapshot.refresh()
+        facts = self._table.facts_of(frame.node_id)
+        if facts is None and self._snapshot.answered_ms(self._cell(frame.node_id)) < came_ms:
+            raise StoreError("the snapshot could not be brought up to date")
         return None if facts is None else facts.caps
 
     def _pools(self, node_id: str, caps: NodeCaps) -> list[str]:

@@ -81,6 +81,10 @@ class Snapshot:
         """Time since the oldest cell answered."""
         return clock.now_ms() - min(cell.answered_ms for cell in self._cells)
 
+    def answered_ms(self, cell: int) -> int:
+        """When a cell answered last."""
+        return self._cells[cell].answered_ms
+
     async def refresh(self) -> int:
         """Ask all cells now, or join whoever is asking; returns how many rows changed. Never raises StoreError."""
         if self._refreshing is None or self._refreshing.done():
@@ -162,6 +166,11 @@ class Snapshot:
         except StoreError as error:
             self._metrics.store_errors_total.labels("node_changes").inc()
             log.warning("snapshot_failed", cell=cell.number, error=str(error))
+            return None
+        except Exception:
+            # Gateway: others wrote what lies in Redis. A row that cannot be read costs its cell the news, nothing more.
+            self._metrics.store_errors_total.labels("node_changes").inc()
+            log.exception("snapshot_unreadable", cell=cell.number)
             return None
 
     def _take(self, cell: _Cell, answer: Changes) -> int:

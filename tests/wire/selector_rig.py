@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from linguamesh.redis_server import RedisServer
+from linguamesh.redis_server import RedisCluster, RedisServer
 from lua.runner import Runner
 from lua.store import Store
 from mesh import clock
@@ -89,6 +89,10 @@ class FakeEdge:
                 self._arrived.clear()
                 await self._arrived.wait()
 
+    async def take_first(self, *kinds: type[Frame]) -> Frame:
+        """The next frame of any of these kinds."""
+        return (await self.take(Frame, lambda frame: isinstance(frame, kinds)))[0]
+
     def has(self, kind: type[Frame]) -> bool:
         return any(isinstance(message.frame, kind) for message in self.received)
 
@@ -158,11 +162,12 @@ class FakeEdge:
 class Rig:
     """One mesh without real edges."""
 
-    def __init__(self, directory: Path, redis: RedisServer) -> None:
+    def __init__(self, directory: Path, redis: RedisServer | RedisCluster) -> None:
+        is_cluster = isinstance(redis, RedisCluster)
         self.config = Config(
             mesh=MeshConfig(),
             link=LinkConfig(frontends=[f"ipc://{directory}/front"], backends=[f"ipc://{directory}/back"]),
-            redis=RedisConfig(url=redis.url),
+            redis=RedisConfig(url=redis.url, cluster=is_cluster),
         )
         self.processes: list[subprocess.Popen[bytes]] = []
         self.edges: list[FakeEdge] = []
@@ -181,6 +186,7 @@ class Rig:
             "LINGUA_LINK_FRONTENDS": self.config.link.frontends[0],
             "LINGUA_LINK_BACKENDS": self.config.link.backends[0],
             "LINGUA_REDIS_URL": self.config.redis.url,
+            "LINGUA_REDIS_CLUSTER": str(self.config.redis.cluster),
         }
         process = subprocess.Popen(
             [sys.executable, "-m", module, "--name", name, "--die-with-parent"],

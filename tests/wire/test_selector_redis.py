@@ -1,0 +1,121 @@
+"""A selector whose Redis goes away, comes back empty, holds nonsense, or is a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from linguamesh.redis_server import RedisCluster, RedisServer
+from mesh.cells import cell_of
+from mesh.frames import (
+    Failed,
+    NodeHeartbeat,
+    NodeLoad,
+    NodeRegister,
+    NodeStale,
+    Push,
+    ResultAck,
+    SessionClaim,
+    SessionClaimed,
+)
+from mesh.keys import Keys
+from tests.unit.selector_samples import CAPS
+from tests.wire.selector_rig import FakeEdge, Rig
+
+
+async def claim(edge: FakeEdge, session_id: str) -> bool:
+    """True if the claim was confirmed, False if the store was said to be down."""
+    edge.send_record(session_id, SessionClaim(f"ref-{session_id}", session_id, edge.identity, 0, "", "en", "es"))
+    answer = await edge.take_first(SessionClaimed, Failed)
+    if isinstance(answer, Failed):
+        assert (answer.ref, answer.code) == (f"ref-{session_id}", "SCHEDULER_DEPENDENCY_DOWN")
+    return isinstance(answer, SessionClaimed)
+
+
+async def test_redis_goes_away_and_comes_back_empty(tmp: Path) -> None:
+    server = RedisServer.start(tmp)
+    rig = Rig(tmp, server)
+    try:
+        rig.spawn("broker", "b1")
+        # Two quick tries: the claims below shall hear of the outage, not outlast it.
+        selector = rig.spawn("selector", "s1", LINGUA_REDIS_RETRIES_MAX="1")
+        edge = await rig.add_edge("a")
+        epoch = await edge.add_node("node-1")
+        assign, _ = await edge.place("r-1")
+        port = server.port
+        server.stop()
+
+        assert not await claim(edge, "s-1")
+        edge.send_record("node-2", NodeRegister("ref-2", "node-2", edge.identity, CAPS))
+        failed, _ = await edge.take(Failed)
+        assert (failed.ref, failed.code) == ("ref-2", "SCHEDULER_DEPENDENCY_DOWN")
+        edge.dispatch("r-2")  # no answer: its edge repeats it
+        assert not await claim(edge, "s-2")
+        assert selector.poll() is None, "it waits for Redis to return"
+
+        server = RedisServer.start(tmp, port)
+        for index in range(200):
+            if await claim(edge, f"s-back-{index}"):
+                break
+        else:
+            raise AssertionError("the selector never found its Redis again")
+        edge.send_record("node-1", NodeHeartbeat("node-1", edge.identity, epoch, NodeLoad()))
+        stale, _ = await edge.take(NodeStale)
+        assert stale.reason == "unknown", "the edge shall register the node again"
+        await edge.add_node("node-1")
+        again, _ = await edge.place("r-2")
+        edge.finish(assign)  # Redis forgot the job; its result is delivered all the same
+        edge.finish(again)
+        for job_id in (assign.job_id, again.job_id):
+            await edge.take(Push, lambda push, job_id=job_id: push.job_id == job_id)
+        assert not edge.has(ResultAck)
+    finally:
+        await rig.close_edges()
+        rig.end(list(rig.processes))
+        server.stop()
+
+
+async def test_a_view_that_cannot_be_read_costs_its_cell_and_nobody_else(tmp: Path, redis_server: RedisServer) -> None:
+    rig = Rig(tmp, redis_server)
+    cells = rig.config.mesh.cells
+    other = next(f"node-{n}" for n in range(100) if cell_of(f"node-{n}", cells) != cell_of("node-bad", cells))
+    try:
+        rig.spawn("broker", "b1")
+        selector = rig.spawn("selector", "s1")
+        edge = await rig.add_edge("a")
+        await edge.add_node("node-bad")
+        with redis_server.client() as client:
+            client.hset(Keys().view(cell_of("node-bad", cells)), "node-bad", b"\xc1 nonsense")
+        rig.end([selector])
+        rig.spawn("selector", "s2")
+        await edge.add_node(other)
+        assign, _ = await edge.place("r-1")
+        assert assign.node_id == other
+    finally:
+        await rig.close_edges()
+        rig.end(list(rig.processes))
+
+
+@pytest.mark.timeout(120)
+async def test_the_same_story_on_a_cluster(tmp: Path, redis_cluster: RedisCluster) -> None:
+    rig = Rig(tmp, redis_cluster)
+    try:
+        rig.spawn("broker", "b1")
+        for name in ("s1", "s2"):
+            rig.spawn("selector", name)
+        edge = await rig.add_edge("a")
+        for index in range(3):
+            await edge.add_node(f"node-{index}", max_jobs=2)
+        assigned = [(await edge.place(f"r-{index}", session_id=f"s-{index}"))[0] for index in range(6)]
+        assert sorted(assign.node_id for assign in assigned) == sorted(["node-0", "node-1", "node-2"] * 2)
+        again, _ = await edge.place("r-0", session_id="s-0")
+        assert again.job_id == assigned[0].job_id
+        for assign in assigned:
+            edge.finish(assign)
+            await edge.take(Push, lambda push, job_id=assign.job_id: push.job_id == job_id)
+        for index in range(3):
+            await rig.until_used(f"node-{index}", 0)
+    finally:
+        await rig.close_edges()
+        rig.end(list(rig.processes))
