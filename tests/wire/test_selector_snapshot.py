@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from linguamesh.redis_server import RedisServer
+from lua.answers import CommitRequest
+from lua.runner import Runner
+from lua.store import Store
+from mesh.cells import cell_of
+from mesh.config import Config, MeshConfig, RedisConfig, SelectorConfig
+from mesh.frames import NodeLoad
+from mesh.keys import Keys
+from mesh.metrics import SelectorMetrics
+from selector.core.columns import NodeTable
+from selector.snapshot import Snapshot
+from tests.unit.selector_samples import CAPS, NOW_MS, facts
+
+
+@pytest.fixture
+async def store(redis_server: RedisServer) -> AsyncIterator[Store]:
+    config = config_of(redis_server.url)
+    runner = await Runner.connect(config.redis)
+    yield Store(runner, Keys(), config)
+    await runner.close()
+
+
+def config_of(url: str, **selector: int) -> Config:
+    return Config(mesh=MeshConfig(cells=2), redis=RedisConfig(url=url), selector=SelectorConfig(**selector))
+
+
+def snapshot_of(store: Store, **selector: int) -> tuple[Snapshot, NodeTable]:
+    table = NodeTable(nodes_max=100)
+    return Snapshot(store, table, config_of("", **selector), SelectorMetrics()), table
+
+
+async def add(store: Store, node_id: str, **caps: int) -> int:
+    its_caps = msgspec.structs.replace(CAPS, **caps)
+    registered = await store.register_node(node_id, "edge:b:1", its_caps, "registering", ["hash.1"])
+    await store.heartbeat_node(node_id, "edge:b:1", registered.epoch, NodeLoad(cpu_percent=10.0), "ready")
+    return registered.epoch
+
+
+def request(request_id: str, *candidates: str) -> CommitRequest:
+    return CommitRequest(request_id, "s-1", "edge:a:1", 0, 1, f"u{request_id}", list(candidates), 0, "t")
+
+
+async def test_nodes_come_change_and_go(store: Store) -> None:
+    snapshot, table = snapshot_of(store)
+    assert await snapshot.refresh() == 0
+    epoch = await add(store, "node-1")
+    assert await snapshot.refresh() == 1
+    known = table.facts_of("node-1")
+    assert known is not None and (known.status, known.epoch, known.edge) == ("ready", epoch, "edge:b:1")
+    assert await snapshot.refresh() == 0, "nothing changed, nothing is sent"
+
+    [placed] = await store.commit([request("r-1", "node-1")])
+    assert placed.verdict == "new"
+    assert await snapshot.refresh() == 1
+    assert table.used_of("node-1") == 1
+
+    assert await store.node_offline("node-1", epoch, "closed")
+    await snapshot.refresh()
+    assert len(table) == 0
+
+
+async def test_a_commit_of_our_own_is_not_undone_by_an_older_answer(store: Store) -> None:
+    snapshot, table = snapshot_of(store)
+    await add(store, "node-1")
+    cell = cell_of("node-1", 2)
+    older = await store.node_changes(cell, 0, 10)
+    await snapshot.refresh()
+    [placed] = await store.commit([request("r-1", "node-1")])
+    assert table.patch(placed.node_id, placed.used, placed.version)
+    for row in older.rows:
+        assert not table.apply(cell, row.version, row.node_id, row.used, NOW_MS, None)
+    assert table.used_of("node-1") == 1
+
+
+async def test_many_changes_come_in_pages(store: Store) -> None:
+    snapshot, table = snapshot_of(store, changes_max=3)
+    for index in range(20):
+        await add(store, f"node-{index}")
+    await snapshot.refresh()
+    assert len(table) == 20
+
+
+async def test_a_ghost_is_removed_by_the_next_full_reload(store: Store) -> None:
+    snapshot, table = snapshot_of(store, full_reload_ms=1)
+    await add(store, "node-1")
+    await snapshot.refresh()
+    table.apply(cell_of("ghost", 2), 1, "ghost", 0, NOW_MS, facts())
+    await snapshot.refresh()
+    await snapshot.refresh()
+    assert "ghost" not in table and "node-1" in table
+
+
+async def test_a_redis_that_lost_everything_is_believed(store: Store, redis_server: RedisServer) -> None:
+    snapshot, table = snapshot_of(store)
+    await add(store, "node-1")
+    await snapshot.refresh()
+    with redis_server.client() as client:
+        client.flushall()
+    await snapshot.refresh()
+    assert len(table) == 0
+    await add(store, "node-1")
+    await snapshot.refresh()
+    assert "node-1" in table
+
+
+async def test_ages_are_told_on_our_own_clock(store: Store) -> None:
+    from mesh import clock
+
+    snapshot, table = snapshot_of(store)
+    before_ms = clock.now_ms()
+    await add(store, "node-1")
+    await snapshot.refresh()
+    # Milliseconds are cut off on both sides, hence one on either end.
+    assert before_ms - 2 <= table.columns.seen_ms[0] <= clock.now_ms() + 2
