@@ -17,6 +17,7 @@ from lua.runner import Call, Runner
 from mesh.cells import cell_of, cell_of_job, job_id_in
 from mesh.config import Config
 from mesh.errors import StoreError
+from mesh.ids import is_id
 from mesh.jobs import State
 from mesh.keys import Keys, lease_member
 
@@ -51,13 +52,23 @@ class Placing:
 
     async def release(self, job_id: str, attempt: int, node_id: str, reason: str) -> Released:
         """Give the slot of exactly this attempt back."""
-        cell, keys = cell_of_job(job_id), self._keys
+        cell, keys = self.job_cell(job_id), self._keys
+        if cell is None:
+            return Released("unknown", -1, 0)
         names = [keys.job(cell, job_id), keys.leases(cell, node_id), keys.ledger(cell), keys.changes(cell)]
         args = {
             "node_id": node_id, "member": lease_member(job_id, attempt), "attempt": attempt, "reason": reason,
             "keep_ms": self.keep_ms,
         }  # fmt: skip
         return Released(*await self._runner.call("job_release", names, args))
+
+    def job_cell(self, job_id: str) -> int | None:
+        """The cell of a job; None if no job of ours can have this id. Nodes may send us anything."""
+        try:
+            cell = cell_of_job(job_id)
+        except ValueError:
+            return None
+        return cell if is_id(job_id) and 0 <= cell < self._cells else None
 
     # one script
     async def _place_together(self, asked: Sequence[tuple[CommitRequest, Sequence[str]]]) -> list[Committed]:

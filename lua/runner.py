@@ -145,8 +145,8 @@ class Runner:
                 taken = list(lane.queue)
                 lane.queue.clear()
                 await self._flush(lane.server, batches_of(taken, self._config.batch_max))
-        except asyncio.CancelledError:
-            self._fail(taken, _CLOSED)
+        except BaseException as error:
+            self._fail(taken, _CLOSED if isinstance(error, asyncio.CancelledError) else repr(error))
             raise
         finally:
             lane.task = None
@@ -276,6 +276,9 @@ class Runner:
         if not isinstance(reply, list):
             raise StoreError(f"cannot read the slots of the cluster: {reply}")
         self._slots.replace(reply, asked=server.host)
+        owners = self._slots.owners()
+        for address in [address for address, lane in self._lanes.items() if address not in owners and not lane.task]:
+            await self._lanes.pop(address).server.close()
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(coroutine)

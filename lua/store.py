@@ -22,10 +22,11 @@ from lua.answers import (
 from lua.placing import Placing
 from lua.runner import Runner
 from lua.view import pack_caps, pack_load, unpack_view
-from mesh.cells import cell_of, cell_of_job
+from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.errors import ConfigError, StoreError
 from mesh.frames import NodeCaps, NodeLoad
+from mesh.ids import is_id
 from mesh.keys import Keys, lease_member
 
 __all__ = [
@@ -131,7 +132,9 @@ class Store:
         self, job_id: str, attempt: int, node_id: str, events: str, *, success: bool = True
     ) -> Advanced:
         """Apply one or more events of mesh.jobs, as in "finish release". `success` is recorded by finish."""
-        cell, keys = cell_of_job(job_id), self._keys
+        cell, keys = self._placing.job_cell(job_id), self._keys
+        if cell is None:
+            return Advanced("unknown")
         verdict, state, outcome, edge, session_id, request_id, leased, used, version = await self._runner.call(
             "job_advance",
             [
@@ -212,6 +215,7 @@ class Store:
     ) -> tuple[list[str], dict[str, Any]]:
         keys, cell = self._keys, cell_of(node_id, self._cells)
         now = sorted(set(pools or ()))
+        assert all(is_id(pool) for pool in now), f"pool names are ids: {now}"
         leave = sorted(set(_split(before)) - set(now))
         names = [keys.node(cell, node_id)]
         if script != "node_offline":

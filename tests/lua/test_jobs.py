@@ -114,3 +114,11 @@ async def test_records_live_as_long_as_they_should(store: Store, raw: RedisClien
     assert 300_000 < raw.pttl(keys.job(cell, job.job_id)) <= 320_000
     assert 300_000 < raw.pttl(keys.leases(cell, NODE)) <= 320_000
     assert 0 < raw.pttl(keys.binding(cell_of("s-1", CELLS), "r-1")) <= 20_000
+
+
+@pytest.mark.parametrize(
+    "job_id", ["", "job", "job-", "job-x-1", "job-99-1", "job--1-1", "job-03-{x}", "job-03-" + "x" * 99]
+)
+async def test_an_id_that_no_job_of_ours_has_is_unknown(store: Store, job_id: str) -> None:
+    assert (await store.advance_job(job_id, 1, NODE, "finish")).verdict == "unknown"
+    assert (await store.release_job(job_id, 1, NODE, "test")).verdict == "unknown"
