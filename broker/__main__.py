@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import secrets
 import signal
@@ -69,6 +70,8 @@ def _serve(options: argparse.Namespace) -> int:
             "broker", options.name, identity, url=f"http://127.0.0.1:{metrics_port}", metrics_port=metrics_port,
             frontend=front, backend=back,
         )  # fmt: skip
+        # Everything made so far lives as long as the process: keep the collector from walking it while frames wait.
+        gc.freeze()
         loop.run()
     finally:
         loop.close()

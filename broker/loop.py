@@ -62,13 +62,13 @@ class BrokerLoop:
         self._finish()
 
     def close(self) -> None:
-        """Close the sockets; nothing lingers."""
+        """Close the sockets; what was handed to them gets drain_ms to leave."""
         for socket in self._sockets:
-            socket.close(linger=0)
+            socket.close(linger=self._config.drain_ms)
         self._context.term()
 
-    def turn(self, timeout_ms: int) -> None:
-        """One pass: wait for messages or the next timer, then move everything that can move."""
+    def turn(self, timeout_ms: int) -> bool:
+        """One pass: wait for messages or the next timer, then move everything that can move. True if any came."""
         ready = dict(self._poller.poll(timeout_ms))
         front, back = [self._drain(side) if self._sockets[side] in ready else [] for side in Side]
         now_ms, wall_us = clock.now_ms(), clock.wall_us()
@@ -78,6 +78,7 @@ class BrokerLoop:
         if now_ms >= self.switch.next_due_ms():
             self._courier.perform(self.switch.tick(now_ms))
             self._tell()
+        return bool(front or back)
 
     def _timeout_ms(self) -> int:
         wait_ms = max(0, self.switch.next_due_ms() - clock.now_ms())
@@ -107,14 +108,14 @@ class BrokerLoop:
         return _SENT
 
     def _finish(self) -> None:
-        """Give what is queued a moment to leave."""
+        """Give what has arrived or is queued a moment to leave."""
         if self._wake_fd >= 0:
             self._poller.unregister(self._wake_fd)  # it stays readable and would keep the poll from waiting
         end_ms = clock.now_ms() + self._config.drain_ms
         for _ in range(_PASSES_AT_STOP_MAX):
-            if not self.switch.directory.blocked() or clock.now_ms() >= end_ms:
+            moved = self.turn(self._config.flush_ms)
+            if clock.now_ms() >= end_ms or not (moved or self.switch.directory.blocked()):
                 break
-            self.turn(self._config.flush_ms)
         self._tell()
 
     def _tell(self) -> None:

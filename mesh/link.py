@@ -20,6 +20,7 @@ import zmq
 
 from mesh import clock
 from mesh.config import LinkConfig
+from mesh.errors import ConfigError
 from mesh.frames import (
     BROKER,
     FRAME_VERSION,
@@ -33,6 +34,8 @@ from mesh.frames import (
     encode,
     lane_of,
 )
+from mesh.log import get_logger
+from mesh.metrics import LinkMetrics
 from mesh.peering import Peering
 from mesh.sockets import open_dealer, receiver, sender
 
@@ -103,7 +106,7 @@ class Link:
         config: LinkConfig,
         window: int,
         on_messages: Callable[[list[Received]], None],
-        metrics: Any = None,
+        metrics: LinkMetrics | None = None,
     ) -> None:
         """`window`: work messages that all brokers together may have outstanding here; 0 for edges."""
         self.identity = identity
@@ -113,6 +116,7 @@ class Link:
         self._config = config
         self._window_each = max(1, window // max(1, len(self._endpoints))) if window else 0
         self._on_messages = on_messages
+        self._log = get_logger()
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._wires: dict[str, _Wire] = {}
         self._live: list[_Wire] = []
@@ -132,7 +136,11 @@ class Link:
         loop = asyncio.get_running_loop()
         for endpoint in self._endpoints:
             socket = open_dealer(self._context, self._config, self.identity)
-            socket.connect(endpoint)
+            try:
+                socket.connect(endpoint)
+            except zmq.ZMQError as error:
+                socket.close(linger=0)
+                raise ConfigError(f"link: {endpoint!r} is no endpoint: {error.strerror}") from None
             peering = Peering(kind=self._kind, window=self._window_each, dead_ms=self._config.dead_ms)
             wire = _Wire(endpoint, socket, peering)
             self._wires[endpoint] = wire
@@ -170,6 +178,10 @@ class Link:
     def send(self, to: str, cell: int, frame: Frame, *payload: bytes, deadline_ms: int = 0, avoid: str = "") -> str:
         """Hand a message to one live broker; its endpoint, or "" when none took it. Never waits."""
         live = self._live
+        if any(len(part) > self._config.message_bytes_max for part in payload):
+            # The broker would cut the connection, and a repeat would cut it again.
+            self._log.error("message_too_large", frame=type(frame).__name__)
+            live = []
         count = len(live)
         # One destination keeps to one broker while the live set stays the same, so its messages stay in order.
         first = (cell + hash(to)) % count if count else 0
@@ -284,6 +296,7 @@ class Link:
         if wire.peering.heard(frame, clock.now_ms()):
             self._beat(wire)
         if not was_live:
+            self._log.info("broker_found", endpoint=wire.endpoint, broker=frame.broker_id, boot=frame.boot_id)
             self._refresh_live()
 
     # --- time -------------------------------------------------------------------------------------
@@ -299,6 +312,7 @@ class Link:
             # If we were held up ourselves, the broker's beats may still be waiting in the socket.
             if wire.peering.lapse(now_ms, late_ms if late_ms >= self._config.beat_ms else 0):
                 self.counts.brokers_lost += 1
+                self._log.warning("broker_silent", endpoint=wire.endpoint)
                 wire.writable = False
             self._beat(wire)
             self._look_soon(wire)

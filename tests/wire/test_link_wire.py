@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from mesh.errors import ConfigError
 from mesh.frames import Busy, Cancel, Failed, SessionClaim
 from mesh.ids import new_peer_identity
 from mesh.link import Link, LinkError
@@ -157,6 +158,24 @@ async def test_without_any_broker_ready_says_whom_it_tried(tmp: Path) -> None:
         await link.ready(50)
     assert link.send("", 0, claim("x")) == ""
     assert link.counts.unsent == 1
+    await link.close()
+
+
+async def test_a_message_that_the_broker_would_cut_us_off_for_is_not_sent(rig: Rig) -> None:
+    rig.broker()
+    edge = await rig.edge()
+    assert edge.link.send(edge.link.identity, 0, claim("x"), bytes(CONFIG.message_bytes_max + 1)) == ""
+    assert edge.link.send(edge.link.identity, 0, claim("y"), bytes(CONFIG.message_bytes_max))
+    await until(lambda: [frame.ref for frame in edge.frames(SessionClaim)] == ["y"], "the largest allowed arrives")
+    assert edge.link.counts.brokers_lost == 0
+
+
+async def test_an_endpoint_that_is_none_is_a_configuration_error() -> None:
+    link = Link(
+        identity="edge:x:1", kind="edge", endpoints=["nonsense"], config=CONFIG, window=0, on_messages=lambda _: None
+    )
+    with pytest.raises(ConfigError, match="'nonsense' is no endpoint"):
+        await link.start()
     await link.close()
 
 
