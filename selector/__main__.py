@@ -33,8 +33,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.die_with_parent:
         die_with_parent()
     # Before anything imports the kernel: numba reads its settings when it is imported.
-    warm.find_cache_dir(os.environ, Path(__file__).parent / "core")
-    return run(lambda stop: _serve(options, stop), unreachable=(LinkError,))
+    cache = warm.find_cache_dir(os.environ, Path(__file__).parent / "core")
+    return run(lambda stop: _serve(options, cache, stop), unreachable=(LinkError,))
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -45,7 +45,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-async def _serve(options: argparse.Namespace, stop: asyncio.Event) -> None:
+async def _serve(options: argparse.Namespace, cache: Path, stop: asyncio.Event) -> None:
     settings = config.load(options.config)
     if not settings.link.backends:
         raise ConfigError("link.backends is empty: list one endpoint per broker")
@@ -55,7 +55,8 @@ async def _serve(options: argparse.Namespace, stop: asyncio.Event) -> None:
     try:
         store = Store(runner, Keys(settings.mesh.key_prefix), settings)
         await store.check_deployment(settings.mesh.cells)
-        warm.warm_up()
+        with warm.alone(cache):
+            warm.warm_up()
         await _select(options.name, identity, store, settings, stop)
     finally:
         await runner.close()

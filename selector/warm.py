@@ -6,24 +6,30 @@ user takes its place; if nothing can be written the kernel is compiled at each s
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import stat
 import tempfile
-from collections.abc import MutableMapping
+import time
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Final
 
 CACHE_DIR: Final = "NUMBA_CACHE_DIR"
+#: A selector waits this long for another one's compiler before it compiles by itself.
+LOCK_WAIT_S: Final = 30.0
+LOCK_POLL_S: Final = 0.05
 
 
-def find_cache_dir(environ: MutableMapping[str, str], beside: Path) -> Path | None:
-    """Point numba to a directory it can write; None when the place beside the source will do."""
+def find_cache_dir(environ: MutableMapping[str, str], beside: Path) -> Path:
+    """Point numba to a directory it can write: its own choice beside the source, the user's, or a private one."""
     given = environ.get(CACHE_DIR)
     if given:
         if _can_write(Path(given)):
             return Path(given)
     elif _can_write(beside / "__pycache__"):
-        return None
+        return beside / "__pycache__"
     chosen = _private_dir()
     environ[CACHE_DIR] = str(chosen)
     return chosen
@@ -50,6 +56,35 @@ def _private_dir() -> Path:
     except OSError:
         pass
     return Path(tempfile.mkdtemp(prefix="lingua-mesh-numba-"))
+
+
+@contextlib.contextmanager
+def alone(directory: Path, wait_s: float = LOCK_WAIT_S) -> Iterator[bool]:
+    """Hold the directory's lock, so that of several selectors that start together one compiles and the others read.
+
+    False if the lock could not be had in time: compiling twice is slow, not wrong. The kernel of the system frees
+    the lock when its holder dies.
+    """
+    try:
+        lock = (directory / "compiling.lock").open("w")
+    except OSError:
+        yield False
+        return
+    with lock:
+        yield _lock(lock.fileno(), wait_s)
+
+
+def _lock(descriptor: int, wait_s: float) -> bool:
+    until = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(LOCK_POLL_S)
+        else:
+            return True
 
 
 def warm_up() -> None:

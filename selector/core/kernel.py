@@ -27,7 +27,6 @@ JobRow = Any
 #: 4 x 64 languages. Services fit one word: there are about ten.
 LANGUAGE_PLANES: Final = 4
 SERVICES_MAX: Final = 64
-FILTERS: Final = len(Filter)
 
 NOT_ASKED: Final = -1
 NO_ROW: Final = -1
@@ -35,20 +34,16 @@ READY_STATUS: Final = 1
 PREDICTED_MS: Final = 0
 LEAST_CONNECTIONS: Final = 1
 
-# Filters as plain numbers: numba folds them into the code.
+# Filters as plain numbers. Written out, because compiled code is kept on disk until this very file changes: numbers
+# taken over from filters.py would stay the old ones.
 _PASSED: Final = -1
-_OFFLINE: Final = int(Filter.OFFLINE)
-_STATUS: Final = int(Filter.STATUS)
-_UNREACHABLE: Final = int(Filter.UNREACHABLE)
-_GPU: Final = int(Filter.GPU)
-_RESOURCES: Final = int(Filter.RESOURCES)
-_PUBLIC: Final = int(Filter.PUBLIC)
-_TENANT: Final = int(Filter.TENANT)
-_INSTALLED: Final = int(Filter.INSTALLED)
-_READY: Final = int(Filter.READY)
-_LANGUAGE: Final = int(Filter.LANGUAGE)
-_EXCLUDED: Final = int(Filter.EXCLUDED)
-_SLOT: Final = int(Filter.SLOT)
+_OFFLINE, _STATUS, _UNREACHABLE, _GPU, _RESOURCES = 0, 1, 2, 3, 4
+_PUBLIC, _TENANT, _INSTALLED, _READY, _LANGUAGE, _EXCLUDED, _SLOT = 5, 6, 7, 8, 9, 10, 11
+FILTERS: Final = 12
+assert [*Filter] == [
+    _OFFLINE, _STATUS, _UNREACHABLE, _GPU, _RESOURCES, _PUBLIC, _TENANT, _INSTALLED, _READY, _LANGUAGE, _EXCLUDED, _SLOT
+]  # fmt: skip
+assert len(Filter) == FILTERS
 
 
 # numba counts references of arrays each time a tuple of them is passed or a field is read, about 10 ns a time. So the
@@ -142,20 +137,33 @@ class Choice(NamedTuple):
     removed: npt.NDArray[np.int32]
 
 
-def _compiled(function: F) -> F:
-    """The one place with numba's options.
+#: numba's types do not know of all its options.
+_njit: Final[Any] = numba.njit
 
-    nopython is the default. cache: a selector must be ready in seconds, and compiling takes several; the files go
-    beside this one (selector/warm.py finds another place when that is read-only). No fastmath: the naive twin must
-    give the very same numbers. No parallel: a batch takes less time than waking threads, and the other cores have
-    selectors too.
+
+def _compiled(function: F) -> F:
+    """Compiled, to be called by compiled functions only. With `_entry` the one place with numba's options.
+
+    nopython is the default. No fastmath: the naive twin must give the very same numbers. No parallel: a batch takes
+    less time than waking threads, and the other cores have selectors too. No wrappers: they would cost start-up time,
+    and Python never calls these.
     """
-    options: dict[str, Any] = {"cache": True, "error_model": "numpy"}
+    compiled: F = _njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    return compiled
+
+
+def _entry(function: F) -> F:
+    """Compiled, to be called from Python, and kept on disk with all that it calls.
+
+    A selector must be ready in seconds, and compiling takes several. The files go beside this one; selector/warm.py
+    finds another place where that is read-only.
+    """
     try:
-        return numba.njit(**options)(function)  # type: ignore[no-any-return]
+        compiled: F = _njit(error_model="numpy", no_cfunc_wrapper=True, cache=True)(function)
     except RuntimeError:
         # No directory at all can be written: compile at each start rather than not start.
-        return numba.njit(**(options | {"cache": False}))(function)  # type: ignore[no-any-return]
+        compiled = _njit(error_model="numpy", no_cfunc_wrapper=True)(function)
+    return compiled
 
 
 @_compiled
@@ -347,7 +355,7 @@ def _choose_one(
     return first
 
 
-@_compiled
+@_entry
 def _choose(
     columns: Columns, count: int, jobs: Jobs, excluded: Rows, rules: Rules, batch: Batch, choice: Choice, ties: Words
 ) -> None:

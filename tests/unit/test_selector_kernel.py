@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -231,10 +230,3 @@ def test_kernel_equals_its_naive_twin(
         assert choice.rows[index].tolist() == padded
         assert choice.scores[index, : len(candidates)].tolist() == [points for _, points in candidates]
         assert {Filter(place): count for place, count in enumerate(choice.removed[index].tolist()) if count} == removed
-
-
-def test_the_tie_hash_is_the_same_in_both() -> None:
-    from selector.core.kernel import tie_hash
-
-    for seed, row in ((0, 0), (1, 7), (2**64 - 1, 99_999)):
-        assert int(tie_hash(np.uint64(seed), row)) == naive_kernel.tie(seed, row)

@@ -12,7 +12,7 @@ from selector import warm
 
 def test_the_place_beside_the_source_needs_no_setting(tmp_path: Path) -> None:
     environ: dict[str, str] = {}
-    assert warm.find_cache_dir(environ, tmp_path) is None
+    assert warm.find_cache_dir(environ, tmp_path) == tmp_path / "__pycache__"
     assert environ == {}
 
 
@@ -27,7 +27,7 @@ def test_what_cannot_be_written_is_replaced_by_a_private_directory(tmp_path: Pat
     blocked.write_text("a file where a directory is wanted stops root as well")
     environ = {warm.CACHE_DIR: str(blocked / "cache")} if given else {}
     chosen = warm.find_cache_dir(environ, blocked)
-    assert chosen is not None and environ[warm.CACHE_DIR] == str(chosen)
+    assert environ[warm.CACHE_DIR] == str(chosen)
     assert chosen.stat().st_mode & 0o077 == 0 and chosen.stat().st_uid == os.getuid()
 
 
@@ -38,7 +38,19 @@ def test_a_directory_that_others_may_write_is_not_trusted(tmp_path: Path, monkey
     planted.chmod(0o777)
     (tmp_path / "file").write_text("")
     chosen = warm.find_cache_dir({}, tmp_path / "file")
-    assert chosen is not None and chosen != planted and chosen.parent == tmp_path
+    assert chosen != planted and chosen.parent == tmp_path
+
+
+def test_of_those_that_start_together_one_compiles_at_a_time(tmp_path: Path) -> None:
+    with warm.alone(tmp_path) as mine, warm.alone(tmp_path, wait_s=0) as other:
+        assert (mine, other) == (True, False)
+    with warm.alone(tmp_path, wait_s=0) as free_again:
+        assert free_again
+
+
+def test_without_a_place_for_the_lock_everyone_compiles(tmp_path: Path) -> None:
+    with warm.alone(tmp_path / "nowhere") as held:
+        assert not held
 
 
 def test_warming_up_compiles_what_requests_will_call(tmp_path: Path) -> None:
