@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
+from broker.core.admission import UNREADABLE, Dropped, check_stranger, read_head
 from broker.core.counts import Counts
 from broker.core.credit import KIND_OF_SIDE, Peer, Side
 from broker.core.directory import Directory
@@ -28,20 +27,12 @@ from mesh.frames import (
     Head,
     Lane,
     decode_frame,
-    decode_head,
     encode,
 )
-
-#: identity, head and frame; everything behind them is payload.
-PARTS_MIN: Final = 3
-#: No frame has more than a handful of payload parts.
-PARTS_MAX: Final = 16
-IDENTITY_BYTES_MAX: Final = 128
 
 # Plain integers: looking up a member of an enum costs more than the comparison.
 _CONTROL: Final = int(Lane.CONTROL)
 _WORK: Final = int(Lane.WORK)
-_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError)
 
 
 class Rules(NamedTuple):
@@ -53,14 +44,6 @@ class Rules(NamedTuple):
     queue_max: int
     peers_max: int
     busy_retry_ms: int
-
-
-class Dropped(Exception):
-    """A message that gets no answer, because its sender cannot be trusted or read."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 class Switch:
@@ -189,20 +172,14 @@ class Switch:
     # --- admission --------------------------------------------------------------------------------
 
     def _admit(self, side: Side, parts: Parts, now_ms: int, out: list[Mail]) -> Mail:
-        """The message, with its sender known and checked."""
-        if not PARTS_MIN <= len(parts) <= PARTS_MAX:
-            raise Dropped("malformed")
-        try:
-            head = decode_head(parts[1])
-        except _UNREADABLE:
-            raise Dropped("malformed") from None
-        if head.version != FRAME_VERSION:
-            raise Dropped("version")
-        if head.lane != _CONTROL and head.lane != _WORK:
-            raise Dropped("malformed")
+        """The message, with its sender known and checked; Dropped if that cannot be."""
+        head = read_head(parts)
         peer = self.directory.peers.get(parts[0])
         if peer is None:
-            peer = self._meet(parts[0], head, side, now_ms)
+            check_stranger(parts[0], head)
+            if self.directory.is_full():
+                raise Dropped("too_many_peers")
+            peer = self.directory.meet(parts[0], side, now_ms)
             out.append(self._beat(peer))
         if peer.name != head.source or peer.side is not side:
             raise Dropped("source")
@@ -211,15 +188,6 @@ class Switch:
         self.counts.messages_in[head.lane] += 1
         self.counts.bytes_in += size
         return Mail(parts, head, size, peer)
-
-    def _meet(self, identity: bytes, head: Head, side: Side, now_ms: int) -> Peer:
-        if head.source.encode() != identity or head.source in self._by_address:
-            raise Dropped("source")
-        if len(identity) > IDENTITY_BYTES_MAX:
-            raise Dropped("malformed")
-        if self.directory.is_full():
-            raise Dropped("too_many_peers")
-        return self.directory.meet(identity, side, now_ms)
 
     # --- routing ----------------------------------------------------------------------------------
 
@@ -339,7 +307,7 @@ class Switch:
         try:
             frame = decode_frame(mail.parts[2])
             handler = LINK_HANDLERS[type(frame)]
-        except (*_UNREADABLE, KeyError):
+        except (*UNREADABLE, KeyError):
             self.counts.dropped["malformed"] += 1
             return
         if mail.sender.present:

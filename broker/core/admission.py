@@ -1,0 +1,57 @@
+"""Which messages a broker lets in: readable, of our version, and from whom they say they are.
+
+What is not let in gets no answer, because there is nobody to trust with one; it is counted by reason.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from broker.core.queues import Parts
+from mesh.frames import FRAME_VERSION, Head, Lane, decode_head
+
+#: identity, head and frame; everything behind them is payload.
+PARTS_MIN: Final = 3
+#: No frame has more than a handful of payload parts.
+PARTS_MAX: Final = 16
+IDENTITY_BYTES_MAX: Final = 128
+#: What decoding raises for bytes that are no message of ours.
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError)
+
+# Plain integers: looking up a member of an enum costs more than the comparison.
+_CONTROL: Final = int(Lane.CONTROL)
+_WORK: Final = int(Lane.WORK)
+
+
+class Dropped(Exception):
+    """A message that is not let in."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def read_head(parts: Parts) -> Head:
+    """The head of a message as a ROUTER gave it, or Dropped."""
+    if not PARTS_MIN <= len(parts) <= PARTS_MAX:
+        raise Dropped("malformed")
+    try:
+        head = decode_head(parts[1])
+    except UNREADABLE:
+        raise Dropped("malformed") from None
+    if head.version != FRAME_VERSION:
+        raise Dropped("version")
+    if head.lane != _CONTROL and head.lane != _WORK:
+        raise Dropped("malformed")
+    return head
+
+
+def check_stranger(identity: bytes, head: Head) -> None:
+    """Dropped, if somebody we do not know yet must not be met."""
+    # A name that begins with "@" is an address inside the mesh (mesh.frames.BROKER), never a peer.
+    if head.source.encode() != identity or not head.source or head.source.startswith("@"):
+        raise Dropped("source")
+    if len(identity) > IDENTITY_BYTES_MAX:
+        raise Dropped("malformed")
