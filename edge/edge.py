@@ -37,6 +37,10 @@ class Edge:
         self.sessions = Sessions(config, self.link, metrics)
         self.nodes = Nodes(config, self.link, metrics)
         self.server = Server(config.edge, self.sessions.serve, self.nodes.serve, metrics)
+        metrics.waiting.set_function(lambda: len(self.sessions.custody.requests))
+        metrics.results_kept.set_function(lambda: len(self.nodes.deliveries.results))
+        metrics.sessions.set_function(lambda: len(self.sessions))
+        metrics.nodes.set_function(lambda: len(self.nodes))
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms = 0
         self._idle_look_ms = 0
@@ -94,7 +98,6 @@ class Edge:
             self.nodes.jobs.tick,
             self.link.tick,
             self._look_for_idle,
-            self._show,
         ):
             try:
                 step(now)
@@ -122,7 +125,3 @@ class Edge:
                 self.metrics.refused_total.labels("idle").inc()
                 log.info("socket_idle", peer=socket.peer, silent_ms=now - socket.heard_ms)
                 socket.outbox.close(CLOSE_GOING_AWAY, "idle: nothing was heard for too long")
-
-    def _show(self, now: int) -> None:
-        self.metrics.waiting.set(len(self.sessions.custody.requests))
-        self.metrics.results_kept.set(len(self.nodes.deliveries.results))

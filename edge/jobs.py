@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from edge.core import assignment as effects
 from edge.core.deliveries import Deliveries, Limits
@@ -17,6 +18,9 @@ from mesh.handover import job_assign_from
 from mesh.link import Received
 from mesh.metrics import EdgeMetrics
 from mesh.node_wire import JobCancel, JobResultAck
+
+#: Ends of a kept result that are a loss -> the metric's reason.
+DROPPED: Final = {"fenced": "fenced", "no_session": "no_session", "shed": "overflow", "expired": "overflow"}
 
 
 class NodeSocket(Socket):
@@ -39,6 +43,7 @@ class Jobs:
         self._socket_of = socket_of
         #: Payloads of the Assign that is being handled: work and audio.
         self._payload: list[bytes] = []
+        self._counted: Counter[str] = Counter()
         self._run_effect: dict[type, Callable[[Any], None]] = {
             effects.WriteJob: self._write_job,
             effects.SendToEdge: self._send_to_edge,
@@ -88,6 +93,11 @@ class Jobs:
         """Carry out what the delivery core decided."""
         for effect in wanted:
             self._run_effect[type(effect)](effect)
+        for outcome, reason in DROPPED.items():
+            dropped = self.deliveries.outcomes[outcome] - self._counted[outcome]
+            if dropped:
+                self._counted[outcome] += dropped
+                self._metrics.dropped_results_total.labels(reason).inc(dropped)
 
     def _write_job(self, effect: effects.WriteJob) -> None:
         assign = effect.assign

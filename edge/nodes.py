@@ -19,12 +19,7 @@ from mesh.cells import cell_of_job
 from mesh.clock import now_ms
 from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError
-from mesh.frames import (
-    Failed,
-    Frame,
-    NodeRegistered,
-    NodeStale,
-)
+from mesh.frames import Failed, Frame, NodeRegistered, NodeStale
 from mesh.frames import NodeHeartbeat as HeartbeatFrame
 from mesh.frames import NodeOffline as OfflineFrame
 from mesh.frames import NodeRegister as RegisterFrame
@@ -121,7 +116,6 @@ class Nodes:
         if self._current.get(node_id) is socket:
             del self._current[node_id]
             self.deliveries.node_gone(node_id, now_ms())
-            self._metrics.nodes.set(len(self._current))
             log.info("node_gone", node_id=node_id, reason=socket.close_reason)
         self._link.changed()
 
@@ -229,7 +223,6 @@ class Nodes:
                 self.deliveries.node_back(answer.node_id)
                 if old is not None and old is not socket:
                     self._run_node(old, old.node.supersede())
-                self._metrics.nodes.set(len(self._current))
         self._run_node(socket, effects)
 
     def _send_heartbeat(self, socket: NodeSocket, effect: node.SendHeartbeat) -> None:

@@ -92,6 +92,9 @@ class Sessions:
         }
         assert set(self._on_message) == set(get_args(ClientMessage)), "every message of a client has a handler"
 
+    def __len__(self) -> int:
+        return len(self._by_id)
+
     # --- sockets ------------------------------------------------------------------------------
 
     async def serve(self, connection: ServerConnection) -> None:
@@ -132,7 +135,6 @@ class Sessions:
         self._link.to_session_cell(
             old.session_id, SessionRelease(session_id=old.session_id, edge=self._link.identity, epoch=old.epoch)
         )
-        self._metrics.sessions.set(len(self._by_id))
         log.info("session_closed", session_id=old.session_id, reason=socket.close_reason)
 
     # --- messages -----------------------------------------------------------------------------
@@ -151,7 +153,6 @@ class Sessions:
         socket.session = opened
         self._by_id[opened.session_id] = socket
         self.custody.open_session(opened.session_id)
-        self._metrics.sessions.set(len(self._by_id))
         log.info("session_opened", session_id=opened.session_id, trace_id=opened.trace_id)
         socket.tell(
             SessionInitAck(

@@ -235,11 +235,15 @@ class Deliveries:
             utterance_index=frame.utterance_index if frame else report.utterance_index,
             session_edge=frame.session_edge if frame else "",
             success=report.success,
+            # Whose session it is must be looked up at once, as if this were a repeat.
+            resend=0 if frame else 1,
         )
 
     def _send(self, key: str, result: Result, now_ms: int) -> SendDone:
         self._resends.set(key, now_ms + back_off_ms(self.limits.resend_ms, result.sends, self.limits.resend_ms_max))
-        done = msgspec.structs.replace(result.done, resend=result.sends) if result.sends else result.done
+        done = result.done
+        if result.sends:
+            done = msgspec.structs.replace(done, resend=done.resend + result.sends)
         result.sends += 1
         return SendDone(key, done, result.text, result.broker if result.sends > 1 else "")
 

@@ -109,6 +109,7 @@ def test_result_of_an_unknown_job_is_sent_with_what_the_node_says() -> None:
     (done,) = core.on_result(report(), b"text", 0)
     assert isinstance(done, SendDone)
     assert (done.done.request_id, done.done.session_edge, done.done.session_id) == ("", "", "forged")
+    assert done.done.resend == 1, "the selector looks the session's owner up"
     assert core.outcomes["job_unknown"] == 1
 
 

@@ -361,6 +361,16 @@ def result_of(job: dict[str, Any], node_id: str, **fields: Any) -> dict[str, Any
     }
 
 
+async def get(port: int, path: str) -> str:
+    """The whole answer to a plain GET."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return answer.decode()
+
+
 async def until(condition: Callable[[], bool], what: str) -> None:
     """Wait for a condition, with a bound."""
     try:

@@ -13,7 +13,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from mesh.frames import NodeHeartbeat, NodeOffline, NodeRegister
-from tests.wire.edge_rig import INIT, REGISTER, Rig, Talk, running, until
+from tests.wire.edge_rig import INIT, REGISTER, Rig, Talk, get, running, until
 
 BEAT: dict[str, Any] = {
     "type": "node_heartbeat",
@@ -297,16 +297,6 @@ async def test_stopping_edge_tells_its_peers_and_the_mesh(tmp: Path) -> None:
                 await talk.hear("anything")
             assert talk.socket.close_code == 1001
         await until(lambda: not rig.selector.sessions and not rig.selector.nodes, "the mesh knows")
-
-
-async def get(port: int, path: str) -> str:
-    """The whole answer to a plain GET."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-    answer = await reader.read()
-    writer.close()
-    await writer.wait_closed()
-    return answer.decode()
 
 
 class RawSession:

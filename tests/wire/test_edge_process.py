@@ -17,7 +17,7 @@ from mesh.config import EdgeConfig
 from mesh.errors import ConfigError
 from mesh.frames import Dispatch
 from tests.running_mesh import ROOT, MeshProcess
-from tests.wire.edge_rig import INIT, REGISTER, Talk, running, until
+from tests.wire.edge_rig import INIT, REGISTER, Talk, get, running, until
 
 
 async def test_two_processes_share_a_port_and_stop_politely(tmp: Path) -> None:
@@ -41,6 +41,8 @@ async def test_two_processes_share_a_port_and_stop_politely(tmp: Path) -> None:
                 await talk.utter(0)
                 await node.answer(await node.hear("job_assign"))
                 await talk.hear("translation_result", session_id=talk.id)
+            page = await get(ready[1]["metrics_port"], "/metrics")
+            assert "lingua_edge_utterances_total" in page and "lingua_link_brokers_live 1.0" in page
             codes = [await asyncio.to_thread(edge.stop) for edge in edges]
             assert codes == [0, 0]
             for talk in (node, client, shared):
