@@ -46,6 +46,8 @@ $(VENV)/.run: requirements/run.txt pyproject.toml | $(VENV)/bin/python
 	@echo "Installing pinned requirements into $(VENV) (first time only)"
 	@$(PIP_INSTALL) --require-hashes -r requirements/run.txt
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@echo "Compiling the selection kernel"
+	@$(BIN)/python -c 'from selector.warm import warm_up; warm_up()'
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.run
