@@ -7,6 +7,7 @@ answers. `python -m bench.broker client|server|proxy ...` are the parts.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -94,7 +95,11 @@ def _measure(kind: str, payload: int) -> dict[str, float]:
 
 def _start(arguments: list[str]) -> subprocess.Popen[str]:
     child = subprocess.Popen(
-        [sys.executable, *arguments], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent.parent
+        [sys.executable, *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parent.parent,
+        env={**os.environ, "LINGUA_LOG_LEVEL": "warning"},
     )
     assert child.stdout is not None
     if arguments[-1] not in ("broker", "proxy"):

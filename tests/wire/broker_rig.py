@@ -25,10 +25,11 @@ from mesh.sockets import open_dealer, sender
 
 ROOT = Path(__file__).parent.parent.parent
 TIMEOUT_S = 10.0
-CONFIG = LinkConfig(beat_ms=100, dead_ms=400, reconnect_ms=20, reconnect_ms_max=100)
+#: Beats are quick, so that tests are; silence is long, so that a busy machine is not taken for a dead peer.
+CONFIG = LinkConfig(beat_ms=100, dead_ms=1_000, reconnect_ms=20, reconnect_ms_max=100)
 SETTINGS = {
     "LINGUA_LINK_BEAT_MS": "100",
-    "LINGUA_LINK_DEAD_MS": "400",
+    "LINGUA_LINK_DEAD_MS": "1000",
     "LINGUA_LOG_LEVEL": "warning",
 }
 
