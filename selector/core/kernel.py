@@ -3,6 +3,9 @@
 Owns the layout of the columns and of a job's row, and nothing else: no names, no ids, no clock. Its slow and obvious
 twin is tests/unit/naive_kernel.py; hypothesis holds the two together. To add a filter: a member in filters.py, a
 line in `_standing_obstacle` or `_choose_one`, the same in the twin. To add to the score: `_standing_ms`, `_price_ms`.
+
+Longer than other files on purpose: numba keeps compiled code until this very file changes, so everything that it
+compiles in (layout, constants, rules) must be here.
 """
 
 from __future__ import annotations
