@@ -204,8 +204,7 @@ class Link:
         """Selectors: so many work messages of each broker are done; it may send as many more."""
         for endpoint, count in count_by_broker.items():
             wire = self._wires.get(endpoint)
-            if wire is not None and count > 0:
-                wire.peering.gave_back(count)
+            if wire is not None and count > 0 and wire.peering.gave_back(count):
                 # If the pipe is full the next beat says the same.
                 self._put(wire, BROKER, 0, wire.peering.credit(), (), 0)
 
@@ -257,7 +256,7 @@ class Link:
             # A connection was (re)made: introduce ourselves now rather than at the next beat.
             self._beat(wire)
         wire.writable = writable
-        batch = self._drain(wire)
+        batch = self._drain(wire) if events & zmq.POLLIN else []
         if batch:
             # sorted() is stable: within a lane the order of arrival stays.
             self._on_messages(sorted(batch, key=_lane))

@@ -23,6 +23,7 @@ class Peering:
         "live",
         "seen",
         "selectors_live",
+        "untold",
         "window",
     )
 
@@ -39,6 +40,8 @@ class Peering:
         self.held = 0
         #: The broker's counter of work messages handed to us, as far as we can know it.
         self.seen = 0
+        #: Messages given back that the broker has not been told of.
+        self.untold = 0
 
     def heard(self, beat: BrokerBeat, now_ms: int) -> bool:
         """Take a beat of the broker; True if our counter was off, so that it should hear from us at once."""
@@ -56,9 +59,14 @@ class Peering:
         self.seen += 1
         self.held += 1
 
-    def gave_back(self, count: int) -> None:
-        """`count` of the held messages are done."""
+    def gave_back(self, count: int) -> bool:
+        """`count` of the held messages are done; True if the broker should be told now.
+
+        A quarter of the window is soon enough: the broker still has the other three, and a beat tells it the rest.
+        """
         self.held = max(0, self.held - count)
+        self.untold += count
+        return self.untold * 4 >= self.window
 
     def lapse(self, now_ms: int, late_ms: int = 0) -> bool:
         """True if the broker has just now been silent for too long. `late_ms` is how long we were held up ourselves."""
@@ -74,8 +82,10 @@ class Peering:
 
     def beat(self, *, draining: bool = False) -> Beat:
         """The Beat to send now."""
+        self.untold = 0
         return Beat(kind=self.kind, window=self.window, consumed=self.consumed(), draining=draining)
 
     def credit(self) -> Credit:
         """The Credit to send now."""
+        self.untold = 0
         return Credit(consumed=self.consumed())

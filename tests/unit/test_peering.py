@@ -82,3 +82,14 @@ def test_after_every_beat_the_broker_knows_exactly_what_we_hold(steps: list[str]
         elif step == "beat":
             peering.heard(BrokerBeat("b", "boot-1", 1, sent), 1)
             assert sent - peering.consumed() == held
+
+
+def test_the_broker_is_told_when_a_quarter_of_the_window_is_given_back() -> None:
+    peering = Peering(kind="selector", window=16, dead_ms=3_000)
+    for _ in range(8):
+        peering.took()
+    assert [peering.gave_back(1) for _ in range(4)] == [False, False, False, True]
+    assert peering.credit() == Credit(4)
+    assert not peering.gave_back(1), "what was told is told"
+    peering.beat()
+    assert [peering.gave_back(1) for _ in range(3)] == [False, False, False], "a beat tells it too"

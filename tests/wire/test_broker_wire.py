@@ -112,7 +112,9 @@ async def test_control_overtakes_work_that_waits_for_a_peer_that_does_not_read(r
     # The link's own pipe to the broker may be full for a moment too.
     await until(lambda: edge.link.send(name, 0, ResultAck("j", 1, "n", "delivered")), "the broker takes it")
     # What follows it through the same pipe comes back: so the broker has it, queued or handed on.
-    await until(lambda: edge.link.send("edge:nobody:1", 0, ResultAck("j", 2, "n", "delivered")), "the broker takes that")
+    await until(
+        lambda: edge.link.send("edge:nobody:1", 0, ResultAck("j", 2, "n", "delivered")), "the broker takes that"
+    )
     await until(lambda: edge.messages, "the bounce")
     receive, kinds = receiver(slow), []
     while kinds.count(Push) < sent:
