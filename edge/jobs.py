@@ -108,7 +108,6 @@ class Jobs:
             self.run(self.deliveries.write_failed(assign))
             return
         self._link.to_peer(assign.session_edge, effect.placed)
-        self._link.to_job_cell(assign.job_id, effect.event)
 
     def _send_to_edge(self, effect: effects.SendToEdge) -> None:
         self._link.to_peer(effect.to, effect.frame, *effect.payload)
@@ -147,4 +146,5 @@ def _limits_of(config: Config) -> Limits:
         reconnect_grace_ms=edge.reconnect_grace_ms,
         ended_kept_max=edge.ended_kept_max,
         ended_kept_ms=edge.ended_kept_ms,
+        job_event_delay_ms=edge.job_event_delay_ms,
     )

@@ -24,6 +24,7 @@ from mesh.frames import NodeHeartbeat as HeartbeatFrame
 from mesh.frames import NodeOffline as OfflineFrame
 from mesh.frames import NodeRegister as RegisterFrame
 from mesh.ids import is_id, new_node_id
+from mesh.jobs import Event
 from mesh.link import Received
 from mesh.log import get_logger
 from mesh.metrics import EdgeMetrics
@@ -136,15 +137,19 @@ class Nodes:
 
     def _on_ack(self, socket: NodeSocket, message: JobAck, text: bytes) -> None:
         socket.node.own(message.node_id)
-        self.jobs.run(self.deliveries.on_progress(message.node_id, message.job_id, message.attempt_id, "accepted", b""))
+        self.jobs.run(
+            self.deliveries.on_progress(message.node_id, message.job_id, message.attempt_id, Event.ACCEPT, now_ms())
+        )
 
     def _on_started(self, socket: NodeSocket, message: JobStarted, text: bytes) -> None:
         socket.node.own(message.node_id)
-        self.jobs.run(self.deliveries.on_progress(message.node_id, message.job_id, message.attempt_id, "started", b""))
+        self.jobs.run(
+            self.deliveries.on_progress(message.node_id, message.job_id, message.attempt_id, Event.START, now_ms())
+        )
 
     def _on_partial(self, socket: NodeSocket, message: AsrPartial, text: bytes) -> None:
         socket.node.own(message.node_id)
-        self.jobs.run(self.deliveries.on_progress(message.node_id, message.job_id, None, "asr_partial", text))
+        self.jobs.run(self.deliveries.on_progress(message.node_id, message.job_id, None, Event.START, now_ms(), text))
 
     def _on_result(self, socket: NodeSocket, message: JobResult, text: bytes) -> None:
         socket.node.own(message.node_id)

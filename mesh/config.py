@@ -148,6 +148,9 @@ class EdgeConfig(Section, frozen=True):
     send_rate_bytes_min: Bytes = 256 * 1024
     #: How long a stopping edge waits for results that are under way.
     drain_ms: Ms = 1_000
+    #: Events of a job (handed over, accepted, started) gather this long and go out as one; a result that comes sooner
+    #: makes them superfluous. On Redis Cluster the first of them extends a lease of a few seconds: stay far below that.
+    job_event_delay_ms: Annotated[int, Meta(ge=1, le=1_000)] = 25
 
 
 class NodeConfig(Section, frozen=True):

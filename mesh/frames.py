@@ -335,7 +335,7 @@ class Undone(Frame, frozen=True):
 
 
 class JobEvent(Frame, frozen=True):
-    """Edge B -> selector: the job moved (event of mesh.jobs: dispatch | accept | start)."""
+    """Edge B -> selector: the job moved. `event`: one or more events of mesh.jobs, separated by blanks, in order."""
 
     job_id: str
     attempt: int
@@ -350,7 +350,7 @@ class Notice(Frame, frozen=True):
     utterance_index: int
     job_id: str
     attempt: int
-    event: str  # "accepted" | "started" | "asr_partial"
+    event: str  # "accepted" | "asr_partial"
     request_id: str
 
 

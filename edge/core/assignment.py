@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mesh.frames import Assign, AssignFailed, CancelJob, JobDone, JobEvent, Notice, Placed
+from mesh.jobs import Event
 
 
 @dataclass(slots=True, eq=False)
@@ -13,8 +14,10 @@ class Assignment:
     """A job that a node of ours runs."""
 
     frame: Assign
-    accepted: bool = False
-    started: bool = False
+    #: The furthest event so far, and those the mesh has not been told (edge/core/progress.py).
+    reached: Event | None = None
+    untold: list[str] = field(default_factory=list)
+    tell_ms: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -45,11 +48,10 @@ class Report(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """Write job_assign to the node's socket; if that fails, call `write_failed`; else send `placed` and `event`."""
+    """Write job_assign to the node's socket; if that fails, call `write_failed`; else send `placed`."""
 
     assign: Assign
     placed: Placed
-    event: JobEvent
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,10 @@ from edge.core.assignment import (
     key_of,
 )
 from edge.core.memory import Memory
+from edge.core.progress import Progress
 from edge.core.timers import Timers, back_off_ms
-from mesh.frames import Assign, AssignFailed, CancelJob, JobDone, JobEvent, Notice, Placed, ResultAck
+from mesh.frames import Assign, AssignFailed, CancelJob, JobDone, Notice, Placed, ResultAck
+from mesh.jobs import Event
 
 
 class Limits(NamedTuple):
@@ -44,6 +46,7 @@ class Limits(NamedTuple):
     reconnect_grace_ms: int
     ended_kept_max: int
     ended_kept_ms: int
+    job_event_delay_ms: int
 
 
 class Deliveries:
@@ -59,6 +62,7 @@ class Deliveries:
         self._nodes: dict[str, OrderedDict[str, Assignment]] = {}
         self._resends: Timers[str] = Timers()
         self._graces: Timers[str] = Timers()
+        self._progress = Progress(limits.job_event_delay_ms)
         self._memory = Memory(limits.ended_kept_max, limits.ended_kept_ms)
 
     # --- jobs towards the node ----------------------------------------------------------------
@@ -75,9 +79,8 @@ class Deliveries:
             return [SendToEdge(assign.session_edge, _placed(assign))]
         if epoch != assign.node_epoch:
             return [_absent(assign, "node_absent")]
-        self._remember(assign)
-        event = JobEvent(assign.job_id, assign.attempt, assign.node_id, "dispatch")
-        return [WriteJob(assign, _placed(assign), event)]
+        self._progress.note(self._remember(assign), Event.DISPATCH, now_ms)
+        return [WriteJob(assign, _placed(assign))]
 
     def write_failed(self, assign: Assign) -> list[Effect]:
         """The node's socket did not take the job."""
@@ -91,26 +94,19 @@ class Deliveries:
 
     # --- what the node says -------------------------------------------------------------------
 
-    def on_progress(self, node_id: str, job_id: str, attempt: int | None, event: str, text: bytes) -> list[Effect]:
-        """`event` is accepted | started | asr_partial; asr_partial names no attempt: then it is the latest."""
+    def on_progress(
+        self, node_id: str, job_id: str, attempt: int | None, event: Event, now_ms: int, partial: bytes = b""
+    ) -> list[Effect]:
+        """`event` is ACCEPT or START; an asr_partial is a START that names no attempt (then it is the latest)."""
         assignment = self._find(node_id, job_id, attempt)
         if assignment is None:
             self.outcomes["progress_unknown"] += 1
             return []
-        frame = assignment.frame
-        notice = Notice(
-            session_id=frame.session_id,
-            utterance_index=frame.utterance_index,
-            job_id=job_id,
-            attempt=frame.attempt,
-            event=event,
-            request_id=frame.request_id,
-        )
-        effects: list[Effect] = [SendToEdge(frame.session_edge, notice, (text,) if event == "asr_partial" else ())]
-        moved = "accept" if event == "accepted" else "start"
-        if self._is_news(assignment, moved):
-            effects.append(SendToJob(job_id, JobEvent(job_id, frame.attempt, node_id, moved)))
-        return effects
+        self._progress.note(assignment, event, now_ms)
+        if partial:
+            return [_notice(assignment.frame, "asr_partial", partial)]
+        # That a job was started is shown to no client.
+        return [_notice(assignment.frame, "accepted")] if event is Event.ACCEPT else []
 
     def on_result(self, report: Report, text: bytes, now_ms: int) -> list[Effect]:
         """Keep a result and send it on its way. A repeat of one that ended is acknowledged to the node at once."""
@@ -173,11 +169,11 @@ class Deliveries:
 
     def next_due_ms(self) -> int | None:
         """When `tick` has something to do; None while nothing waits."""
-        dues = [due for due in (self._resends.next_due_ms(), self._graces.next_due_ms()) if due is not None]
-        return min(dues, default=None)
+        dues = (self._resends.next_due_ms(), self._graces.next_due_ms(), self._progress.next_due_ms())
+        return min((due for due in dues if due is not None), default=None)
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """Resends that are due, and the jobs of nodes that did not come back."""
+        """Resends and progress that are due, and the jobs of nodes that did not come back."""
         effects: list[Effect] = []
         for key in self._resends.pop_due(now_ms):
             result = self.results[key]
@@ -186,19 +182,22 @@ class Deliveries:
             else:
                 effects.append(self._send(key, result, now_ms))
         for node_id in self._graces.pop_due(now_ms):
-            for assignment in self._nodes.pop(node_id).values():
+            for key, assignment in self._nodes.pop(node_id).items():
+                self._progress.drop(key)
                 effects.append(_absent(assignment.frame, "node_absent"))
+        effects += [SendToJob(frame.job_id, frame) for frame in self._progress.pop_due(now_ms)]
         self._memory.forget(now_ms)
         return effects
 
     # --- inside -------------------------------------------------------------------------------
 
-    def _remember(self, assign: Assign) -> None:
+    def _remember(self, assign: Assign) -> Assignment:
         jobs = self._nodes.setdefault(assign.node_id, OrderedDict())
-        jobs[key_of(assign.job_id, assign.attempt)] = Assignment(assign)
+        assignment = jobs[key_of(assign.job_id, assign.attempt)] = Assignment(assign)
         while len(jobs) > self.limits.jobs_per_node_max:
-            jobs.popitem(last=False)
+            self._progress.drop(jobs.popitem(last=False)[0])
             self.outcomes["job_forgotten"] += 1
+        return assignment
 
     def _find(self, node_id: str, job_id: str, attempt: int | None) -> Assignment | None:
         jobs = self._nodes.get(node_id)
@@ -209,16 +208,12 @@ class Deliveries:
         latest = [assignment for assignment in jobs.values() if assignment.frame.job_id == job_id]
         return max(latest, key=lambda assignment: assignment.frame.attempt, default=None)
 
-    def _is_news(self, assignment: Assignment, moved: str) -> bool:
-        if moved == "accept":
-            news, assignment.accepted = not (assignment.accepted or assignment.started), True
-        else:
-            news, assignment.started = not assignment.started, True
-        return news
-
     def _drop(self, node_id: str, key: str) -> None:
         jobs = self._nodes.get(node_id)
-        if jobs is not None and jobs.pop(key, None) is not None and not jobs:
+        if jobs is None or jobs.pop(key, None) is None:
+            return
+        self._progress.drop(key)
+        if not jobs:
             del self._nodes[node_id]
             self._graces.drop(node_id)
 
@@ -268,6 +263,8 @@ class Deliveries:
         assert self.result_bytes == sum(len(result.text) for result in self.results.values())
         assert self.result_bytes <= self.limits.results_bytes_max
         assert len(self._memory) <= self.limits.ended_kept_max
+        untold = {key for jobs in self._nodes.values() for key, assignment in jobs.items() if assignment.untold}
+        assert len(untold) == len(self._progress) and all(key in self._progress for key in untold)
         for node_id, jobs in self._nodes.items():
             assert 0 < len(jobs) <= self.limits.jobs_per_node_max, node_id
             assert not jobs.keys() & self.results.keys()
@@ -282,6 +279,18 @@ def _placed(assign: Assign) -> Placed:
         session_id=assign.session_id,
         utterance_index=assign.utterance_index,
     )
+
+
+def _notice(assign: Assign, event: str, *payload: bytes) -> SendToEdge:
+    notice = Notice(
+        session_id=assign.session_id,
+        utterance_index=assign.utterance_index,
+        job_id=assign.job_id,
+        attempt=assign.attempt,
+        event=event,
+        request_id=assign.request_id,
+    )
+    return SendToEdge(assign.session_edge, notice, payload)
 
 
 def _absent(assign: Assign, reason: str) -> SendToJob:

@@ -31,6 +31,7 @@ from mesh.frames import (
     ResultAck,
     Undone,
 )
+from mesh.jobs import Event
 
 FAULTS_UNTIL_MS = 4_000
 END_MS = 200_000
@@ -69,7 +70,7 @@ class World:
         self.queue: list[tuple[int, int, Callable[[], None]]] = []
         self.serial = 0
         self.a = custody.Custody(custody.Limits(100, 1_000, attempts_max, 1 << 20, 1_000, 30_000))
-        limits = deliveries.Limits(100, 1_000, 1_000, 1 << 20, 100_000, 50, 64, GRACE_MS, 1_000, 30_000)
+        limits = deliveries.Limits(100, 1_000, 1_000, 1 << 20, 100_000, 50, 64, GRACE_MS, 1_000, 30_000, 25)
         self.b = {name: deliveries.Deliveries(name, limits) for name in EDGES}
         self.bindings: dict[str, Job] = {}
         self.jobs: dict[str, Job] = {}
@@ -78,6 +79,7 @@ class World:
         self.ends: Counter[str] = Counter()
         self.delivered: Counter[str] = Counter()
         self.runs: Counter[tuple[str, int]] = Counter()
+        self.told: Counter[tuple[str, int, str]] = Counter()
         self.submitted: list[str] = []
         for session_id in ("s0", "s1"):
             self.a.open_session(session_id)
@@ -277,8 +279,8 @@ class World:
                 self.write_job(edge, effect)
             elif isinstance(effect, assignment.SendToEdge):
                 self.to_a(effect.frame, *effect.payload)
-            elif isinstance(effect, assignment.SendToJob) and isinstance(effect.frame, AssignFailed):
-                self.carry(lambda frame=effect.frame: self.on_assign_failed(frame))
+            elif isinstance(effect, assignment.SendToJob):
+                self.to_job(effect.frame)
             elif isinstance(effect, assignment.SendDone):
                 self.carry(lambda done=effect.done, text=effect.text: self.on_done(done, text))
                 self.b[edge].sent(effect.key, "broker")
@@ -293,8 +295,27 @@ class World:
         self.runs[assign.job_id, assign.attempt] += 1
         self.nodes[assign.node_id].jobs[assign.job_id] = assign
         self.to_a(effect.placed)
-        assert isinstance(effect.event, JobEvent)
+        for event in (Event.ACCEPT, Event.START):
+            self.at(self.now_ms + self.random.randrange(1, 100), lambda event=event: self.progress(assign, event))
         self.at(self.now_ms + self.random.randrange(5, 500), lambda: self.finish(assign))
+
+    def to_job(self, frame: JobEvent | AssignFailed) -> None:
+        if isinstance(frame, AssignFailed):
+            self.carry(lambda: self.on_assign_failed(frame))
+            return
+        words = frame.event.split()
+        assert words == sorted(words, key=list(Event).index), "events are told in order"
+        for word in words:
+            self.told[frame.job_id, frame.attempt, word] += 1
+            # An Assign that overtakes its own cancellation is written once more.
+            assert self.told[frame.job_id, frame.attempt, word] <= self.runs[frame.job_id, frame.attempt]
+
+    def progress(self, assign: Assign, event: Event) -> None:
+        node = self.nodes[assign.node_id]
+        if node.edge is not None and assign.job_id in node.jobs:
+            core = self.b[node.edge]
+            effects = core.on_progress(assign.node_id, assign.job_id, assign.attempt, event, self.now_ms)
+            self.do_b(node.edge, effects)
 
     def finish(self, assign: Assign) -> None:
         node = self.nodes[assign.node_id]

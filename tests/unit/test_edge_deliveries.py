@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import given, settings
@@ -10,8 +11,10 @@ from hypothesis import strategies as st
 from edge.core.assignment import Report, SendDone, SendToEdge, SendToJob, StopJob, TellNode, WriteJob
 from edge.core.deliveries import Deliveries, Limits
 from mesh.frames import Assign, AssignFailed, CancelJob, JobEvent, Notice, Placed, ResultAck
+from mesh.jobs import Event
 
-LIMITS = Limits(400, 5_000, 4, 1_000, 60_000, 3, 3, 2_000, 16, 30_000)
+DELAY_MS = 25
+LIMITS = Limits(400, 5_000, 4, 1_000, 60_000, 3, 3, 2_000, 16, 30_000, DELAY_MS)
 
 
 def assign(number: int = 1, **fields: Any) -> Assign:
@@ -34,11 +37,15 @@ def ack(verdict: str, number: int = 1) -> ResultAck:
     return ResultAck(f"job-00-{number}", 1, "n", verdict)
 
 
+def event(words: str) -> SendToJob:
+    return SendToJob("job-00-1", JobEvent("job-00-1", 1, "n", words))
+
+
 def with_job() -> Deliveries:
     core = Deliveries("b", LIMITS)
     (write,) = core.on_assign(assign(), 7, 0)
     assert isinstance(write, WriteJob)
-    assert isinstance(write.placed, Placed) and write.event == JobEvent("job-00-1", 1, "n", "dispatch")
+    assert isinstance(write.placed, Placed)
     core.check()
     return core
 
@@ -65,18 +72,51 @@ def test_absent_node_wrong_epoch_and_stuck_socket_give_the_job_back() -> None:
     assert isinstance(write, WriteJob), "it was not remembered"
 
 
-def test_progress_is_told_to_the_session_and_moves_the_job_once() -> None:
+def test_progress_worth_showing_is_told_to_the_session() -> None:
     core = with_job()
-    seen = []
-    for event, attempt in (("accepted", 1), ("accepted", 1), ("asr_partial", None), ("started", 1), ("accepted", 1)):
-        effects = core.on_progress("n", "job-00-1", attempt, event, b"{}")
-        assert isinstance(effects[0], SendToEdge) and isinstance(effects[0].frame, Notice)
-        assert effects[0].payload == ((b"{}",) if event == "asr_partial" else ())
-        seen += [effect.frame.event for effect in effects if isinstance(effect, SendToJob)]  # type: ignore[union-attr]
-    assert seen == ["accept", "start"]
-    assert core.on_progress("n", "job-00-1", 2, "accepted", b"") == []
-    assert core.on_progress("other", "job-00-1", 1, "accepted", b"") == []
+    (notice,) = core.on_progress("n", "job-00-1", 1, Event.ACCEPT, 1)
+    assert isinstance(notice, SendToEdge) and isinstance(notice.frame, Notice)
+    assert (notice.to, notice.frame.event, notice.frame.request_id, notice.payload) == ("a", "accepted", "r1", ())
+    assert core.on_progress("n", "job-00-1", 1, Event.START, 1) == [], "no client is shown that a job was started"
+    (notice,) = core.on_progress("n", "job-00-1", None, Event.START, 2, b"{}")
+    assert isinstance(notice, SendToEdge) and isinstance(notice.frame, Notice)
+    assert (notice.frame.event, notice.payload) == ("asr_partial", (b"{}",))
+    assert core.on_progress("n", "job-00-1", 2, Event.ACCEPT, 3) == []
+    assert core.on_progress("other", "job-00-1", 1, Event.ACCEPT, 3) == []
     assert core.outcomes["progress_unknown"] == 2
+
+
+def test_events_of_a_job_go_out_together_once_they_waited() -> None:
+    core = with_job()
+    core.on_progress("n", "job-00-1", 1, Event.ACCEPT, 5)
+    core.on_progress("n", "job-00-1", 1, Event.START, 10)
+    core.on_progress("n", "job-00-1", 1, Event.ACCEPT, 11)
+    assert core.next_due_ms() == DELAY_MS and core.tick(DELAY_MS - 1) == []
+    assert core.tick(DELAY_MS) == [event("dispatch accept start")]
+    core.on_progress("n", "job-00-1", None, Event.START, 40, b"{}")
+    assert core.next_due_ms() is None, "each word is said once"
+
+
+def test_events_that_come_later_wait_anew_and_those_that_were_overtaken_are_left_out() -> None:
+    core = with_job()
+    assert core.tick(DELAY_MS) == [event("dispatch")]
+    core.on_progress("n", "job-00-1", None, Event.START, 100, b"{}")
+    core.on_progress("n", "job-00-1", 1, Event.ACCEPT, 110)
+    assert core.next_due_ms() == 100 + DELAY_MS
+    assert core.tick(100 + DELAY_MS) == [event("start")]
+
+
+def test_job_that_ends_first_leaves_its_events_unsaid() -> None:
+    ends: list[Callable[[Deliveries], object]] = [
+        lambda core: core.on_result(report(), b"text", 10),
+        lambda core: core.on_cancel(CancelJob("job-00-1", 1, "n", "t", "job_timeout")),
+        lambda core: core.write_failed(assign()),
+    ]
+    for end in ends:
+        core = with_job()
+        end(core)
+        core.check()
+        assert not [effect for effect in core.tick(DELAY_MS) if isinstance(effect, SendToJob)]
 
 
 def test_result_is_kept_and_sent_again_until_acknowledged() -> None:
@@ -173,9 +213,10 @@ def test_node_that_stays_away_gives_its_jobs_back_and_one_that_returns_keeps_the
     core.on_result(report(2), b"text", 5)
     core.node_gone("n", 100)
     core.node_back("n")
-    assert all(not isinstance(effect, SendToJob) for effect in core.tick(2_100))
+    assert [effect for effect in core.tick(2_100) if isinstance(effect, SendToJob)] == [event("dispatch")]
     core.node_gone("n", 3_000)
     failed = [effect for effect in core.tick(5_000) if isinstance(effect, SendToJob)]
+    assert all(isinstance(effect.frame, AssignFailed) for effect in failed)
     assert [effect.job_id for effect in failed] == ["job-00-1"], "the finished one is not given back"
     (write,) = core.on_assign(assign(1, attempt=2, node_epoch=9), 9, 5_100)
     assert isinstance(write, WriteJob)
@@ -206,7 +247,22 @@ def test_given_back_result_is_tried_sooner() -> None:
 
 
 EVENTS = st.tuples(
-    st.sampled_from(["assign", "absent", "result", "ack", "no_session", "gone", "back", "cancel", "stuck", "wait"]),
+    st.sampled_from(
+        [
+            "assign",
+            "absent",
+            "accept",
+            "start",
+            "result",
+            "ack",
+            "no_session",
+            "gone",
+            "back",
+            "cancel",
+            "stuck",
+            "wait",
+        ]
+    ),
     st.integers(0, 5),
 )
 
@@ -218,6 +274,8 @@ def test_any_sequence_keeps_the_bounds(events: list[tuple[str, int]]) -> None:
     for kind, number in events:
         if kind in ("assign", "absent"):
             core.on_assign(assign(number), 7 if kind == "assign" else None, now)
+        elif kind in ("accept", "start"):
+            core.on_progress("n", f"job-00-{number}", 1, Event(kind), now)
         elif kind == "result":
             core.on_result(report(number), b"x" * 250, now)
         elif kind in ("ack", "no_session"):
@@ -231,6 +289,6 @@ def test_any_sequence_keeps_the_bounds(events: list[tuple[str, int]]) -> None:
         elif kind == "stuck":
             core.write_failed(assign(number))
         else:
-            now += number * 1_000
+            now += number * number * 100
             core.tick(now)
         core.check()
