@@ -14,6 +14,7 @@ import uvloop
 from bench.table import print_table
 from linguamesh.redis_server import RedisServer
 from lua.batch import Command, Ticket, Waiting, evalsha
+from lua.jobs import Jobs
 from lua.loader import load_scripts
 from lua.placing import Placing
 from lua.runner import Runner
@@ -46,7 +47,9 @@ async def _ours(store: Store, batch: int) -> float:
 
 def _the_same_command(runner: Runner, config: Config) -> Command:
     """One commit as the runner would send it, with redis-benchmark's placeholder in place of the unique id."""
-    call = Placing(runner, Keys(), config)._commit_call(_request(0, "__rand_int__"), ["node-0", "node-1", "node-2"])
+    call = Placing(runner, Keys(), config, Jobs(runner, Keys(), config))._commit_call(
+        _request(0, "__rand_int__"), ["node-0", "node-1", "node-2"]
+    )
     ticket = Ticket(1, asyncio.get_running_loop().create_future())
     return evalsha([Waiting(load_scripts()["job_commit"], call, 0, ticket, 0)])
 

@@ -39,6 +39,7 @@ class Changes(NamedTuple):
     """What changed in a cell. Ask again with `version`; at once if `more`.
 
     `reset`: the cell went back in time (Redis lost something), so the rows start from the beginning.
+    `unreadable`: rows left out, because what lies in Redis is no view.
     """
 
     version: int
@@ -46,6 +47,7 @@ class Changes(NamedTuple):
     more: bool
     rows: list[ChangedNode]
     reset: bool
+    unreadable: int
 
 
 class CommitRequest(NamedTuple):
@@ -84,8 +86,42 @@ class Committed(NamedTuple):
     reasons: tuple[str, ...] = ()
 
 
+class Bound(NamedTuple):
+    """Where a request is bound."""
+
+    attempt: int
+    job_id: str
+    node_id: str
+    node_edge: str
+    node_epoch: int
+
+
+class Advance(NamedTuple):
+    """Something happened to a job: one or more events of mesh.jobs, as in "finish release"."""
+
+    job_id: str
+    attempt: int
+    node_id: str
+    events: str
+    #: Recorded by finish.
+    success: bool = True
+
+
+class Release(NamedTuple):
+    """A slot to give back."""
+
+    job_id: str
+    attempt: int
+    node_id: str
+    reason: str
+
+
 class Advanced(NamedTuple):
-    """What an event did to a job. `leased` is False when its slot had lapsed and none was free to take again."""
+    """What an event did to a job. `leased` is False when its slot had lapsed and none was free to take again.
+
+    `edge`, `session_id` and `request_id` are the job's own. `used` is the node's load afterwards, -1 if it cannot have
+    changed.
+    """
 
     verdict: Literal["moved", "same", "fenced", "unknown"]
     state: str = ""
@@ -96,7 +132,7 @@ class Advanced(NamedTuple):
     #: "ok" | "failed" | ""
     outcome: str = ""
     leased: bool = False
-    used: int = 0
+    used: int = -1
     version: int = 0
 
 
@@ -114,3 +150,12 @@ class Claimed(NamedTuple):
     ok: bool
     owner: str
     epoch: int
+
+
+class Presence(NamedTuple):
+    """What a live process says of itself."""
+
+    host: str
+    pid: int
+    version: str
+    started_at_ms: int

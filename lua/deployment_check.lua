@@ -6,5 +6,5 @@
 -- RETURNS
 --   cells       int    number of cells in force
 
-if redis.call('HSETNX', deployment, 'cells', cells) == 1 then redis.call('HSET', deployment, 'born_ms', now_ms) end
+if redis.call('HSETNX', deployment, 'cells', cells) == 1 then redis.call('HSET', deployment, 'born_ms', now_text) end
 return {tonumber(redis.call('HGET', deployment, 'cells'))}

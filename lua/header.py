@@ -26,7 +26,7 @@ ARG_TYPES: Final = frozenset({"text", "int", "bytes"})
 RETURN_TYPES: Final = frozenset({"text", "int", "bytes", "list"})
 
 #: What the loader gives every script besides its own names.
-GIVEN: Final = frozenset({"now_ms", "now_us"})
+GIVEN: Final = frozenset({"now_ms", "now_us", "now_text"})
 _WORDS: Final = (
     "and break do else elseif end false for function if in local nil not or repeat return then true until while"
 )

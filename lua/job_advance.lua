@@ -10,61 +10,54 @@
 -- ARGV
 --   node_id     text   the node that the event came from
 --   member      text   the job's name among the leases
---   attempt     int    the attempt that the event belongs to
+--   holder      text   attempt and node that the event belongs to
 --   events      text   dispatch | accept | start | finish | release, several separated by blanks
---   outcome     text   ok | failed, recorded by finish
+--   success     text   ok | failed, recorded by finish
 --   lease_ms    int    life of the slot from now on, while the job runs
---   keep_ms     int    life of the job's record
+--   leases_ms   text   life of the set of leases
 -- RETURNS
 --   verdict     text   moved | same | fenced | unknown
 --   state       text   where the job is now
 --   outcome     text   ok | failed, once finished
---   edge        text   the edge that owned the session
---   session_id  text   its session
---   request_id  text   its request
+--   request     text   the job's request, session and session's edge
 --   leased      int    1: it holds a slot
---   used        int    the node's slots in use
+--   used        int    the node's slots in use; -1 if they cannot have changed
 --   version     int    of the node's cell
 
 local ARRIVES = {dispatch = 'DISPATCHED', accept = 'ACCEPTED', start = 'RUNNING', finish = 'FINISHED',
   release = 'RELEASED'}
 local PLACE = {CREATED = 1, DISPATCHED = 2, ACCEPTED = 3, RUNNING = 4, FINISHED = 5, RELEASED = 6}
 
-local record = redis.call('HMGET', job, 'state', 'attempt', 'node', 'outcome', 'edge', 'session', 'request')
-local state = record[1]
-if not state then return {'unknown', '', '', '', '', '', 0, 0, 0} end
-if tonumber(record[2]) ~= attempt or record[3] ~= node_id then
-  return {'fenced', state, record[4] or '', record[5], record[6], record[7], 0, 0, 0}
-end
+local record = redis.call('HMGET', job, 'state', 'holder', 'request', 'outcome')
+local state, outcome = record[1], record[4] or ''
+if not state then return {'unknown', '', '', '', 0, -1, 0} end
+if record[2] ~= holder then return {'fenced', state, outcome, record[3], 0, -1, 0} end
 
-local written, finished = {}, record[4] or ''
+local written = {}
 for event in string.gmatch(events, '%S+') do
   local goal = ARRIVES[event] or error('no such event: ' .. event)
   if PLACE[goal] > PLACE[state] then
     state = goal
     written[#written + 1] = event .. '_ms'
-    written[#written + 1] = now_ms
-    if event == 'finish' then finished = outcome end
+    written[#written + 1] = now_text
+    if event == 'finish' then outcome = success end
   end
 end
+if #written > 0 then redis.call('HSET', job, 'state', state, 'outcome', outcome, unpack(written)) end
 
-local leased = 0
+local leased, used, version = 0, -1, 0
 if state == 'RELEASED' then
-  redis.call('ZREM', leases, member)
-else
-  live_leases(leases)
-  leased = redis.call('ZSCORE', leases, member) and 1 or 0
+  local removed = redis.call('ZREM', leases, member)
+  if removed == 1 or #written > 0 then used = redis.call('ZCARD', leases) end
+elseif redis.call('ZSCORE', leases, member) then
+  leased = 1
+  if #written > 0 then redis.call('ZADD', leases, now_ms + lease_ms, member) end
+elseif #written > 0 then
+  -- Its lease lapsed and was dropped. It is taken again only if that sells no slot twice.
+  local taken, is_full = slots_in_use(leases, tonumber(redis.call('HGET', node, 'max_jobs')) or 0)
+  used = taken
+  if not is_full then leased, used = 1, hold(leases, taken, member, lease_ms, leases_ms) end
 end
-if #written > 0 then
-  redis.call('HSET', job, 'state', state, 'outcome', finished, unpack(written))
-  redis.call('PEXPIRE', job, keep_ms)
-  -- A lease that lapsed on the way is taken again only if that sells no slot twice.
-  local max_jobs = tonumber(redis.call('HGET', node, 'max_jobs')) or 0
-  if state ~= 'RELEASED' and (leased == 1 or not is_full(leases, max_jobs)) then
-    hold(leases, member, lease_ms, keep_ms)
-    leased = 1
-  end
-end
-local used, version = settle(leases, ledger, changes, node_id)
-local verdict = #written > 0 and 'moved' or 'same'
-return {verdict, state, finished, record[5], record[6], record[7], leased, used, version}
+if leased == 1 and #written > 0 then redis.call('PEXPIRE', leases, leases_ms) end
+if used >= 0 then version = settle(used, ledger, changes, node_id) end
+return {#written > 0 and 'moved' or 'same', state, outcome, record[3], leased, used, version}

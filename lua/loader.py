@@ -1,7 +1,8 @@
 """Loads every script of this folder: checks its header, binds its names, wraps it so that one EVALSHA runs many calls.
 
 A script is written for one call. What reaches Redis is a loop over the calls of a batch, each on its own: a call that
-fails leaves its error text in its place and the others go on. Time is Redis's own, read once per batch.
+fails leaves its error text in its place and the others go on. Time is Redis's own, read once per batch; `now_text` is
+`now_ms` spelled out, for what is only stored.
 
     KEYS  the keys of all calls, one after the other
     ARGV  number of calls, then per call: number of keys, number of arguments, the arguments
@@ -26,6 +27,7 @@ _BATCH: Final = """
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 local now_ms = math.floor(now_us / 1000)
+local now_text = string.format('%.0f', now_ms)
 {shared}
 local function one(key_at, arg_at)
 {bindings}

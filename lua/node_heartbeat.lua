@@ -18,10 +18,11 @@
 --   status        text   ready | ...
 --   load          bytes  packed NodeLoad
 --   caps          bytes  packed NodeCaps; empty: capabilities, slots and pools stay as they are
---   max_jobs      int    its slots
+--   max_jobs      text   its slots
 --   pools         text   pools from now on, sorted, separated by commas
 --   pools_before  text   pools that the caller believes are stored
---   ttl_ms        int    life of the record without another heartbeat
+--   ttl_ms        text   life of the record without another heartbeat
+--   leases_ms     text   life of the set of leases without another heartbeat
 -- RETURNS
 --   verdict       text   ok | superseded | unknown | pools: nothing was done, because pools_before is wrong
 --   used          int    slots in use
@@ -45,8 +46,9 @@ if caps ~= '' then
   redis.call('HSET', node, 'max_jobs', max_jobs)
   stored = pools
 end
-redis.call('HSET', node, 'status', status, 'edge', edge, 'last_seen_ms', now_ms)
+redis.call('HSET', node, 'status', status, 'edge', edge, 'last_seen_ms', now_text)
 redis.call('PEXPIRE', node, ttl_ms)
+redis.call('PEXPIRE', leases, leases_ms)
 
 local used = live_leases(leases)
 local now = string.format('%.0f', epoch) .. ' ' .. status .. ' ' .. edge .. ' ' .. load

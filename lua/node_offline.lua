@@ -24,7 +24,7 @@ if tonumber(record[1]) ~= epoch or record[2] == 'offline' then return {'stale', 
 local stored = redis.call('HGET', view, node_id .. '#pools') or ''
 if stored ~= pools_before then return {'pools', stored} end
 
-redis.call('HSET', node, 'status', 'offline', 'offline_reason', reason, 'offline_ms', now_ms)
+redis.call('HSET', node, 'status', 'offline', 'offline_reason', reason, 'offline_ms', now_text)
 for _, leave in ipairs(leaves) do redis.call('SREM', leave.pool, node_id) end
 unlist_node(nodes, ledger, changes, view, node_id, tombstones_max)
 return {'ok', ''}

@@ -16,12 +16,13 @@
 --   node_id       text   which node
 --   edge          text   the edge that holds its socket
 --   status        text   ready | ...
---   max_jobs      int    its slots
+--   max_jobs      text   its slots
 --   caps          bytes  packed NodeCaps
 --   load          bytes  packed NodeLoad
 --   pools         text   pools from now on, sorted, separated by commas
 --   pools_before  text   pools that the caller believes are stored
---   ttl_ms        int    life of the record without a heartbeat
+--   ttl_ms        text   life of the record without a heartbeat
+--   leases_ms     text   life of the set of leases without a heartbeat
 -- RETURNS
 --   verdict       text   ok | pools: nothing was done, because pools_before is wrong
 --   epoch         int    of this connection
@@ -36,8 +37,9 @@ local last = tonumber(redis.call('HGET', node, 'epoch')) or 0
 local epoch = math.max(last + 1, now_ms)
 local epoch_text = string.format('%.0f', epoch)
 redis.call('HSET', node, 'status', status, 'max_jobs', max_jobs, 'edge', edge, 'epoch', epoch_text,
-  'last_seen_ms', now_ms)
+  'last_seen_ms', now_text)
 redis.call('PEXPIRE', node, ttl_ms)
+redis.call('PEXPIRE', leases, leases_ms)
 for _, leave in ipairs(leaves) do redis.call('SREM', leave.pool, node_id) end
 for _, join in ipairs(joins) do redis.call('SADD', join.pool, node_id) end
 redis.call('HSET', view, node_id, caps, node_id .. '#pools', pools)

@@ -10,34 +10,26 @@
 -- ARGV
 --   node_id               text   which node
 --   member                text   the job's name among the leases
---   request_id            text   the request
---   session_id            text   its session
---   edge                  text   the edge that owns the session
---   utterance_index       int    which utterance
---   attempt               int    which attempt
---   deadline_ms           int    wall clock
---   trace_id              text   for logs
+--   holder                text   attempt and node that it belongs to
+--   request               text   the request, its session and the edge that owns that
+--   about                 text   for people: which utterance, its deadline, its trace
 --   heartbeat_timeout_ms  int    a node silent for longer gets nothing
 --   provisional_ms        int    life of the slot until the job is dispatched
---   keep_ms               int    life of the job's record
+--   keep_ms               text   life of the job's record
+--   leases_ms             text   life of a set of leases without a heartbeat
 -- RETURNS
 --   verdict               text   ok | gone | not_ready | stale | full | released: this job was given up before
 --   node_edge             text   the node's edge
---   node_epoch            int    the node's connection
+--   node_epoch            text   the node's connection
 --   used                  int    the node's slots in use
 --   version               int    of the node's cell
 --   until_ms              int    when the slot lapses
 
 local state = redis.call('HGET', job, 'state')
-if state and state ~= 'CREATED' then return {'released', '', 0, 0, 0, 0} end
-local reason, node_edge, epoch = room(node, leases, member, heartbeat_timeout_ms)
-if reason ~= '' then return {reason, '', 0, 0, 0, 0} end
+if state and state ~= 'CREATED' then return {'released', '', '', 0, 0, 0} end
+local reason, used, node_edge, epoch = room(node, leases, member, heartbeat_timeout_ms)
+if reason ~= '' then return {reason, '', '', 0, 0, 0} end
 
-hold(leases, member, provisional_ms, keep_ms)
-open_job(job, keep_ms, {
-  'attempt', attempt, 'node', node_id, 'node_edge', node_edge, 'node_epoch', epoch,
-  'request', request_id, 'session', session_id, 'edge', edge, 'index', utterance_index,
-  'deadline_ms', deadline_ms, 'trace', trace_id,
-})
-local used, version = settle(leases, ledger, changes, node_id)
-return {'ok', node_edge, tonumber(epoch), used, version, now_ms + provisional_ms}
+used = hold(leases, used, member, provisional_ms, leases_ms)
+open_job(job, keep_ms, holder, request, about)
+return {'ok', node_edge, epoch, used, settle(used, ledger, changes, node_id), now_ms + provisional_ms}

@@ -7,7 +7,7 @@
 --   tenant_id  text   whose session it is
 --   src_lang   text   spoken language
 --   tgt_lang   text   wanted language
---   ttl_ms     int    life of the record without another claim
+--   ttl_ms     text   life of the record without another claim
 -- RETURNS
 --   ok         int    1: the caller owns it
 --   owner      text   who owns it
@@ -25,6 +25,6 @@ if owner ~= edge or epoch == 0 then
   redis.call('HSET', session, 'claimed_from', string.format('%.0f', epoch))
 end
 redis.call('HSET', session, 'owner', edge, 'epoch', string.format('%.0f', claimed), 'tenant', tenant_id,
-  'src_lang', src_lang, 'tgt_lang', tgt_lang, 'seen_ms', now_ms)
+  'src_lang', src_lang, 'tgt_lang', tgt_lang, 'seen_ms', now_text)
 redis.call('PEXPIRE', session, ttl_ms)
 return {1, edge, claimed}

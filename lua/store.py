@@ -6,32 +6,39 @@ What a snapshot reads and what a commit checks are kept apart, see docs/adr/0003
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from lua.answers import (
+    Advance,
     Advanced,
     Beaten,
+    Bound,
     ChangedNode,
     Changes,
     Claimed,
     CommitRequest,
     Committed,
+    Presence,
     Registered,
+    Release,
     Released,
 )
+from lua.jobs import Jobs
 from lua.placing import Placing
-from lua.runner import Runner
+from lua.runner import Call, Runner
 from lua.view import pack_caps, pack_load, unpack_view
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.errors import ConfigError, StoreError
 from mesh.frames import NodeCaps, NodeLoad
 from mesh.ids import is_id
-from mesh.keys import Keys, lease_member
+from mesh.keys import Keys
 
 __all__ = [
-    "Advanced", "Beaten", "ChangedNode", "Changes", "Claimed", "CommitRequest", "Committed", "Registered", "Released",
-    "Store",
+    "Advance", "Advanced", "Beaten", "Bound", "ChangedNode", "Changes", "Claimed", "CommitRequest", "Committed",
+    "Presence", "Registered", "Release", "Released", "Store",
 ]  # fmt: skip
 
 #: Somebody else may change a node's pools between our look and our write; so often we look again.
@@ -40,6 +47,7 @@ POOL_TRIES: Final = 4
 ROW: Final = 6
 #: Nodes forgotten in one go.
 FORGET_MAX: Final = 64
+T = TypeVar("T")
 
 
 class Store:
@@ -50,7 +58,11 @@ class Store:
         self._keys = keys
         self._config = config
         self._cells = config.mesh.cells
-        self._placing = Placing(runner, keys, config)
+        self._jobs = Jobs(runner, keys, config)
+        self._placing = Placing(runner, keys, config, self._jobs)
+        self._lists = [
+            [keys.nodes(cell), keys.ledger(cell), keys.changes(cell), keys.view(cell)] for cell in range(self._cells)
+        ]
 
     # nodes
     async def register_node(
@@ -60,6 +72,7 @@ class Store:
         args = {
             "node_id": node_id, "edge": edge, "status": status, "max_jobs": caps.max_jobs,
             "caps": pack_caps(caps), "load": pack_load(load or NodeLoad()), "ttl_ms": self._record_ms(),
+            "leases_ms": self._jobs.leases_ms,
         }  # fmt: skip
         _, epoch, used, version, _ = await self._with_pools("node_register", node_id, args, pools)
         return Registered(epoch, status, used, version)
@@ -79,7 +92,7 @@ class Store:
         args = {
             "node_id": node_id, "edge": edge, "epoch": epoch, "status": status, "load": pack_load(load),
             "caps": pack_caps(caps) if caps else b"", "max_jobs": caps.max_jobs if caps else 0,
-            "ttl_ms": self._record_ms(),
+            "ttl_ms": self._record_ms(), "leases_ms": self._jobs.leases_ms,
         }  # fmt: skip
         verdict, used, version, _ = await self._with_pools("node_heartbeat", node_id, args, pools or ())
         return Beaten(verdict, used, version)
@@ -95,14 +108,15 @@ class Store:
         answer = await self._with_pools("node_offline", node_id, args, None)
         return bool(answer[0] == "ok")
 
+    async def changes_of(self, asked: Sequence[tuple[int, int]], limit: int) -> list[Changes | StoreError]:
+        """For each (cell, since): at most `limit` of its nodes that changed after version `since` (0 = all)."""
+        calls = [Call(self._lists[cell], {"since": since, "limit": limit}) for cell, since in asked]
+        return [_changes(answer) for answer in await self._runner.call_many("node_changes", calls)]
+
     async def node_changes(self, cell: int, since: int, limit: int) -> Changes:
-        """At most `limit` nodes of the cell that changed after version `since` (0 = all)."""
-        keys = [self._keys.nodes(cell), self._keys.ledger(cell), self._keys.changes(cell), self._keys.view(cell)]
-        version, now_ms, more, reset, flat = await self._runner.call(
-            "node_changes", keys, {"since": since, "limit": limit}
-        )
-        rows = [_row(*flat[start : start + ROW]) for start in range(0, len(flat), ROW)]
-        return Changes(version, now_ms, bool(more), rows, bool(reset))
+        """The same for one cell."""
+        [changes] = await self.changes_of([(cell, since)], limit)
+        return _sure(changes)
 
     async def forget_silent_nodes(self, cell: int) -> int:
         """Remove what is left of nodes whose record has lapsed; how many. Bounded per call."""
@@ -117,9 +131,8 @@ class Store:
                 "node_id": node_id, "silent_ms": self._record_ms(), "pools_before": pools, "leaves": [{}] * len(leave),
                 "tombstones_max": self._config.node.tombstones_max,
             }  # fmt: skip
-            lists = [keys.nodes(cell), keys.ledger(cell), keys.changes(cell), keys.view(cell)]
-            pool_keys = [keys.pool(cell, pool) for pool in leave]
-            [verdict] = await self._runner.call("node_forget", [keys.node(cell, node_id), *lists, *pool_keys], args)
+            names = [keys.node(cell, node_id), *self._lists[cell], *(keys.pool(cell, pool) for pool in leave)]
+            [verdict] = await self._runner.call("node_forget", names, args)
             forgotten += verdict == "ok"
         return forgotten
 
@@ -128,32 +141,29 @@ class Store:
         """Place each request on its first candidate with room, once per request id. Never raises StoreError."""
         return await self._placing.place(requests)
 
+    async def advance_jobs(self, asked: Sequence[Advance]) -> list[Advanced | StoreError]:
+        """Apply events of mesh.jobs; an error in place of each that failed."""
+        return await self._jobs.advance(asked)
+
     async def advance_job(
         self, job_id: str, attempt: int, node_id: str, events: str, *, success: bool = True
     ) -> Advanced:
-        """Apply one or more events of mesh.jobs, as in "finish release". `success` is recorded by finish."""
-        cell, keys = self._placing.job_cell(job_id), self._keys
-        if cell is None:
-            return Advanced("unknown")
-        verdict, state, outcome, edge, session_id, request_id, leased, used, version = await self._runner.call(
-            "job_advance",
-            [
-                keys.job(cell, job_id), keys.node(cell, node_id), keys.leases(cell, node_id), keys.ledger(cell),
-                keys.changes(cell),
-            ],
-            {
-                "node_id": node_id, "member": lease_member(job_id, attempt), "attempt": attempt, "events": events,
-                "outcome": "ok" if success else "failed", "lease_ms": self._config.job.lease_ms,
-                "keep_ms": self._placing.keep_ms,
-            },
-        )  # fmt: skip
-        return Advanced(
-            verdict, state, outcome != "", edge, session_id, request_id, outcome, bool(leased), used, version
-        )
+        """The same for one."""
+        [advanced] = await self._jobs.advance([Advance(job_id, attempt, node_id, events, success)])
+        return _sure(advanced)
+
+    async def release_jobs(self, asked: Sequence[Release]) -> list[Released | StoreError]:
+        """Give back the slots of exactly these attempts; an error in place of each that failed."""
+        return await self._jobs.release(asked)
 
     async def release_job(self, job_id: str, attempt: int, node_id: str, reason: str) -> Released:
-        """Give the slot of exactly this attempt back."""
-        return await self._placing.release(job_id, attempt, node_id, reason)
+        """The same for one."""
+        [released] = await self._jobs.release([Release(job_id, attempt, node_id, reason)])
+        return _sure(released)
+
+    async def find_request(self, request_id: str, session_id: str) -> Bound | None:
+        """Where a request is bound, if it is."""
+        return await self._placing.look(request_id, session_id)
 
     # sessions
     async def claim_session(
@@ -177,6 +187,16 @@ class Store:
         """The edge that owns the session now."""
         owner, _ = await self._runner.call("session_look", [self._session(session_id)], {})
         return owner or None
+
+    # processes
+    async def announce(self, kind: str, identity: str, facts: Presence) -> None:
+        """Say that a process lives, for `selector.presence_ttl_ms`."""
+        args = {**facts._asdict(), "ttl_ms": self._config.selector.presence_ttl_ms}
+        await self._runner.call("presence_announce", [self._keys.presence(kind, identity)], args)
+
+    async def withdraw(self, kind: str, identity: str) -> None:
+        """Say that a process ends."""
+        await self._runner.call("presence_withdraw", [self._keys.presence(kind, identity)], {})
 
     # deployment
     async def check_deployment(self, cells: int) -> None:
@@ -220,7 +240,7 @@ class Store:
         names = [keys.node(cell, node_id)]
         if script != "node_offline":
             names.append(keys.leases(cell, node_id))
-        names += [keys.nodes(cell), keys.ledger(cell), keys.changes(cell), keys.view(cell)]
+        names += self._lists[cell]
         args = args | {"pools_before": before, "leaves": [{}] * len(leave)}
         if pools is not None:
             names += [keys.pool(cell, pool) for pool in now]
@@ -230,6 +250,25 @@ class Store:
 
 def _split(pools: str) -> list[str]:
     return pools.split(",") if pools else []
+
+
+def _sure(answer: T | StoreError) -> T:
+    if isinstance(answer, StoreError):
+        raise answer
+    return answer
+
+
+def _changes(answer: list[Any] | StoreError) -> Changes | StoreError:
+    if isinstance(answer, StoreError):
+        return answer
+    version, now_ms, more, reset, flat = answer
+    rows, unreadable = [], 0
+    for start in range(0, len(flat), ROW):
+        try:
+            rows.append(_row(*flat[start : start + ROW]))
+        except (ValueError, msgspec.DecodeError):
+            unreadable += 1  # others wrote what lies in Redis
+    return Changes(version, now_ms, bool(more), rows, bool(reset), unreadable)
 
 
 def _row(node_id: bytes, version: int, used: int, last_seen_ms: int, caps: bytes, now: bytes) -> ChangedNode:

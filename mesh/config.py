@@ -217,6 +217,9 @@ class SelectorConfig(Section, frozen=True):
     control_queue_max: Count = 10_000
     #: At the end, time for what is already here.
     drain_ms: Ms = 1_000
+    #: How often a selector tells Redis that it lives, and how long that holds; for people.
+    presence_ms: Ms = 2_000
+    presence_ttl_ms: Ms = 6_000
     metrics_port: Port = 0
     strategy: Annotated[str, Meta(pattern="^(predicted_ms|least_connections)$")] = "predicted_ms"
 

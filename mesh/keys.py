@@ -43,11 +43,11 @@ class Keys:
 
     # jobs
     def job(self, cell: int, job_id: str) -> str:
-        """Hash: state, attempt, node, session, edge, times."""
+        """Hash: state, holder (attempt and node), request (with session and edge), times."""
         return self._in(cell, f"job:{job_id}")
 
     def binding(self, cell: int, request_id: str) -> str:
-        """Hash: job, node, node_edge, node_epoch, attempt. The commit point of a request; in the session's cell."""
+        """String: attempt, job, node, node_edge, node_epoch. The commit point of a request; in the session's cell."""
         return self._in(cell, f"req:{request_id}")
 
     # sessions

@@ -3,29 +3,34 @@
 
 -- Drops lapsed leases and returns how many live.
 local function live_leases(leases)
-  redis.call('ZREMRANGEBYSCORE', leases, '-inf', now_ms)
+  redis.call('ZREMRANGEBYSCORE', leases, '-inf', now_text)
   return redis.call('ZCARD', leases)
 end
 
--- True if every slot is taken. Lapsed leases are dropped only when they are in the way: heartbeats drop the rest.
-local function is_full(leases, max_jobs)
-  return redis.call('ZCARD', leases) >= max_jobs and live_leases(leases) >= max_jobs
-end
-
--- Holds a slot for `hold_ms`. The set itself lives `keep_ms`, longer than any lease in it.
-local function hold(leases, member, hold_ms, keep_ms)
-  redis.call('ZADD', leases, now_ms + hold_ms, member)
-  redis.call('PEXPIRE', leases, keep_ms)
-end
-
--- Brings the ledger up to the leases; returns the slots in use and the version that says so.
--- A node that is off the lists has no ledger entry and gets none: version 0.
-local function settle(leases, ledger, changes, node_id)
+-- How many slots are taken, and whether that is all. Lapsed leases are dropped only when they are in the way:
+-- heartbeats drop the rest.
+local function slots_in_use(leases, max_jobs)
   local used = redis.call('ZCARD', leases)
-  local known = redis.call('HMGET', ledger, node_id, node_id .. '#v', '#version')
-  if not known[2] then return used, 0 end
-  if tonumber(known[1]) == used then return used, tonumber(known[3]) end
-  local version, text = bump(known[3], changes, node_id)
+  if used >= max_jobs then used = live_leases(leases) end
+  return used, used >= max_jobs
+end
+
+-- Holds a slot for `hold_ms`, where `used` are in use; returns how many are then.
+-- A set that is new gets its life here, an old one has it from the last heartbeat. `leases_ms` is longer than a node
+-- may be silent and a lease may last, so no set ends before its leases do.
+local function hold(leases, used, member, hold_ms, leases_ms)
+  local added = redis.call('ZADD', leases, now_ms + hold_ms, member)
+  if used == 0 then redis.call('PEXPIRE', leases, leases_ms) end
+  return used + added
+end
+
+-- Brings the ledger up to the slots in use; returns the version that says so.
+-- A node that is off the lists has no ledger entry and gets none: version 0.
+local function settle(used, ledger, changes, node_id)
+  local known = redis.call('HMGET', ledger, node_id, '#version')
+  if not known[1] then return 0 end
+  if tonumber(known[1]) == used then return tonumber(known[2]) end
+  local version, text = bump(known[2], changes, node_id)
   redis.call('HSET', ledger, node_id, used, '#version', text)
-  return used, version
+  return version
 end

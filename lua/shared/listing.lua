@@ -3,7 +3,7 @@
 
 -- Writes what snapshots read of the node (`now`: epoch, status, edge, packed load); returns the new version.
 local function list_node(nodes, ledger, changes, view, node_id, now, used)
-  redis.call('ZADD', nodes, now_ms, node_id)
+  redis.call('ZADD', nodes, now_text, node_id)
   redis.call('HSET', view, node_id .. '#now', now)
   local version, text = bump(redis.call('HGET', ledger, '#version'), changes, node_id)
   redis.call('HSET', ledger, node_id, used, node_id .. '#v', text, '#version', text)

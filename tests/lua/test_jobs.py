@@ -4,9 +4,10 @@ import itertools
 
 import pytest
 
-from lua.store import Committed, Store
+from lua.store import Advance, Committed, Release, Released, Store
 from mesh.cells import cell_of, cell_of_job
 from mesh.errors import StoreError
+from mesh.frames import NodeLoad
 from mesh.jobs import Event, State, advance
 from mesh.keys import Keys, lease_member
 from tests.lua.conftest import RedisClient
@@ -39,7 +40,8 @@ async def test_a_walk_through_the_whole_life(store: Store, raw: RedisClient, key
     job = await placed(store)
     for event, state in (("dispatch", "DISPATCHED"), ("accept", "ACCEPTED"), ("start", "RUNNING")):
         advanced = await store.advance_job(job.job_id, 1, NODE, event)
-        assert (advanced.verdict, advanced.state, advanced.leased, advanced.used) == ("moved", state, True, 1)
+        assert (advanced.verdict, advanced.state, advanced.leased, advanced.used) == ("moved", state, True, -1)
+        assert advanced.request_id == "r-1"
     done = await store.advance_job(job.job_id, 1, NODE, "finish release")
     assert (done.verdict, done.state, done.finished, done.outcome) == ("moved", "RELEASED", True, "ok")
     assert (done.edge, done.session_id, done.request_id, done.used) == ("edge:b:0002", "s-1", "r-1", 0)
@@ -111,8 +113,8 @@ async def test_release_frees_the_slot_of_a_job_whose_record_is_lost(store: Store
 async def test_records_live_as_long_as_they_should(store: Store, raw: RedisClient, keys: Keys) -> None:
     job = await placed(store)
     cell = cell_of_job(job.job_id)
-    assert 300_000 < raw.pttl(keys.job(cell, job.job_id)) <= 320_000
-    assert 300_000 < raw.pttl(keys.leases(cell, NODE)) <= 320_000
+    assert 340_000 < raw.pttl(keys.job(cell, job.job_id)) <= 350_000
+    assert 360_000 < raw.pttl(keys.leases(cell, NODE)) <= 365_000
     assert 0 < raw.pttl(keys.binding(cell_of("s-1", CELLS), "r-1")) <= 20_000
 
 
@@ -122,3 +124,34 @@ async def test_records_live_as_long_as_they_should(store: Store, raw: RedisClien
 async def test_an_id_that_no_job_of_ours_has_is_unknown(store: Store, job_id: str) -> None:
     assert (await store.advance_job(job_id, 1, NODE, "finish")).verdict == "unknown"
     assert (await store.release_job(job_id, 1, NODE, "test")).verdict == "unknown"
+
+
+async def test_many_at_once_and_one_bad_one_costs_only_itself(store: Store, raw: RedisClient, keys: Keys) -> None:
+    await register(store, NODE, max_jobs=9)
+    jobs = await store.commit([request(f"r-{n}", [NODE]) for n in range(4)])
+    raw.delete(keys.job(CELL, jobs[1].job_id))
+    raw.set(keys.job(CELL, jobs[1].job_id), "not a hash")
+    ids = [jobs[0].job_id, jobs[1].job_id, "no job", jobs[2].job_id]
+    advanced = await store.advance_jobs([Advance(job_id, 1, NODE, "dispatch accept start") for job_id in ids])
+    assert [one if isinstance(one, StoreError) else (one.verdict, one.state) for one in advanced] == [
+        ("moved", "RUNNING"), advanced[1], ("unknown", ""), ("moved", "RUNNING"),
+    ]  # fmt: skip
+    assert "WRONGTYPE" in str(advanced[1])
+    released = await store.release_jobs([Release(job_id, 1, NODE, "test") for job_id in [*ids, jobs[3].job_id]])
+    verdicts = [one.verdict for one in released if isinstance(one, Released)]
+    assert verdicts == ["released", "unknown", "released", "released"]
+    assert isinstance(released[1], StoreError)
+
+
+async def test_a_set_of_leases_outlives_its_leases(store: Store, raw: RedisClient, keys: Keys) -> None:
+    """Only the first lease and heartbeats give it life, so that a commit need not."""
+    job = await placed(store)
+    leases = keys.leases(CELL, NODE)
+    raw.pexpire(leases, 100_000)
+    await store.commit([request("r-2", [NODE])])
+    assert raw.pttl(leases) <= 100_000
+    await store.heartbeat_node(NODE, "edge:a:0001", job.node_epoch, NodeLoad(), "ready")
+    assert raw.pttl(leases) > 360_000
+    raw.pexpire(leases, 100_000)
+    await store.advance_job(job.job_id, 1, NODE, "start")
+    assert raw.pttl(leases) > 360_000

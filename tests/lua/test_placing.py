@@ -9,6 +9,7 @@ from lua.runner import Runner
 from lua.store import CommitRequest, Committed, Store
 from mesh.cells import cell_of, cell_of_job
 from mesh.config import Config
+from mesh.errors import StoreError
 from mesh.keys import Keys, lease_member
 from tests.lua.conftest import RedisClient
 from tests.lua.samples import CELLS, EDGE, in_cell, register, request
@@ -33,11 +34,13 @@ async def test_a_request_is_placed_with_slot_job_and_binding(store: Store, raw: 
     assert cell_of_job(placed.job_id) == cell_of(NODE, CELLS)
     assert leases_of(raw, keys, NODE) == {lease_member(placed.job_id, 1)}
     job = raw.hgetall(keys.job(cell_of_job(placed.job_id), placed.job_id))
-    assert (job[b"state"], job[b"request"], job[b"session"], job[b"edge"]) == (
-        b"CREATED", b"r-1", b"s-1", b"edge:b:0002",
+    assert (job[b"state"], job[b"holder"], job[b"request"], job[b"about"]) == (
+        b"CREATED", b"1 node-1", b"r-1 s-1 edge:b:0002", b"7 99000 trace-1",
     )  # fmt: skip
-    binding = raw.hgetall(keys.binding(cell_of("s-1", CELLS), "r-1"))
-    assert (binding[b"job"], binding[b"attempt"]) == (placed.job_id.encode(), b"1")
+    binding = raw.get(keys.binding(cell_of("s-1", CELLS), "r-1"))
+    assert binding.decode() == f"1 {placed.job_id} {NODE} {EDGE} {epoch}"
+    assert await store.find_request("r-1", "s-1") == (1, placed.job_id, NODE, EDGE, epoch)
+    assert await store.find_request("r-2", "s-1") is None
 
 
 async def test_the_same_request_is_placed_once(store: Store, raw: RedisClient, keys: Keys) -> None:
@@ -126,7 +129,7 @@ async def test_bound_tells_how_far_the_job_is(store: Store, raw: RedisClient, ke
 
 async def test_one_bad_call_costs_only_itself(store: Store, raw: RedisClient, keys: Keys) -> None:
     await register(store, NODE, max_jobs=9)
-    raw.set(keys.binding(cell_of("s-1", CELLS), "r-2"), "not a hash")
+    raw.hset(keys.binding(cell_of("s-1", CELLS), "r-2"), "not", "a string")
     placed = await store.commit([request(f"r-{n}", [NODE]) for n in range(4)])
     assert [one.verdict for one in placed] == ["new", "new", "unknown", "new"]
     assert "WRONGTYPE" in placed[2].reasons[0]
@@ -151,16 +154,26 @@ async def test_a_request_that_lost_the_race_gives_its_slot_back(
 async def test_a_late_bind_is_refused(runner: Runner, store: Store, keys: Keys) -> None:
     binding = keys.binding(3, "r-1")
     args = {
-        "job_id": "job-03-x", "node_id": NODE, "node_edge": EDGE, "node_epoch": 5, "attempt": 1, "until_ms": 1,
-        "lease_ms": 1_000,
+        "wanted": f"1 job-03-x {NODE} {EDGE} 5", "job_id": "job-03-x", "attempt": 1, "until_ms": 1, "lease_ms": 1_000,
     }  # fmt: skip
     assert (await runner.call("request_bind", [binding], args))[0] == "late"
     args["until_ms"] = 1 << 50
     assert (await runner.call("request_bind", [binding], args))[0] == "new"
     args["until_ms"] = 1
     assert (await runner.call("request_bind", [binding], args))[0] == "new", "a repeat of the bind that won is no loss"
-    other = args | {"job_id": "job-03-y", "until_ms": 1 << 50}
-    assert (await runner.call("request_bind", [binding], other))[:2] == ["bound", "job-03-x"]
+    moved = args | {"wanted": f"1 job-03-x {NODE} {EDGE} 6"}
+    assert (await runner.call("request_bind", [binding], moved))[0] == "new", "nor is one after the node came back"
+    other = args | {"wanted": f"1 job-03-y {NODE} {EDGE} 5", "job_id": "job-03-y", "until_ms": 1 << 50}
+    assert await runner.call("request_bind", [binding], other) == ["bound", f"1 job-03-x {NODE} {EDGE} 6"]
+
+
+async def test_an_unreadable_binding_is_unknown(store: Store, raw: RedisClient, keys: Keys) -> None:
+    await register(store, NODE)
+    for text in ("nonsense", "9 job-03-x"):
+        raw.set(keys.binding(cell_of("s-1", CELLS), "r-1"), text)
+        assert (await commit(store, request("r-1", [NODE]))).verdict == "unknown"
+        with pytest.raises(StoreError, match="unreadable binding"):
+            await store.find_request("r-1", "s-1")
 
 
 @pytest.mark.parametrize("redis_config", ["cluster"], indirect=True)
