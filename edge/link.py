@@ -190,7 +190,7 @@ class EdgeLink:
         retry_ms = message.frame.retry_after_ms if isinstance(message.frame, Busy) else 0
         try:
             original = decode_frame(message.payload[1])
-        except (IndexError, msgspec.DecodeError) as error:
+        except (IndexError, msgspec.DecodeError, UnicodeDecodeError) as error:
             log.warning("given_back_unreadable", error=str(error), source=message.head.source)
             return
         if isinstance(original, NodeRegister | SessionClaim):

@@ -1,0 +1,37 @@
+"""The edge's link on frames that came back: unreadable ones are logged and cost nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge.link import EdgeLink
+from mesh.config import Config
+from mesh.frames import FRAME_VERSION, Bounce, Dispatch, Frame, Head, ResultAck, encode
+from mesh.link import Received
+
+HEAD = Head(FRAME_VERSION, 0, "edge:x:1", 0, "broker", 0)
+
+
+def given_back(link: EdgeLink, *payload: bytes) -> None:
+    link._on_given_back(Received(HEAD, Bounce("unroutable"), list(payload), "b"))
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        (),
+        (b"head",),
+        (b"head", b""),
+        (b"head", b"\xc1"),
+        (b"head", b"\x92\xa9ResultAck\xa1\xff"),  # text that is no UTF-8
+        (b"head", encode(ResultAck("job-00-1", 1, "n", "fenced"))[:-1]),
+    ],
+)
+def test_unreadable_frame_is_not_passed_on(payload: tuple[bytes, ...]) -> None:
+    link = EdgeLink(Config(), "edge:x:1")
+    seen: list[Frame] = []
+    link.handle({}, dict.fromkeys((Dispatch, ResultAck), lambda frame, retry_ms: seen.append(frame)))
+    given_back(link, *payload)
+    assert seen == []
+    given_back(link, b"head", encode(ResultAck("job-00-1", 1, "n", "fenced")))
+    assert seen == [ResultAck("job-00-1", 1, "n", "fenced")]
