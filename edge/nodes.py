@@ -9,7 +9,7 @@ from websockets.asyncio.server import ServerConnection
 
 from edge.core import node
 from edge.core.asks import Answer
-from edge.core.assignment import Report
+from edge.core.assignment import Report, key_of
 from edge.jobs import Jobs, NodeSocket
 from edge.link import EdgeLink
 from edge.outbox import Bounds
@@ -134,6 +134,9 @@ class Nodes:
         assert socket.node.caps is not None
         caps = caps_after(socket.node.caps, message)
         self._run_node(socket, socket.node.on_heartbeat(message.node_id, load_from(message), caps))
+        if message.jobs is not None and self._current.get(message.node_id) is socket:
+            has = {key_of(job.job_id, job.attempt_id) for job in message.jobs}
+            self.jobs.run(self.deliveries.on_jobs(message.node_id, has))
 
     def _on_ack(self, socket: NodeSocket, message: JobAck, text: bytes) -> None:
         socket.node.own(message.node_id)
@@ -225,7 +228,8 @@ class Nodes:
                 effects = socket.node.supersede()
             else:
                 self._current[answer.node_id] = socket
-                self.deliveries.node_back(answer.node_id)
+                if old is not socket:
+                    self.deliveries.node_back(answer.node_id)
                 if old is not None and old is not socket:
                     self._run_node(old, old.node.supersede())
         self._run_node(socket, effects)

@@ -203,11 +203,12 @@ class Node:
             raise Unreachable(f"{self.url} closed the connection on node_register: {error}") from None
         self.node_id = self._work.node_id = ack.node_id
         self._connection = connection
+        # Results first: a job of the last connection that is in neither a result nor the heartbeat counts as lost.
+        for text in self._work.kept_results():
+            await self._send(text)
         await self._beat()
         self._registered.set()
         _log.info("registered as %s at %s", self.node_id, self.url)
-        for text in self._work.kept_results():
-            await self._send(text)
 
     async def _await_ack(self, connection: ClientConnection) -> wire.NodeRegisterAck:
         while True:

@@ -300,7 +300,7 @@ class Placed(Frame, frozen=True):
 
 
 class AssignFailed(Frame, frozen=True):
-    """Edge B -> selector: that node is not here, or its socket is stuck."""
+    """Edge B -> selector: that node is not here, its socket is stuck, or it came back without the job."""
 
     job_id: str
     attempt: int
@@ -308,7 +308,7 @@ class AssignFailed(Frame, frozen=True):
     node_epoch: int
     request_id: str
     session_edge: str
-    reason: str  # "node_absent" | "node_stuck"
+    reason: str  # "node_absent" | "node_stuck" | "job_lost"
 
 
 class Refused(Frame, frozen=True):

@@ -18,6 +18,8 @@ class Assignment:
     reached: Event | None = None
     untold: list[str] = field(default_factory=list)
     tell_ms: int = 0
+    #: Written to a socket that the node has replaced; whether the node still has it is not known yet.
+    in_doubt: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -103,3 +105,45 @@ Effect = WriteJob | SendToEdge | SendToJob | SendDone | TellNode | StopJob
 def key_of(job_id: str, attempt: int) -> str:
     """The name of one attempt at a job."""
     return f"{job_id}#{attempt}"
+
+
+# --- frames about a job -----------------------------------------------------------------------------
+
+
+def placed(assign: Assign) -> Placed:
+    """The node has it."""
+    return Placed(
+        request_id=assign.request_id,
+        attempt=assign.attempt,
+        job_id=assign.job_id,
+        node_id=assign.node_id,
+        session_id=assign.session_id,
+        utterance_index=assign.utterance_index,
+    )
+
+
+def notice(assign: Assign, event: str, *payload: bytes) -> SendToEdge:
+    """Something that the client may be shown."""
+    frame = Notice(
+        session_id=assign.session_id,
+        utterance_index=assign.utterance_index,
+        job_id=assign.job_id,
+        attempt=assign.attempt,
+        event=event,
+        request_id=assign.request_id,
+    )
+    return SendToEdge(assign.session_edge, frame, payload)
+
+
+def failed(assign: Assign, reason: str) -> SendToJob:
+    """The node does not have it, or no longer."""
+    frame = AssignFailed(
+        job_id=assign.job_id,
+        attempt=assign.attempt,
+        node_id=assign.node_id,
+        node_epoch=assign.node_epoch,
+        request_id=assign.request_id,
+        session_edge=assign.session_edge,
+        reason=reason,
+    )
+    return SendToJob(assign.job_id, frame)

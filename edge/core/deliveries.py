@@ -8,6 +8,7 @@ Knows no sockets; whether a node is here, and with which epoch, is an argument.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from collections.abc import Set
 from typing import NamedTuple
 
 import msgspec
@@ -23,12 +24,15 @@ from edge.core.assignment import (
     StopJob,
     TellNode,
     WriteJob,
+    failed,
     key_of,
+    notice,
+    placed,
 )
 from edge.core.memory import Memory
 from edge.core.progress import Progress
 from edge.core.timers import Timers, back_off_ms
-from mesh.frames import Assign, AssignFailed, CancelJob, JobDone, Notice, Placed, ResultAck
+from mesh.frames import Assign, CancelJob, JobDone, ResultAck
 from mesh.jobs import Event
 
 
@@ -72,20 +76,20 @@ class Deliveries:
         key = key_of(assign.job_id, assign.attempt)
         if key in self.results:
             self._resends.set(key, now_ms)  # done already, and the mesh seems not to know
-            return [SendToEdge(assign.session_edge, _placed(assign))]
+            return [SendToEdge(assign.session_edge, placed(assign))]
         if key in self._memory:
             return []
         if key in self._nodes.get(assign.node_id, ()):
-            return [SendToEdge(assign.session_edge, _placed(assign))]
+            return [SendToEdge(assign.session_edge, placed(assign))]
         if epoch != assign.node_epoch:
-            return [_absent(assign, "node_absent")]
+            return [failed(assign, "node_absent")]
         self._progress.note(self._remember(assign), Event.DISPATCH, now_ms)
-        return [WriteJob(assign, _placed(assign))]
+        return [WriteJob(assign, placed(assign))]
 
     def write_failed(self, assign: Assign) -> list[Effect]:
         """The node's socket did not take the job."""
         self._drop(assign.node_id, key_of(assign.job_id, assign.attempt))
-        return [_absent(assign, "node_stuck")]
+        return [failed(assign, "node_stuck")]
 
     def on_cancel(self, cancel: CancelJob) -> list[Effect]:
         """Nobody waits for the job any more."""
@@ -104,9 +108,9 @@ class Deliveries:
             return []
         self._progress.note(assignment, event, now_ms)
         if partial:
-            return [_notice(assignment.frame, "asr_partial", partial)]
+            return [notice(assignment.frame, "asr_partial", partial)]
         # That a job was started is shown to no client.
-        return [_notice(assignment.frame, "accepted")] if event is Event.ACCEPT else []
+        return [notice(assignment.frame, "accepted")] if event is Event.ACCEPT else []
 
     def on_result(self, report: Report, text: bytes, now_ms: int) -> list[Effect]:
         """Keep a result and send it on its way. A repeat of one that ended is acknowledged to the node at once."""
@@ -133,8 +137,27 @@ class Deliveries:
             self._graces.set(node_id, now_ms + self.limits.reconnect_grace_ms)
 
     def node_back(self, node_id: str) -> None:
-        """The node has a registered socket here again and keeps its jobs."""
+        """The node has another registered socket here and keeps its jobs, unless it says that it does not."""
         self._graces.drop(node_id)
+        for assignment in self._nodes.get(node_id, {}).values():
+            assignment.in_doubt = True
+
+    def on_jobs(self, node_id: str, has: Set[str]) -> list[Effect]:
+        """The node's own word on which jobs it has, by `key_of`.
+
+        It may have restarted, or its old socket may have died with a job unread. Only jobs of an earlier socket are
+        compared: one that was just written to this socket may have crossed the node's message.
+        """
+        jobs = self._nodes.get(node_id, OrderedDict())
+        in_doubt = [(key, assignment) for key, assignment in jobs.items() if assignment.in_doubt]
+        effects: list[Effect] = []
+        for key, assignment in in_doubt:
+            assignment.in_doubt = False
+            if key not in has:
+                self._drop(node_id, key)
+                self.outcomes["job_lost"] += 1
+                effects.append(failed(assignment.frame, "job_lost"))
+        return effects
 
     # --- acknowledgements ---------------------------------------------------------------------
 
@@ -184,7 +207,7 @@ class Deliveries:
         for node_id in self._graces.pop_due(now_ms):
             for key, assignment in self._nodes.pop(node_id).items():
                 self._progress.drop(key)
-                effects.append(_absent(assignment.frame, "node_absent"))
+                effects.append(failed(assignment.frame, "node_absent"))
         effects += [SendToJob(frame.job_id, frame) for frame in self._progress.pop_due(now_ms)]
         self._memory.forget(now_ms)
         return effects
@@ -268,39 +291,3 @@ class Deliveries:
         for node_id, jobs in self._nodes.items():
             assert 0 < len(jobs) <= self.limits.jobs_per_node_max, node_id
             assert not jobs.keys() & self.results.keys()
-
-
-def _placed(assign: Assign) -> Placed:
-    return Placed(
-        request_id=assign.request_id,
-        attempt=assign.attempt,
-        job_id=assign.job_id,
-        node_id=assign.node_id,
-        session_id=assign.session_id,
-        utterance_index=assign.utterance_index,
-    )
-
-
-def _notice(assign: Assign, event: str, *payload: bytes) -> SendToEdge:
-    notice = Notice(
-        session_id=assign.session_id,
-        utterance_index=assign.utterance_index,
-        job_id=assign.job_id,
-        attempt=assign.attempt,
-        event=event,
-        request_id=assign.request_id,
-    )
-    return SendToEdge(assign.session_edge, notice, payload)
-
-
-def _absent(assign: Assign, reason: str) -> SendToJob:
-    failed = AssignFailed(
-        job_id=assign.job_id,
-        attempt=assign.attempt,
-        node_id=assign.node_id,
-        node_epoch=assign.node_epoch,
-        request_id=assign.request_id,
-        session_edge=assign.session_edge,
-        reason=reason,
-    )
-    return SendToJob(assign.job_id, failed)

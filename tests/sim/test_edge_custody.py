@@ -335,7 +335,7 @@ class World:
             self.do_b(edge, self.b[edge].on_result(report, text, self.now_ms))
 
     def upset_node(self) -> None:
-        """A node loses its socket: it keeps its jobs if it is quick, or dies with them."""
+        """A node loses its socket and keeps its jobs; or it dies with them, and is back soon or late."""
         name = self.random.choice(list(self.nodes))
         node = self.nodes[name]
         if node.edge is None:
@@ -352,8 +352,10 @@ class World:
             node.edge = self.random.choice(EDGES) if dies else old
             node.epoch = self.epochs
             self.b[node.edge].node_back(name)
+            has = {assignment.key_of(job.job_id, job.attempt) for job in node.jobs.values()}
+            self.do_b(node.edge, self.b[node.edge].on_jobs(name, has))
 
-        self.at(self.now_ms + (GRACE_MS * 3 if dies else GRACE_MS // 2), back)
+        self.at(self.now_ms + (GRACE_MS * 3 if dies and self.random.random() < 0.5 else GRACE_MS // 2), back)
 
 
 @pytest.mark.parametrize("block", range(10))

@@ -230,6 +230,25 @@ def test_result_after_a_reconnect_with_a_new_epoch_finds_its_job() -> None:
     assert isinstance(done, SendDone) and done.done.request_id == "r1"
 
 
+def test_jobs_that_a_node_came_back_without_are_given_to_another() -> None:
+    core = with_job()
+    for number in (2, 3):
+        core.on_assign(assign(number), 7, 0)
+    core.on_result(report(3), b"text", 5)
+    core.node_gone("n", 100)
+    core.node_back("n")
+    core.on_assign(assign(4, node_epoch=9), 9, 110)
+    lost = core.on_jobs("n", {"job-00-2#1"})
+    core.check()
+    (given_back,) = lost
+    assert isinstance(given_back, SendToJob) and isinstance(given_back.frame, AssignFailed)
+    assert (given_back.frame.job_id, given_back.frame.reason) == ("job-00-1", "job_lost")
+    assert core.on_jobs("n", set()) == [], "what it had then, and what came on this socket, is not in doubt"
+    (done,) = core.on_result(report(2), b"text", 200)
+    assert isinstance(done, SendDone) and done.done.request_id == "r2"
+    assert core.outcomes["job_lost"] == 1 and core.on_jobs("unknown", set()) == []
+
+
 def test_cancel_stops_the_node_and_forgets_the_job() -> None:
     core = with_job()
     cancel = CancelJob("job-00-1", 1, "n", "t", "job_timeout")
@@ -284,6 +303,8 @@ def test_any_sequence_keeps_the_bounds(events: list[tuple[str, int]]) -> None:
             core.node_gone("n", now)
         elif kind == "back":
             core.node_back("n")
+        elif kind == "jobs":
+            core.on_jobs("n", {f"job-00-{number}#1"})
         elif kind == "cancel":
             core.on_cancel(CancelJob(f"job-00-{number}", 1, "n", "", ""))
         elif kind == "stuck":

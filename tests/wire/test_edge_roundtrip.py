@@ -6,7 +6,7 @@ import asyncio
 import base64
 from pathlib import Path
 
-from mesh.frames import Cancel, JobEvent, NodeOffline, SessionRelease
+from mesh.frames import AssignFailed, Cancel, JobEvent, NodeOffline, SessionRelease
 from tests.wire.edge_rig import AUDIO, Rig, running, until
 
 
@@ -153,3 +153,21 @@ async def test_node_that_reconnects_in_time_keeps_its_job(tmp: Path) -> None:
         assert again.id == node.id
         await again.answer(job)
         assert (await client.hear("translation_result"))["job_id"] == job["job_id"]
+
+
+async def test_node_that_restarts_without_its_job_gets_it_back_or_another_does(tmp: Path) -> None:
+    async with running(tmp, reconnect_grace_ms=60_000) as rig:
+        node, client = await rig.node(node_id="node-1"), await rig.session()
+        await client.utter(0)
+        await client.utter(1)
+        jobs = [await node.hear("job_assign"), await node.hear("job_assign")]
+        await node.close()
+        again, other = await rig.node(node_id="node-1"), await rig.node(node_id="node-2")
+        kept = [{"job_id": jobs[1]["job_id"], "attempt_id": 1}]
+        beat = {"type": "node_heartbeat", "node_id": "node-1", "timestamp": 0, "resource_usage": {"cpu_percent": 0.0}}
+        await again.say({**beat, "jobs": kept})
+        await other.answer(await other.hear("job_assign", utterance_index=0, attempt_id=2))
+        await again.answer(jobs[1])
+        heard = {(await client.hear("translation_result"))["utterance_index"] for _ in jobs}
+        assert heard == {0, 1}
+        assert [frame.reason for frame in rig.selector.seen_of(AssignFailed)] == ["job_lost"]
