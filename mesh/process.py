@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -49,6 +50,9 @@ def die_with_parent() -> None:
 
 def announce_ready(kind: str, name: str, identity: str, **more: Any) -> None:
     """Print the one JSON line on stdout that says this process serves now."""
+    # All that was made so far lives as long as the process: the garbage collector need never look at it again.
+    gc.collect()
+    gc.freeze()
     line = {"ready": True, "kind": kind, "id": name, "identity": identity, "pid": os.getpid(), **more}
     print(json.dumps(line), flush=True)
 
