@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from lua.view import NodeView
+from mesh.frames import NodeLoad
 
 
 class Registered(NamedTuple):
@@ -14,6 +15,16 @@ class Registered(NamedTuple):
     status: str
     used: int
     version: int
+
+
+class Heartbeat(NamedTuple):
+    """A node lives. Its capabilities stay as they are stored."""
+
+    node_id: str
+    edge: str
+    epoch: int
+    load: NodeLoad
+    status: str
 
 
 class Beaten(NamedTuple):

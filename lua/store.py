@@ -20,6 +20,7 @@ from lua.answers import (
     Claimed,
     CommitRequest,
     Committed,
+    Heartbeat,
     Presence,
     Registered,
     Release,
@@ -38,6 +39,7 @@ from mesh.keys import Keys
 
 __all__ = [
     "Advance", "Advanced", "Beaten", "Bound", "ChangedNode", "Changes", "Claimed", "CommitRequest", "Committed",
+    "Heartbeat",
     "Presence", "Registered", "Release", "Released", "Store",
 ]  # fmt: skip
 
@@ -77,6 +79,12 @@ class Store:
         _, epoch, used, version, _ = await self._with_pools("node_register", node_id, args, pools)
         return Registered(epoch, status, used, version)
 
+    async def heartbeat_nodes(self, beats: Sequence[Heartbeat]) -> list[Beaten | StoreError]:
+        """Renew the records; an error in place of each that failed."""
+        calls = [Call(*self._pool_call("node_heartbeat", b.node_id, self._beat_args(b, None), (), "")) for b in beats]
+        answers = await self._runner.call_many("node_heartbeat", calls)
+        return [answer if isinstance(answer, StoreError) else Beaten(*answer[:3]) for answer in answers]
+
     async def heartbeat_node(
         self,
         node_id: str,
@@ -87,15 +95,20 @@ class Store:
         caps: NodeCaps | None = None,
         pools: Sequence[str] | None = None,
     ) -> Beaten:
-        """Renew the record. `caps` and `pools` None leave what is stored; give both or neither."""
+        """Renew one record. `caps` and `pools` None leave what is stored; give both or neither."""
         assert (caps is None) == (pools is None), "capabilities decide the pools, so they come together"
-        args = {
-            "node_id": node_id, "edge": edge, "epoch": epoch, "status": status, "load": pack_load(load),
-            "caps": pack_caps(caps) if caps else b"", "max_jobs": caps.max_jobs if caps else 0,
-            "ttl_ms": self._record_ms(), "leases_ms": self._jobs.leases_ms,
-        }  # fmt: skip
-        verdict, used, version, _ = await self._with_pools("node_heartbeat", node_id, args, pools or ())
+        beat = Heartbeat(node_id, edge, epoch, load, status)
+        verdict, used, version, _ = await self._with_pools(
+            "node_heartbeat", node_id, self._beat_args(beat, caps), pools or ()
+        )
         return Beaten(verdict, used, version)
+
+    def _beat_args(self, beat: Heartbeat, caps: NodeCaps | None) -> dict[str, Any]:
+        return {
+            "node_id": beat.node_id, "edge": beat.edge, "epoch": beat.epoch, "status": beat.status,
+            "load": pack_load(beat.load), "caps": pack_caps(caps) if caps else b"",
+            "max_jobs": caps.max_jobs if caps else 0, "ttl_ms": self._record_ms(), "leases_ms": self._jobs.leases_ms,
+        }  # fmt: skip
 
     async def node_offline(self, node_id: str, epoch: int, reason: str) -> bool:
         """Take the node off the lists if `epoch` is in force; its leases stay until released or lapsed."""
@@ -183,10 +196,16 @@ class Store:
         [released] = await self._runner.call("session_release", [self._session(session_id)], args)
         return bool(released)
 
+    async def session_owners(self, session_ids: Sequence[str]) -> list[str | StoreError]:
+        """The edge that owns each session now, "" if none does; an error in place of each that failed."""
+        calls = [Call([self._session(session_id)], {}) for session_id in session_ids]
+        answers = await self._runner.call_many("session_look", calls)
+        return [answer if isinstance(answer, StoreError) else answer[0] for answer in answers]
+
     async def session_owner(self, session_id: str) -> str | None:
-        """The edge that owns the session now."""
-        owner, _ = await self._runner.call("session_look", [self._session(session_id)], {})
-        return owner or None
+        """The same for one."""
+        [owner] = await self.session_owners([session_id])
+        return _sure(owner) or None
 
     # processes
     async def announce(self, kind: str, identity: str, facts: Presence) -> None:

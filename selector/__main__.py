@@ -65,9 +65,10 @@ async def _serve(options: argparse.Namespace, cache: Path, stop: asyncio.Event) 
 async def _select(name: str, identity: str, store: Store, settings: Config, stop: asyncio.Event) -> None:
     from selector.loop import Selector  # imports the kernel
 
-    describe_process("selector", version("lingua-mesh"))
+    release = version("lingua-mesh")
+    describe_process("selector", release)
     metrics_port = serve(settings.selector.metrics_port)
-    selector = Selector(identity, store, settings, SelectorMetrics())
+    selector = Selector(identity, store, settings, SelectorMetrics(), release)
     try:
         await selector.start(START_TIMEOUT_MS)
         url = f"http://127.0.0.1:{metrics_port}"

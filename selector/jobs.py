@@ -1,19 +1,21 @@
 """What happens to a job after it is placed: events, results, attempts that failed, cancellation.
 
-Each method handles one message: ask the store, decide in the core, send. A StoreError is left to the caller, who counts
-it and sends nothing: whoever asked repeats it, or the lease lapses.
+Events and results come as batches: one call of the store for all of them. The others are rare and come one at a time.
+Ask the store, decide in the core, send. What the store could not do is left undone: whoever asked repeats it, or the
+lease lapses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
-import msgspec
-
+from lua.answers import Advance, Advanced, Bound, Release
 from lua.store import Store
 from mesh import clock
 from mesh.cells import cell_of_job
 from mesh.config import Config
+from mesh.errors import StoreError
 from mesh.frames import Assign, AssignFailed, Bounce, Cancel, JobDone, JobEvent, Push, decode_frame
 from mesh.jobs import Event
 from mesh.link import Received
@@ -21,54 +23,96 @@ from mesh.log import get_logger
 from mesh.metrics import SelectorMetrics
 from selector.core import dispatching
 from selector.core.columns import NodeTable
+from selector.faults import Faults
 
 Send = Callable[..., str]
 
 log = get_logger()
 
-_FINISH = f"{Event.FINISH} {Event.RELEASE}"
+_FINISH: Final = f"{Event.FINISH} {Event.RELEASE}"
+_EVENTS: Final = frozenset(event.value for event in Event)
 
 
 class Jobs:
     """Handlers for the frames of jobs."""
 
-    def __init__(self, store: Store, table: NodeTable, config: Config, metrics: SelectorMetrics, send: Send) -> None:
+    def __init__(
+        self, store: Store, table: NodeTable, config: Config, metrics: SelectorMetrics, faults: Faults, send: Send
+    ) -> None:
         self._store = store
         self._table = table
         self._config = config
         self._metrics = metrics
+        self._faults = faults
         self._send = send
 
-    async def on_job_event(self, message: Received) -> None:
-        """The node's edge handed it over, the node took it or began."""
-        frame = message.frame
-        assert isinstance(frame, JobEvent)
-        advanced = await self._store.advance_job(frame.job_id, frame.attempt, frame.node_id, Event(frame.event))
-        self._table.patch(frame.node_id, advanced.used, advanced.version)
-        self._metrics.events_total.labels(advanced.verdict).inc()
+    async def on_job_events(self, messages: list[Received]) -> None:
+        """Nodes' edges handed jobs over, nodes took them or began."""
+        good, asked = [], []
+        for message in messages:
+            frame = message.frame
+            assert isinstance(frame, JobEvent)
+            if not frame.event or not _EVENTS.issuperset(frame.event.split()):
+                self._faults.note(message, ValueError(f"{frame.event!r} is no list of events"))
+                continue
+            good.append(message)
+            asked.append(Advance(frame.job_id, frame.attempt, frame.node_id, frame.event))
+        for message, one, advanced in zip(good, asked, await self._store.advance_jobs(asked), strict=True):
+            if isinstance(advanced, StoreError):
+                self._faults.note(message, advanced)
+                continue
+            self._table.patch(one.node_id, advanced.used, advanced.version)
+            self._metrics.events_total.labels(advanced.verdict).inc()
 
-    async def on_job_done(self, message: Received) -> None:
-        """A result: finish the job, free its slot, push to the session's edge."""
-        done = message.frame
-        assert isinstance(done, JobDone)
-        advanced = await self._store.advance_job(done.job_id, done.attempt, done.node_id, _FINISH, success=done.success)
-        self._table.patch(done.node_id, advanced.used, advanced.version)
-        self._metrics.results_total.labels(advanced.verdict).inc()
-        owner = done.session_edge
-        if done.resend > 0 and dispatching.is_deliverable(advanced):
-            # It was pushed before and nobody acknowledged: the session may have moved.
-            owner = await self._store.session_owner(done.session_id) or owner
-        answer = dispatching.on_result(done, advanced, owner)
-        payload = message.payload if isinstance(answer.frame, Push) else []
-        self._send(answer.to, cell_of_job(done.job_id), answer.frame, *payload)
+    async def on_job_done(self, messages: list[Received]) -> None:
+        """Results: finish the jobs, free their slots, push to the sessions' edges."""
+        asked = []
+        for message in messages:
+            done = message.frame
+            assert isinstance(done, JobDone)
+            asked.append(Advance(done.job_id, done.attempt, done.node_id, _FINISH, done.success))
+        found: list[tuple[Received, JobDone, Advanced]] = []
+        for message, advanced in zip(messages, await self._store.advance_jobs(asked), strict=True):
+            done = message.frame
+            assert isinstance(done, JobDone)
+            if isinstance(advanced, StoreError):
+                self._faults.note(message, advanced)
+                continue
+            self._table.patch(done.node_id, advanced.used, advanced.version)
+            self._metrics.results_total.labels(advanced.verdict).inc()
+            found.append((message, done, advanced))
+        owners = await self._look_up_owners(found)
+        for message, done, advanced in found:
+            session_id = dispatching.session_of(done, advanced)
+            answer = dispatching.on_result(done, advanced, owners.get(session_id, ""))
+            payload = message.payload if isinstance(answer.frame, Push) else []
+            self._send(answer.to, message.head.cell, answer.frame, *payload)
+
+    async def _look_up_owners(self, found: list[tuple[Received, JobDone, Advanced]]) -> dict[str, str]:
+        """Who owns the sessions now, where that is in doubt. What Redis cannot tell is left out."""
+        wanted = {
+            dispatching.session_of(done, advanced): message
+            for message, done, advanced in found
+            if dispatching.needs_owner(done, advanced)
+        }
+        if not wanted:
+            return {}
+        owners = {}
+        answers = await self._store.session_owners(list(wanted))
+        for (session_id, message), owner in zip(wanted.items(), answers, strict=True):
+            if isinstance(owner, StoreError):
+                self._faults.note(message, owner)
+            elif owner:
+                owners[session_id] = owner
+        return owners
 
     async def on_assign_failed(self, message: Received) -> None:
-        """The node is not where we thought: slot back, node off the lists, attempt undone."""
+        """The node is absent, stuck or lost the job: slot back, attempt undone; an absent one comes off the lists."""
         frame = message.frame
         assert isinstance(frame, AssignFailed)
         released = await self._store.release_job(frame.job_id, frame.attempt, frame.node_id, frame.reason)
         self._table.patch(frame.node_id, released.used, released.version)
-        if frame.reason == "node_absent" and await self._store.node_offline(
+        if dispatching.is_node_gone(frame) and await self._store.node_offline(
             frame.node_id, frame.node_epoch, frame.reason
         ):
             self._metrics.nodes_total.labels("offline").inc()
@@ -94,21 +138,27 @@ class Jobs:
         """Nobody waits any more: slot back, and the node may stop."""
         frame = message.frame
         assert isinstance(frame, Cancel)
-        if not frame.job_id:
-            return  # never placed as far as its edge knows; if it was, its lease lapses
-        released = await self._store.release_job(frame.job_id, frame.attempt, frame.node_id, frame.reason)
-        self._table.patch(frame.node_id, released.used, released.version)
+        bound = self._named(frame) if frame.job_id else await self._find(frame)
+        if bound is None:
+            return
+        job = Release(bound.job_id, bound.attempt, bound.node_id, frame.reason)
+        released = await self._store.release_job(*job)
+        self._table.patch(job.node_id, released.used, released.version)
         self._metrics.cancelled_total.inc()
-        facts = self._table.facts_of(frame.node_id)
-        answer = dispatching.on_cancelled(frame, released, facts.edge if facts else "")
+        answer = dispatching.on_cancelled(job, released, bound.node_edge)
         if answer is not None:
-            self._send(answer.to, cell_of_job(frame.job_id), answer.frame)
+            self._send(answer.to, cell_of_job(job.job_id), answer.frame)
+
+    def _named(self, frame: Cancel) -> Bound:
+        facts = self._table.facts_of(frame.node_id)
+        return Bound(frame.attempt, frame.job_id, frame.node_id, facts.edge if facts else "", 0)
+
+    async def _find(self, frame: Cancel) -> Bound | None:
+        """Its edge gave up before it heard of a job. If there is one, its slot must not wait for the lease to end."""
+        bound = await self._store.find_request(frame.request_id, frame.session_id)
+        return bound if bound is not None and bound.attempt <= frame.attempt else None
 
     def _undo(self, answer: dispatching.Answer | None, job_id: str, reason: str) -> None:
         if answer is not None:
             self._metrics.undone_total.labels(reason).inc()
             self._send(answer.to, cell_of_job(job_id), answer.frame)
-
-
-#: What a handler may raise because of what a peer sent; everything else but StoreError is a bug of ours.
-PEER_FAULTS = (msgspec.DecodeError, UnicodeDecodeError, IndexError, ValueError)

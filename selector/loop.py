@@ -9,11 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final
 
 from lua.store import Store
 from mesh.config import Config
-from mesh.errors import StoreError
 from mesh.frames import (
     AssignFailed,
     Bounce,
@@ -33,16 +31,15 @@ from mesh.log import get_logger
 from mesh.metrics import LinkMetrics, SelectorMetrics
 from selector.core.columns import NodeTable
 from selector.core.dispatching import TAKEN
-from selector.jobs import PEER_FAULTS, Jobs
+from selector.faults import Faults
+from selector.jobs import Jobs
 from selector.placing import Placer
+from selector.presence import Announcer
 from selector.registry import Registry
 from selector.snapshot import Snapshot
 
 BatchHandler = Callable[[list[Received]], Awaitable[None]]
 Handler = Callable[[Received], Awaitable[None]]
-
-#: Fields of a frame that help to find what went wrong.
-_IDS: Final = ("request_id", "job_id", "session_id", "node_id", "attempt", "trace_id")
 
 log = get_logger()
 
@@ -92,8 +89,9 @@ class Lane:
 class Selector:
     """One selector: lanes, snapshot and link together."""
 
-    def __init__(self, identity: str, store: Store, config: Config, metrics: SelectorMetrics) -> None:
+    def __init__(self, identity: str, store: Store, config: Config, metrics: SelectorMetrics, version: str) -> None:
         self.identity = identity
+        self._announcer = Announcer(store, identity, version, config.selector)
         self.table = NodeTable(config.selector.nodes_max)
         self.snapshot = Snapshot(store, self.table, config, metrics)
         self.link = Link(
@@ -106,28 +104,32 @@ class Selector:
             metrics=LinkMetrics(),
         )
         self._config = config
-        self._metrics = metrics
         send = self.link.send
         self._placer = Placer(store, self.table, self.snapshot, config, metrics, send)
-        jobs = Jobs(store, self.table, config, metrics, send)
-        registry = Registry(store, self.table, self.snapshot, config, metrics, send)
-        self._handlers: dict[type[Frame], Handler] = {
+        self._faults = Faults(metrics)
+        jobs = Jobs(store, self.table, config, metrics, self._faults, send)
+        registry = Registry(store, self.table, self.snapshot, config, metrics, self._faults, send)
+        #: What comes in numbers is worked on in batches, the rest one at a time.
+        self._together: dict[type[Frame], BatchHandler] = {
+            Dispatch: self._placer.place,
+            JobDone: jobs.on_job_done,
+            JobEvent: jobs.on_job_events,
+            NodeHeartbeat: registry.on_node_heartbeats,
+        }
+        self._alone: dict[type[Frame], Handler] = {
             NodeRegister: registry.on_node_register,
-            NodeHeartbeat: registry.on_node_heartbeat,
             NodeOffline: registry.on_node_offline,
             SessionClaim: registry.on_session_claim,
             SessionRelease: registry.on_session_release,
-            JobEvent: jobs.on_job_event,
-            JobDone: jobs.on_job_done,
             AssignFailed: jobs.on_assign_failed,
             Bounce: jobs.on_bounce,
             Cancel: jobs.on_cancel,
         }
         work, control, batch = config.selector.window, config.selector.control_queue_max, config.selector.batch_max
-        place = Lane("place", self._place, self._give_back, batch, work)
-        results = Lane("results", self._each, self._give_back, batch, work)
-        records = Lane("records", self._each, self._give_back, batch, work + control)
-        events = Lane("events", self._each, self._give_back, batch, control)
+        place = Lane("place", self._work, self._give_back, batch, work)
+        results = Lane("results", self._work, self._give_back, batch, work)
+        records = Lane("records", self._work, self._give_back, batch, work + control)
+        events = Lane("events", self._work, self._give_back, batch, control)
         self._lanes: dict[type[Frame], Lane] = {
             Dispatch: place,
             JobDone: results,
@@ -135,7 +137,7 @@ class Selector:
             **dict.fromkeys((JobEvent, AssignFailed, Bounce, Cancel), events),
         }
         assert set(self._lanes) == TAKEN, "every frame that a selector takes needs a lane"
-        assert set(self._handlers) | {Dispatch} == TAKEN, "every frame that a selector takes needs a handler"
+        assert set(self._together) | set(self._alone) == TAKEN, "every frame that a selector takes needs a handler"
         self._tasks: list[asyncio.Task[None]] = []
 
     # --- life -------------------------------------------------------------------------------------------
@@ -147,6 +149,7 @@ class Selector:
         for name, lane in lanes.items():
             self._tasks.append(asyncio.create_task(lane.run(), name=f"lane {name}"))
         self._tasks.append(asyncio.create_task(self.snapshot.run(), name="snapshot"))
+        self._tasks.append(asyncio.create_task(self._announcer.run(), name="presence"))
         await self.link.start()
         await self.link.ready(timeout_ms)
 
@@ -164,6 +167,7 @@ class Selector:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.link.close()
+        await self._announcer.end()
 
     async def _drain(self) -> None:
         self.link.drain()
@@ -191,29 +195,26 @@ class Selector:
         if counts:
             self.link.consumed(counts)
 
-    async def _place(self, batch: list[Received]) -> None:
+    async def _work(self, batch: list[Received]) -> None:
+        """All at once: what comes in numbers as one call, the rest each alone; the runner sends it together."""
+        groups: dict[type[Frame], list[Received]] = {}
+        for message in batch:
+            groups.setdefault(type(message.frame), []).append(message)
+        work: list[Awaitable[None]] = []
+        for kind, messages in groups.items():
+            together = self._together.get(kind)
+            if together is not None:
+                work.append(self._attempt(together, messages))
+            else:
+                work += [self._faults.guard(message, self._alone[kind](message)) for message in messages]
+        if len(work) == 1:
+            await work[0]
+        else:
+            await asyncio.gather(*work)
+
+    async def _attempt(self, handle: BatchHandler, messages: list[Received]) -> None:
         try:
-            await self._placer.place(batch)
-        except Exception:  # noqa: BLE001 - gateway: one bad Dispatch must not cost its neighbours; each is tried alone
-            for message in batch:
-                await self._guard(message, self._placer.place([message]))
-
-    async def _each(self, batch: list[Received]) -> None:
-        """All at once: the runner sends their scripts together."""
-        await asyncio.gather(*(self._guard(message, self._handlers[type(message.frame)](message)) for message in batch))
-
-    async def _guard(self, message: Received, work: Awaitable[None]) -> None:
-        try:
-            await work
-        except StoreError as error:
-            self._metrics.store_errors_total.labels(type(message.frame).__name__).inc()
-            log.warning("store_failed", frame=type(message.frame).__name__, error=str(error), **_ids(message.frame))
-        except PEER_FAULTS as error:
-            log.warning("bad_frame", frame=type(message.frame).__name__, error=str(error), **_ids(message.frame))
-        except Exception:
-            # Gateway: a bug in one handler costs that message, not the selector.
-            log.exception("handler_failed", frame=type(message.frame).__name__, **_ids(message.frame))
-
-
-def _ids(frame: Frame) -> dict[str, Any]:
-    return {name: getattr(frame, name) for name in _IDS if hasattr(frame, name)}
+            await handle(messages)
+        except Exception:  # noqa: BLE001 - gateway: one bad message must not cost its neighbours; each is tried alone
+            for message in messages:
+                await self._faults.guard(message, handle([message]))

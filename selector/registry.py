@@ -1,9 +1,11 @@
-"""Nodes and sessions: registrations, heartbeats, departures, claims. Each method handles one message."""
+"""Nodes and sessions: registrations, heartbeats, departures, claims."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
+from lua.answers import Beaten, Heartbeat
 from lua.store import Store
 from mesh import clock
 from mesh.cells import cell_of
@@ -17,6 +19,7 @@ from selector.core import dispatching
 from selector.core.columns import NodeFacts, NodeTable
 from selector.core.pools import pools_of
 from selector.core.status import DEGRADED, status_of
+from selector.faults import Faults
 from selector.snapshot import Snapshot
 
 Send = Callable[..., str]
@@ -28,9 +31,17 @@ class Registry:
     """Handlers for the frames of nodes and sessions."""
 
     def __init__(
-        self, store: Store, table: NodeTable, snapshot: Snapshot, config: Config, metrics: SelectorMetrics, send: Send
+        self,
+        store: Store,
+        table: NodeTable,
+        snapshot: Snapshot,
+        config: Config,
+        metrics: SelectorMetrics,
+        faults: Faults,
+        send: Send,
     ) -> None:
         self._store = store
+        self._faults = faults
         self._table = table
         self._snapshot = snapshot
         self._config = config
@@ -54,7 +65,31 @@ class Registry:
         answer = NodeRegistered(frame.ref, frame.node_id, registered.epoch, registered.status)
         self._answer(frame.node_id, dispatching.Answer(frame.edge, answer))
 
-    async def on_node_heartbeat(self, message: Received) -> None:
+    async def on_node_heartbeats(self, messages: list[Received]) -> None:
+        """Nodes live. Those whose capabilities are known and unchanged, nearly all, go to Redis together."""
+        known: list[tuple[Received, NodeHeartbeat, NodeFacts]] = []
+        others: list[Received] = []
+        for message in messages:
+            frame = message.frame
+            assert isinstance(frame, NodeHeartbeat)
+            facts = self._table.facts_of(frame.node_id)
+            if frame.caps is None and facts is not None and facts.epoch == frame.epoch:
+                status = status_of(facts.caps, heard=True)
+                known.append((message, frame, NodeFacts(frame.edge, frame.epoch, status, facts.caps, frame.load)))
+            else:
+                others.append(message)
+        beats = [
+            Heartbeat(frame.node_id, frame.edge, frame.epoch, frame.load, facts.status) for _, frame, facts in known
+        ]
+        for (message, frame, facts), beaten in zip(known, await self._store.heartbeat_nodes(beats), strict=True):
+            if isinstance(beaten, StoreError):
+                self._faults.note(message, beaten)
+            else:
+                self._take(frame, beaten, facts)
+        if others:
+            await asyncio.gather(*(self._faults.guard(message, self._on_heartbeat(message)) for message in others))
+
+    async def _on_heartbeat(self, message: Received) -> None:
         """A node lives, with this load. Without capabilities in it, those that are stored hold."""
         frame = message.frame
         assert isinstance(frame, NodeHeartbeat)
@@ -65,12 +100,14 @@ class Registry:
         beaten = await self._store.heartbeat_node(
             frame.node_id, frame.edge, frame.epoch, frame.load, status, frame.caps, pools
         )
+        self._take(frame, beaten, NodeFacts(frame.edge, frame.epoch, status, caps, frame.load) if caps else None)
+
+    def _take(self, frame: NodeHeartbeat, beaten: Beaten, facts: NodeFacts | None) -> None:
         answer = dispatching.on_beaten(frame, beaten)
         if answer is not None:
             self._metrics.nodes_total.labels(beaten.verdict).inc()
             self._answer(frame.node_id, answer)
-        elif caps is not None:
-            facts = NodeFacts(frame.edge, frame.epoch, status, caps, frame.load)
+        elif facts is not None:
             cell = self._cell(frame.node_id)
             self._table.apply(cell, beaten.version, frame.node_id, beaten.used, clock.now_ms(), facts)
 

@@ -121,10 +121,12 @@ class Snapshot:
         behind = self._cells
         for _ in range(PAGES_MAX):
             self._begin_reloads(behind)
-            answers = await asyncio.gather(*(self._ask(cell) for cell in behind))
+            asked = [(cell.number, cell.since) for cell in behind]
+            answers = await self._store.changes_of(asked, self._config.changes_max)
             behind_next = []
             for cell, answer in zip(behind, answers, strict=True):
-                if answer is None:
+                if isinstance(answer, StoreError):
+                    self._failed(cell, "snapshot_failed", error=str(answer))
                     continue
                 changed += self._take(cell, answer)
                 if answer.more:
@@ -160,23 +162,16 @@ class Snapshot:
                 cell.reload_due_ms = now_ms + self._config.full_reload_ms
                 cell.sweep_due = True
 
-    async def _ask(self, cell: _Cell) -> Changes | None:
-        try:
-            return await self._store.node_changes(cell.number, cell.since, self._config.changes_max)
-        except StoreError as error:
-            self._metrics.store_errors_total.labels("node_changes").inc()
-            log.warning("snapshot_failed", cell=cell.number, error=str(error))
-            return None
-        except Exception:
-            # Gateway: others wrote what lies in Redis. A row that cannot be read costs its cell the news, nothing more.
-            self._metrics.store_errors_total.labels("node_changes").inc()
-            log.exception("snapshot_unreadable", cell=cell.number)
-            return None
+    def _failed(self, cell: _Cell, event: str, count: int = 1, **facts: object) -> None:
+        self._metrics.store_errors_total.labels("node_changes").inc(count)
+        log.warning(event, cell=cell.number, **facts)
 
     def _take(self, cell: _Cell, answer: Changes) -> int:
         """Write one page of one cell; returns how many rows were written."""
         now_ms = clock.now_ms()
         cell.answered_ms = now_ms
+        if answer.unreadable:
+            self._failed(cell, "rows_unreadable", answer.unreadable, rows=answer.unreadable)
         if answer.reset:
             log.warning("cell_went_back", cell=cell.number, known=cell.since, found=answer.version)
             self._table.forget_versions(cell.number)

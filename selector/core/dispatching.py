@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, get_args
 
-from lua.answers import Advanced, Beaten, Claimed, Committed, Released
+from lua.answers import Advanced, Beaten, Claimed, Committed, Release, Released
 from mesh.errors import ErrorCode
 from mesh.frames import (
     AnyFrame,
@@ -57,6 +57,10 @@ NOT_OURS: Final = frozenset({
 })  # fmt: skip
 assert set(get_args(AnyFrame)) == TAKEN | NOT_OURS, "decide for every frame whether a selector takes it"
 assert not TAKEN & NOT_OURS
+
+#: Reasons of AssignFailed. Absent: its edge has no such node. Lost: the node came back without the job, and is fine.
+NODE_ABSENT: Final = "node_absent"
+JOB_LOST: Final = "job_lost"
 
 #: A request that no node could ever take waits this much longer between tries than one that lacks a free slot.
 HOPELESS_FACTOR: Final = 10
@@ -149,6 +153,11 @@ def with_tried(counts: Sequence[int], tried: Mapping[str, str]) -> list[int]:
 # --- attempts that came to nothing ----------------------------------------------------------------------
 
 
+def is_node_gone(frame: AssignFailed) -> bool:
+    """True if the node should be taken off the lists: its edge has no socket of it."""
+    return frame.reason == NODE_ABSENT
+
+
 def on_assign_failed(frame: AssignFailed, released: Released) -> Answer | None:
     """Its slot is back: the session's edge may try elsewhere. A fenced one was replaced already."""
     if released.verdict == "fenced":
@@ -161,7 +170,7 @@ def on_assign_failed(frame: AssignFailed, released: Released) -> Answer | None:
             job_id=frame.job_id,
             node_id=frame.node_id,
             reason=frame.reason,
-            exclude_node=True,
+            exclude_node=frame.reason != JOB_LOST,
         ),
     )
 
@@ -183,13 +192,13 @@ def on_assign_bounced(assigned: Assign, released: Released, reason: str) -> Answ
     )
 
 
-def on_cancelled(frame: Cancel, released: Released, node_edge: str) -> Answer | None:
+def on_cancelled(job: Release, released: Released, node_edge: str) -> Answer | None:
     """Tell the node to stop, if that attempt is still its own and we know where it is."""
     if released.verdict == "fenced" or not node_edge:
         return None
     return Answer(
         node_edge,
-        CancelJob(job_id=frame.job_id, attempt=frame.attempt, node_id=frame.node_id, trace_id="", reason=frame.reason),
+        CancelJob(job_id=job.job_id, attempt=job.attempt, node_id=job.node_id, trace_id="", reason=job.reason),
     )
 
 
@@ -201,10 +210,26 @@ def is_deliverable(advanced: Advanced) -> bool:
     return advanced.verdict == "unknown" or (advanced.verdict in ("moved", "same") and advanced.finished)
 
 
-def on_result(done: JobDone, advanced: Advanced, owner: str) -> Answer:
-    """Push to the session's edge, or tell the node's edge that nobody wants it."""
+def session_of(done: JobDone, advanced: Advanced) -> str:
+    """The result's session: what the job's record says counts, what the node says only if there is none."""
+    return advanced.session_id or done.session_id
+
+
+def needs_owner(done: JobDone, advanced: Advanced) -> bool:
+    """True if Redis must tell where the session is.
+
+    A repeat was pushed before and nobody acknowledged it: the session may have moved.
+    """
+    return is_deliverable(advanced) and (done.resend > 0 or not (advanced.edge or done.session_edge))
+
+
+def on_result(done: JobDone, advanced: Advanced, looked_up: str) -> Answer:
+    """Push to the session's edge, or tell the node's edge that nobody wants it. `looked_up`: the owner, if asked."""
     if not is_deliverable(advanced):
-        return Answer(done.node_edge, ResultAck(done.job_id, done.attempt, done.node_id, "fenced"))
+        return _ack(done, "fenced")
+    owner = looked_up or advanced.edge or done.session_edge
+    if not owner:
+        return _ack(done, "no_session")
     return Answer(
         owner,
         Push(
@@ -212,11 +237,15 @@ def on_result(done: JobDone, advanced: Advanced, owner: str) -> Answer:
             attempt=done.attempt,
             node_id=done.node_id,
             node_edge=done.node_edge,
-            request_id=done.request_id,
-            session_id=done.session_id,
+            request_id=advanced.request_id or done.request_id,
+            session_id=session_of(done, advanced),
             utterance_index=done.utterance_index,
         ),
     )
+
+
+def _ack(done: JobDone, verdict: str) -> Answer:
+    return Answer(done.node_edge, ResultAck(done.job_id, done.attempt, done.node_id, verdict))
 
 
 # --- nodes and sessions -----------------------------------------------------------------------------------
