@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
+from edge.core.timers import earliest
 from edge.link import EdgeLink
 from edge.nodes import Nodes
 from edge.server import Server
@@ -75,13 +76,13 @@ class Edge:
 
     def _arm(self) -> None:
         """Set the one timer to the earliest thing due. Called after anything that may have changed that."""
-        dues = [
+        dues = (
             self.sessions.custody.next_due_ms(),
             self.nodes.deliveries.next_due_ms(),
             self.link.asks.next_due_ms(),
             self._next_idle_look(),
-        ]
-        due_ms = min((due for due in dues if due is not None), default=None)
+        )
+        due_ms = earliest(dues)
         if due_ms is None or (self._timer is not None and self._timer_due_ms <= due_ms):
             return
         if self._timer is not None:

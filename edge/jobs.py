@@ -63,6 +63,7 @@ class Jobs:
     def tick(self, now: int) -> None:
         """Do what is due."""
         self.run(self.deliveries.tick(now))
+        self._count_dropped()
 
     # --- frames -------------------------------------------------------------------------------
 
@@ -93,6 +94,9 @@ class Jobs:
         """Carry out what the delivery core decided."""
         for effect in wanted:
             self._run_effect[type(effect)](effect)
+
+    def _count_dropped(self) -> None:
+        # With every tick and not with every message: results are dropped rarely.
         for outcome, reason in DROPPED.items():
             dropped = self.deliveries.outcomes[outcome] - self._counted[outcome]
             if dropped:

@@ -5,6 +5,7 @@ Owns the open questions to selectors. What a frame means is decided by the handl
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final, get_args
 
@@ -15,6 +16,7 @@ from mesh.cells import cell_of, cell_of_job
 from mesh.clock import now_ms
 from mesh.config import Config
 from mesh.frames import (
+    FRAME_VERSION,
     AnyFrame,
     Assign,
     AssignFailed,
@@ -29,6 +31,7 @@ from mesh.frames import (
     Failed,
     Frame,
     Goodbye,
+    Head,
     JobDone,
     JobEvent,
     NodeHeartbeat,
@@ -46,6 +49,7 @@ from mesh.frames import (
     SessionRelease,
     Undone,
     decode_frame,
+    lane_of,
 )
 from mesh.link import Link, Received
 from mesh.log import get_logger
@@ -140,7 +144,19 @@ class EdgeLink:
 
     def to_peer(self, identity: str, frame: Frame, *payload: bytes) -> str:
         """To that edge; the broker that took it, or ""."""
+        if identity == self.identity:
+            self._to_self(frame, payload)
+            return ""
         return self._link.send(identity, 0, frame, *payload)
+
+    def _to_self(self, frame: Frame, payload: tuple[bytes, ...]) -> None:
+        """Session and node are both here: what one side tells the other needs no broker.
+
+        Soon and not at once, so that whoever sends is done with its own work first, as with any other message.
+        """
+        head = Head(FRAME_VERSION, lane_of(frame), self.identity, 0, self.identity, 0)
+        message = Received(head, frame, list(payload), broker="")
+        asyncio.get_running_loop().call_soon(self.on_messages, (message,))
 
     def ask(
         self,

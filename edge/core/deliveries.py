@@ -31,7 +31,7 @@ from edge.core.assignment import (
 )
 from edge.core.memory import Memory
 from edge.core.progress import Progress
-from edge.core.timers import Timers, back_off_ms
+from edge.core.timers import Timers, back_off_ms, earliest
 from mesh.frames import Assign, CancelJob, JobDone, ResultAck
 from mesh.jobs import Event
 
@@ -192,8 +192,7 @@ class Deliveries:
 
     def next_due_ms(self) -> int | None:
         """When `tick` has something to do; None while nothing waits."""
-        dues = (self._resends.next_due_ms(), self._graces.next_due_ms(), self._progress.next_due_ms())
-        return min((due for due in dues if due is not None), default=None)
+        return earliest((self._resends.next_due_ms(), self._graces.next_due_ms(), self._progress.next_due_ms()))
 
     def tick(self, now_ms: int) -> list[Effect]:
         """Resends and progress that are due, and the jobs of nodes that did not come back."""

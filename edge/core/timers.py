@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
@@ -65,3 +65,12 @@ class Timers(Generic[K]):
 def back_off_ms(first_ms: int, tries: int, max_ms: int) -> int:
     """The wait after the `tries`-th unanswered send: doubles from `first_ms`, never above `max_ms`."""
     return min(first_ms << min(tries, 20), max_ms)
+
+
+def earliest(dues: Iterable[int | None]) -> int | None:
+    """The first of several due times, of which any may be None; None if all are. Asked after every message."""
+    first: int | None = None
+    for due_ms in dues:
+        if due_ms is not None and (first is None or due_ms < first):
+            first = due_ms
+    return first

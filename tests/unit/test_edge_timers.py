@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.core.memory import Memory
-from edge.core.timers import Timers, back_off_ms
+from edge.core.timers import Timers, back_off_ms, earliest
 
 Step = tuple[str, int, int]
 ACTIONS = st.sampled_from(["set", "drop", "pop"])
@@ -61,3 +61,8 @@ def test_memory_is_bounded_by_number_and_age(keys: list[tuple[str, int]]) -> Non
         last[key] = now
         assert key in memory and len(memory) <= 4
         assert all(now - last[old] < 10 for old in last if old in memory)
+
+
+def test_earliest_of_several_due_times() -> None:
+    assert earliest([]) is None and earliest([None, None]) is None
+    assert earliest([None, 7, 3, None, 5]) == 3 and earliest([0, None]) == 0

@@ -171,3 +171,20 @@ async def test_node_that_restarts_without_its_job_gets_it_back_or_another_does(t
         heard = {(await client.hear("translation_result"))["utterance_index"] for _ in jobs}
         assert heard == {0, 1}
         assert [frame.reason for frame in rig.selector.seen_of(AssignFailed)] == ["job_lost"]
+
+
+async def test_session_and_node_on_one_edge_need_no_broker_between_them(tmp: Path) -> None:
+    async with running(tmp, resend_ms=20_000, resend_ms_max=20_000) as rig:
+        node, client = await rig.node(result_ack=True), await rig.session()
+        counts = rig.edges[0].link._link.counts
+        sent = counts.sent
+        await client.utter(0)
+        job = await node.hear("job_assign")
+        ids = {key: job[key] for key in ("job_id", "attempt_id", "session_id", "trace_id")} | {"node_id": node.id}
+        await node.say({"type": "job_ack", **ids})
+        await client.hear("ui_event", event="NODE_ACCEPTED")
+        await node.answer(job)
+        await client.hear("translation_result")
+        await node.hear("job_result_ack")
+        told = len(rig.selector.seen_of(JobEvent))
+        assert counts.sent - sent - told == 2, "Dispatch and JobDone; Placed, Notice and ResultAck stay here"
