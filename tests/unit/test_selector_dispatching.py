@@ -2,14 +2,14 @@ from __future__ import annotations
 
 from typing import get_args
 
+import msgspec
 import pytest
 
-from lua.answers import Advanced, Beaten, Claimed, Committed, Released
+from lua.answers import Advanced, Beaten, Claimed, Committed, Release, Released
 from mesh.frames import (
     AnyFrame,
     Assign,
     AssignFailed,
-    Cancel,
     CancelJob,
     Failed,
     JobDone,
@@ -78,6 +78,50 @@ def test_a_result_is_pushed_or_fenced(advanced: Advanced, frame: type) -> None:
         assert answer.frame.verdict == "fenced"
 
 
+KNOWN = Advanced("moved", "RELEASED", True, "edge:own:1", "s-own", "r-own")
+
+
+def test_what_the_record_says_counts_more_than_what_the_node_says() -> None:
+    answer = dispatching.on_result(DONE, KNOWN, "")
+    assert isinstance(answer.frame, Push)
+    assert (answer.to, answer.frame.session_id, answer.frame.request_id) == ("edge:own:1", "s-own", "r-own")
+    lost = dispatching.on_result(DONE, Advanced("unknown"), "")
+    assert isinstance(lost.frame, Push)
+    assert (lost.to, lost.frame.session_id, lost.frame.request_id) == ("edge:a:1", "s-1", "r-1")
+
+
+def test_a_result_that_nobody_can_be_found_for_goes_back() -> None:
+    nowhere = msgspec.structs.replace(DONE, session_edge="")
+    answer = dispatching.on_result(nowhere, Advanced("unknown"), "")
+    assert answer == ("edge:b:1", ResultAck("job-01-x", 1, "n", "no_session"))
+
+
+@pytest.mark.parametrize(
+    ("done", "advanced", "asks"),
+    [
+        (DONE, KNOWN, False),
+        (DONE, Advanced("unknown"), False),
+        (msgspec.structs.replace(DONE, resend=1), KNOWN, True),
+        (msgspec.structs.replace(DONE, resend=1), Advanced("fenced"), False),
+        (msgspec.structs.replace(DONE, session_edge=""), KNOWN, False),
+        (msgspec.structs.replace(DONE, session_edge=""), Advanced("unknown"), True),
+    ],
+)
+def test_redis_is_asked_for_the_owner_only_when_in_doubt(done: JobDone, advanced: Advanced, asks: bool) -> None:
+    assert dispatching.needs_owner(done, advanced) is asks
+
+
+@pytest.mark.parametrize(
+    ("reason", "gone", "exclude"),
+    [("node_absent", True, True), ("node_stuck", False, True), ("job_lost", False, False)],
+)
+def test_a_node_that_lost_a_job_is_fine(reason: str, gone: bool, exclude: bool) -> None:
+    failed = AssignFailed("job-01-x", 1, "n", 7, "r-1", "edge:a:1", reason)
+    assert dispatching.is_node_gone(failed) is gone
+    answer = dispatching.on_assign_failed(failed, Released("released", 0, 1))
+    assert answer == ("edge:a:1", Undone("r-1", 1, "job-01-x", "n", reason, exclude))
+
+
 @pytest.mark.parametrize("verdict", ["released", "same", "unknown"])
 def test_attempts_that_came_to_nothing_are_undone(verdict: str) -> None:
     released = Released(verdict, 0, 1)  # type: ignore[arg-type]
@@ -93,17 +137,17 @@ def test_a_fenced_attempt_is_nobodys_business_any_more() -> None:
     fenced = Released("fenced", -1, 0)
     failed = AssignFailed("job-01-x", 1, "n", 7, "r-1", "edge:a:1", "node_absent")
     assigned = Assign("job-01-x", 1, "n", 7, "r-1", "s-1", 0, "edge:a:1", 0, "t")
-    cancel = Cancel("r-1", "job-01-x", 1, "n", "s-1", "closed")
+    cancelled = Release("job-01-x", 1, "n", "closed")
     assert dispatching.on_assign_failed(failed, fenced) is None
     assert dispatching.on_assign_bounced(assigned, fenced, "unroutable") is None
-    assert dispatching.on_cancelled(cancel, fenced, "edge:b:1") is None
+    assert dispatching.on_cancelled(cancelled, fenced, "edge:b:1") is None
 
 
 def test_a_cancelled_job_is_stopped_where_its_node_is() -> None:
-    cancel = Cancel("r-1", "job-01-x", 1, "n", "s-1", "closed")
+    cancelled = Release("job-01-x", 1, "n", "closed")
     released = Released("released", 0, 1)
-    assert dispatching.on_cancelled(cancel, released, "") is None
-    answer = dispatching.on_cancelled(cancel, released, "edge:b:1")
+    assert dispatching.on_cancelled(cancelled, released, "") is None
+    answer = dispatching.on_cancelled(cancelled, released, "edge:b:1")
     assert answer == ("edge:b:1", CancelJob("job-01-x", 1, "n", "", "closed"))
 
 

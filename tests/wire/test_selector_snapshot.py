@@ -119,3 +119,20 @@ async def test_ages_are_told_on_our_own_clock(store: Store) -> None:
     await snapshot.refresh()
     # Milliseconds are cut off on both sides, hence one on either end.
     assert before_ms - 2 <= table.columns.seen_ms[0] <= clock.now_ms() + 2
+
+
+async def test_a_row_that_cannot_be_read_is_left_out_alone(store: Store, redis_server: RedisServer) -> None:
+    snapshot, table = snapshot_of(store)
+    nodes = [node_id for node_id in (f"node-{n}" for n in range(20)) if cell_of(node_id, 2) == 0]
+    for node_id in nodes:
+        await add(store, node_id)
+    with redis_server.client() as client:
+        client.hset(Keys().view(0), nodes[0], b"\xc1 nonsense")
+        client.hset(Keys().view(0), f"{nodes[1]}#now", b"nonsense")
+    changes = await store.node_changes(0, 0, 100)
+    assert changes.unreadable == 2
+    await snapshot.refresh()
+    assert [node_id in table for node_id in nodes] == [False, False] + [True] * (len(nodes) - 2)
+    await add(store, nodes[0])
+    await snapshot.refresh()
+    assert nodes[0] in table

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
 import pytest
 import redis
 
@@ -176,6 +177,68 @@ async def test_the_next_attempt_replaces_the_binding_and_fences_the_old_one(rig:
         await rig.until_used(node_id, 0)
 
 
+async def test_a_job_that_its_node_lost_is_undone_and_the_node_stays(rig: Rig, edge: FakeEdge) -> None:
+    epoch = await edge.add_node("node-1", max_jobs=1)
+    assign, _ = await edge.place("r-1")
+    failed = AssignFailed(assign.job_id, 1, "node-1", epoch, "r-1", edge.identity, "job_lost")
+    edge.send_job(assign.job_id, failed)
+    undone, _ = await edge.take(Undone)
+    assert (undone.reason, undone.exclude_node) == ("job_lost", False)
+    await rig.until_used("node-1", 0)
+    edge.dispatch("r-1")  # its edge did not hear of it: a repeat is told again
+    undone, _ = await edge.take(Undone)
+    assert (undone.attempt, undone.job_id, undone.reason) == (1, assign.job_id, "released")
+    again, _ = await edge.place("r-1", attempt=2)
+    assert (again.node_id, again.attempt) == ("node-1", 2)
+
+
+async def test_a_cancel_without_a_job_finds_what_the_request_holds(rig: Rig, edge: FakeEdge) -> None:
+    node_edge = await rig.add_edge("b")
+    await node_edge.add_node("node-1", max_jobs=1)
+    assign, _ = await edge.place("r-1", at=node_edge)
+    edge.send_record("s-1", Cancel("r-none", "", 1, "", "s-1", "job_timeout"))  # never placed: nothing to do
+    edge.send_record("s-1", Cancel("r-1", "", 0, "", "s-1", "job_timeout"))  # of an attempt before this one
+    edge.send_record("s-1", Cancel("r-1", "", 1, "", "s-1", "job_timeout"))
+    cancel, _ = await node_edge.take(CancelJob)
+    assert (cancel.job_id, cancel.attempt, cancel.node_id) == (assign.job_id, 1, "node-1")
+    await rig.until_used("node-1", 0)
+
+
+async def test_several_events_come_in_one_frame_and_a_bad_one_costs_itself(rig: Rig, edge: FakeEdge) -> None:
+    await edge.add_node("node-1")
+    assign, _ = await edge.place("r-1")
+    for events in ("dispatch explode", "", " ", "dispatch accept start"):
+        edge.send_job(assign.job_id, JobEvent(assign.job_id, 1, "node-1", events))
+    with redis.Redis.from_url(rig.config.redis.url) as client:
+        key = Keys().job(cell_of("node-1", rig.config.mesh.cells), assign.job_id)
+
+        async def runs() -> bool:
+            return bool(client.hget(key, "state") == b"RUNNING")
+
+        await until(runs)
+        assert None not in client.hmget(key, "dispatch_ms", "accept_ms", "start_ms")
+
+
+async def test_a_result_goes_to_the_session_that_asked_whatever_the_node_says(rig: Rig, edge: FakeEdge) -> None:
+    other = await rig.add_edge("other")
+    await edge.add_node("node-1")
+    assign, _ = await edge.place("r-1")
+    edge.finish(msgspec.structs.replace(assign, session_id="s-9", request_id="r-9"), session_edge=other.identity)
+    push, _ = await edge.take(Push)
+    assert (push.session_id, push.request_id) == ("s-1", "r-1")
+    assert not other.has(Push)
+
+
+async def test_a_result_without_any_owner_is_told_so(rig: Rig, edge: FakeEdge) -> None:
+    await edge.add_node("node-1")
+    assign, _ = await edge.place("r-1", session_id="s-nobody")
+    with redis.Redis.from_url(rig.config.redis.url) as client:
+        client.delete(Keys().job(cell_of("node-1", rig.config.mesh.cells), assign.job_id))
+    edge.finish(assign, session_edge="")
+    ack, _ = await edge.take(ResultAck)
+    assert ack.verdict == "no_session"
+
+
 async def test_a_result_of_a_job_that_redis_lost_is_still_pushed(rig: Rig, edge: FakeEdge) -> None:
     await edge.add_node("node-1")
     assign, _ = await edge.place("r-1")
@@ -295,9 +358,19 @@ async def test_two_selectors_never_sell_a_slot_twice(rig: Rig, edge: FakeEdge) -
 
 
 async def test_sigterm_ends_a_selector_cleanly(rig: Rig) -> None:
-    process = rig.spawn("selector", "s2")
-    process.terminate()
-    assert process.wait(timeout=10) == 0
+    process = rig.spawn("selector", "s2", LINGUA_SELECTOR_PRESENCE_MS="50")
+    with redis.Redis.from_url(rig.config.redis.url) as client:
+
+        async def is_present() -> bool:
+            return len(client.keys("lingua:presence:selector:selector:s2:*")) == 1
+
+        await until(is_present)
+        [key] = client.keys("lingua:presence:selector:selector:s2:*")
+        assert client.hget(key, "pid") == str(process.pid).encode()
+        assert client.pttl(key) > 0
+        process.terminate()
+        assert process.wait(timeout=10) == 0
+        assert not client.exists(key)
 
 
 @pytest.mark.parametrize(
