@@ -10,6 +10,8 @@ from mesh.errors import ErrorCode, PeerError
 
 #: One Opus packet of "Plan A" holds this much sound.
 OPUS_PACKET_MS: Final = 20
+#: Five minutes of them, more than an utterance lasts. A message full of empty packets would hold the edge up for long.
+OPUS_PACKETS_MAX: Final = 15_000
 _PCM_FORMATS: Final = frozenset({"pcm16", "pcm", "s16le"})
 
 
@@ -34,7 +36,9 @@ def duration_ms(audio: bytes, audio_format: str, sample_rate: int) -> int:
 def opus_packets(audio: bytes) -> int:
     """Packets of Opus "Plan A": each behind its length, 2 bytes little-endian. A torn last one does not count."""
     packets = place = 0
-    while place + 2 <= len(audio):
+    for _ in range(OPUS_PACKETS_MAX):
+        if place + 2 > len(audio):
+            break
         length = audio[place] | audio[place + 1] << 8
         place += 2 + length
         if length and place <= len(audio):

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.core import asks, results
-from edge.core.audio import duration_ms, from_base64, opus_packets
+from edge.core.audio import OPUS_PACKETS_MAX, duration_ms, from_base64, opus_packets
 from edge.core.request import Request
 from edge.core.session import Limits, Session
 from mesh.errors import ErrorCode, PeerError
@@ -131,6 +131,11 @@ def test_opus_packets_are_counted_and_torn_ones_are_not(packets: list[bytes], to
 @given(st.binary(max_size=2_000))
 def test_opus_of_any_bytes_is_at_most_a_packet_per_three(noise: bytes) -> None:
     assert 0 <= opus_packets(noise) <= len(noise) // 3
+
+
+def test_counting_of_opus_packets_is_bounded() -> None:
+    assert opus_packets(b"\x01\x00x" * (OPUS_PACKETS_MAX + 5)) == OPUS_PACKETS_MAX
+    assert opus_packets(bytes(2 * OPUS_PACKETS_MAX) + b"\x01\x00x") == 0, "empty packets are looked at too"
 
 
 @settings(deadline=None)
