@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -43,9 +44,9 @@ def run() -> None:
             arguments = (table.columns, len(table), jobs, excluded, RULES, BEST)
             ours, theirs = choose(*arguments), numpy_choose(*arguments)
             assert np.array_equal(ours.rows, theirs.rows) and np.array_equal(ours.removed, theirs.removed)
-            kernel_us = fastest_us(lambda arguments=arguments: choose(*arguments)) / batch
-            numpy_us = fastest_us(lambda arguments=arguments: numpy_choose(*arguments)) / batch
-            rows_us = fastest_us(lambda asked=asked, table=table: job_rows(asked, table)) / batch
+            kernel_us = fastest_us(partial(choose, *arguments)) / batch
+            numpy_us = fastest_us(partial(numpy_choose, *arguments)) / batch
+            rows_us = fastest_us(partial(job_rows, asked, table)) / batch
             figures = (kernel_us, numpy_us, rows_us)
             rows.append((f"{size:,}", str(batch), *(f"{us:,.1f}" for us in figures), f"{numpy_us / kernel_us:.1f}x"))
     print_table(
@@ -74,7 +75,8 @@ def fleet(size: int, chance: random.Random) -> NodeTable:
             accept_public=chance.random() < 0.9,
             max_jobs=4,
         )
-        load = NodeLoad(*(chance.uniform(0, 90) for _ in range(3)), chance.randrange(3))
+        cpu, gpu, memory = (chance.uniform(0, 90) for _ in range(3))
+        load = NodeLoad(cpu, gpu, memory, chance.randrange(3))
         status = "ready" if chance.random() < 0.95 else "degraded"
         facts = NodeFacts("edge:b:1", 1, status, caps, load)
         table.apply(0, 1, f"node-{index}", chance.randrange(5), NOW_MS - chance.randrange(16_000), facts)
@@ -119,7 +121,7 @@ def fastest_us(call: Callable[[], object], seconds: float = 0.3) -> float:
 
 def numpy_choose(columns: Columns, count: int, jobs: Jobs, excluded: Rows, rules: Rules, best: int) -> Choice:
     """The kernel's rules as whole-array operations; strategy predicted_ms only."""
-    c = Columns(*(column[..., :count] for column in columns))
+    c = Columns(**{name: getattr(columns, name)[..., :count] for name in Columns._fields})
     choice = Choice(
         np.full((len(jobs), best), NO_ROW, dtype=np.int32),
         np.zeros((len(jobs), best), dtype=np.int64),
@@ -171,13 +173,15 @@ def _speaks(c: Columns, job: np.void) -> npt.NDArray[np.bool_]:
     def holds(planes: npt.NDArray[np.uint64], language: int) -> npt.NDArray[np.bool_]:
         if language < 0:
             return np.full(planes.shape[1], language == NOT_ASKED)
-        return (planes[language >> 6] >> np.uint64(language & 63)) & np.uint64(1) != 0
+        bits: npt.NDArray[np.uint64] = planes[language >> 6] >> np.uint64(language & 63)
+        return (bits & np.uint64(1)).astype(np.bool_)
 
     heard = holds(c.asr, job["asr_a"]) & holds(c.asr, job["asr_b"])
     meant = holds(c.semantic, job["semantic_a"]) & holds(c.semantic, job["semantic_b"])
     said = (c.tts_named == 0) | (holds(c.tts, job["tts_a"]) & holds(c.tts, job["tts_b"]))
     some = (c.asr != 0).any(axis=0) | (not job["asr_any"])
-    return heard & meant & said & some
+    speaks: npt.NDArray[np.bool_] = heard & meant & said & some
+    return speaks
 
 
 def _among(count: int, rows: Rows) -> npt.NDArray[np.bool_]:

@@ -23,6 +23,8 @@ from selector.core.columns import NodeFacts, NodeTable
 
 #: Pages of `changes_max` rows that one refresh takes from a cell; the rest waits for the next.
 PAGES_MAX: Final = 16
+#: A cell with so many changed rows is followed by a pause for others.
+ROWS_AT_ONCE: Final = 32
 #: So long after work the pace stays fast.
 BUSY_MS: Final = 2_000
 
@@ -131,7 +133,7 @@ class Snapshot:
                 changed += self._take(cell, answer)
                 if answer.more:
                     behind_next.append(cell)
-                if answer.rows:
+                if len(answer.rows) >= ROWS_AT_ONCE:
                     await asyncio.sleep(0)  # writing many rows must not hold up frames
             behind = behind_next
             if not behind:
