@@ -88,6 +88,11 @@ class Server:
         self._wire: _Wire | None = None
         self.host = host
 
+    @property
+    def is_open(self) -> bool:
+        """True if the next exchange needs no new connection."""
+        return self._wire is not None and self._wire.is_open
+
     async def exchange(self, commands: Sequence[Command]) -> Replies:
         """The replies in order; an error reply is a value. Raises what redis-py raises if the connection fails."""
         wire = self._wire
