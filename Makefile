@@ -20,7 +20,7 @@ test: $(VENV)/.dev ## lint, type-check and run every test
 	@$(MAKE) --no-print-directory lint
 	@$(BIN)/python -m pytest $(ARGS)
 
-lint: $(VENV)/.dev ## ruff, mypy --strict, import contracts, Lua headers, test pairing
+lint: $(VENV)/.dev ## ruff, mypy --strict, import contracts, Lua headers
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy

@@ -101,7 +101,7 @@ class EdgeConfig(Section, frozen=True):
     host: str = "127.0.0.1"
     #: Shared by all edges of a host (SO_REUSEPORT).
     port: Port = 5010
-    #: A second port of this edge alone; 0 = pick one; -1 is not allowed, leave it 0.
+    #: A second port, of this edge alone; 0 = pick a free one.
     own_port: Port = 0
     #: Listen beyond loopback although there is no authentication yet.
     insecure: bool = False

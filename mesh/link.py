@@ -175,30 +175,42 @@ class Link:
 
     # --- sending ----------------------------------------------------------------------------------
 
-    def send(self, to: str, cell: int, frame: Frame, *payload: bytes, deadline_ms: int = 0, avoid: str = "") -> str:
-        """Hand a message to one live broker; its endpoint, or "" when none took it. Never waits."""
-        live = self._live
+    def send(
+        self,
+        to: str,
+        cell: int,
+        frame: Frame,
+        *payload: bytes,
+        deadline_ms: int = 0,
+        avoid: str = "",
+        prefer: str = "",
+    ) -> str:
+        """Hand a message to one live broker; its endpoint, or "" when none took it. Never waits.
+
+        `prefer` is for answers: the broker that brought the question is alive. `avoid` is the last resort.
+        """
         if any(len(part) > self._config.message_bytes_max for part in payload):
             # The broker would cut the connection, and a repeat would cut it again.
             self._log.error("message_too_large", frame=type(frame).__name__)
-            live = []
-        count = len(live)
-        # One destination keeps to one broker while the live set stays the same, so its messages stay in order.
-        first = (cell + hash(to)) % count if count else 0
-        later: _Wire | None = None
-        for step in range(count):
-            wire = live[(first + step) % count]
-            if wire.endpoint == avoid:
-                later = wire
-            elif self._put(wire, to, cell, frame, payload, deadline_ms):
-                self.counts.sent += 1
-                self.counts.diverted += step > 0
-                return wire.endpoint
-        if later is not None and self._put(later, to, cell, frame, payload, deadline_ms):
-            self.counts.sent += 1
-            return later.endpoint
+        else:
+            for step, wire in enumerate(self._in_order(to, cell, avoid, prefer)):
+                if self._put(wire, to, cell, frame, payload, deadline_ms):
+                    self.counts.sent += 1
+                    self.counts.diverted += step > 0
+                    return wire.endpoint
         self.counts.unsent += 1
         return ""
+
+    def _in_order(self, to: str, cell: int, avoid: str, prefer: str) -> list[_Wire]:
+        """The live brokers, best first. One destination keeps to one while the live set stays, so order is kept."""
+        live = self._live
+        if len(live) < 2:
+            return live
+        first = (cell + hash(to)) % len(live)
+        order = live[first:] + live[:first]
+        if avoid or prefer:
+            order.sort(key=lambda wire: (wire.endpoint == avoid, wire.endpoint != prefer))
+        return order
 
     def consumed(self, count_by_broker: Mapping[str, int]) -> None:
         """Selectors: so many work messages of each broker are done; it may send as many more."""

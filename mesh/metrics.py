@@ -234,7 +234,18 @@ class SelectorMetrics(Metrics):
         self.undone_total = self._counters(
             "lingua_selector_undone_total",
             "Attempts that came to nothing",
-            {"reason": ("node_absent", "node_stuck", "job_lost", "unroutable", "queue_full", "expired", "no_selector", "released")},
+            {
+                "reason": (
+                    "node_absent",
+                    "node_stuck",
+                    "job_lost",
+                    "unroutable",
+                    "queue_full",
+                    "expired",
+                    "no_selector",
+                    "released",
+                )
+            },
         )
         self.cancelled_total = self._counter("lingua_selector_cancelled_total", "Jobs that were cancelled")
         self.nodes_total = self._counters(

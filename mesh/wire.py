@@ -8,7 +8,6 @@ mended once and tried again, so leniency costs the careful peer nothing.
 
 from __future__ import annotations
 
-import math
 import re
 from copy import copy
 from typing import Annotated, Any, Final, Generic, TypeVar
@@ -243,7 +242,7 @@ def mend(value: Any, shape: inspect.Type) -> Any:
         return _mend_union(value, shape)
     if isinstance(shape, inspect.LiteralType) and isinstance(value, str):
         return next((known for known in shape.values if str(known).lower() == value.strip().lower()), value)
-    if isinstance(shape, inspect.IntType) and isinstance(value, float) and math.isfinite(value):
+    if isinstance(shape, inspect.IntType) and isinstance(value, float) and value.is_integer():
         return int(value)
     return value
 
