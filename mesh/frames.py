@@ -300,7 +300,10 @@ class Placed(Frame, frozen=True):
 
 
 class AssignFailed(Frame, frozen=True):
-    """Edge B -> selector: that node is not here, its socket is stuck, or it came back without the job."""
+    """Edge B -> selector: that node is not here, its socket is stuck, it came back without the job, or it went away.
+
+    "node_gone" is said long after the node went: if it lives by then with a newer epoch elsewhere, it keeps the job.
+    """
 
     job_id: str
     attempt: int
@@ -308,7 +311,7 @@ class AssignFailed(Frame, frozen=True):
     node_epoch: int
     request_id: str
     session_edge: str
-    reason: str  # "node_absent" | "node_stuck" | "job_lost"
+    reason: str  # "node_absent" | "node_stuck" | "job_lost" | "node_gone"
 
 
 class Refused(Frame, frozen=True):

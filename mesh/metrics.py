@@ -239,6 +239,7 @@ class SelectorMetrics(Metrics):
                     "node_absent",
                     "node_stuck",
                     "job_lost",
+                    "node_gone",
                     "unroutable",
                     "queue_full",
                     "expired",

@@ -206,7 +206,8 @@ class Deliveries:
         for node_id in self._graces.pop_due(now_ms):
             for key, assignment in self._nodes.pop(node_id).items():
                 self._progress.drop(key)
-                effects.append(failed(assignment.frame, "node_absent"))
+                # Not "node_absent": it may have come back to another edge, and have the job still.
+                effects.append(failed(assignment.frame, "node_gone"))
         effects += [SendToJob(frame.job_id, frame) for frame in self._progress.pop_due(now_ms)]
         self._memory.forget(now_ms)
         return effects
