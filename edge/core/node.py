@@ -104,6 +104,8 @@ class NodeConnection:
         self.caps: NodeCaps | None = None
         self._caps_sent: NodeCaps | None = None
         self._load = NodeLoad()
+        #: The node has sent a heartbeat on this connection.
+        self._heard = False
         self._beats = 1
         #: Heartbeats during which a repeat of our own registration may pass for a newer connection: see on_stale.
         self._doubtful_beats = 0
@@ -133,7 +135,7 @@ class NodeConnection:
     def on_heartbeat(self, node_id: str, load: NodeLoad, caps: NodeCaps | None) -> list[Effect]:
         """node_heartbeat; `caps` is None if the message said nothing of them."""
         self.own(node_id)
-        self._load = load
+        self._load, self._heard = load, True
         if caps is not None:
             self.caps = caps
         if self.state is not State.REGISTERED:
@@ -156,13 +158,17 @@ class NodeConnection:
         """
         if self.state is State.CLOSED:
             return [SendOffline(self.node_id, answer.epoch, "closed")] if answer.epoch > self.epoch else []
+        ours = self.state is State.REGISTERING and not self._asked
+        # A new record is ready only with its first heartbeat. The node sends that when it hears that it is registered;
+        # if it heard so long ago, or was faster, its last word counts for the new record.
+        must_beat = answer.epoch > self.epoch and (ours or self._heard)
         self.state = State.REGISTERED
         self.epoch, self.status = max(self.epoch, answer.epoch), answer.status
         effects: list[Effect] = []
         if self._asked:
             effects.append(Acknowledge(self.node_id, answer.status))
             self._asked = False
-        if self.caps != self._caps_sent:
+        if must_beat or self.caps != self._caps_sent:
             effects.append(self._heartbeat())
         return effects
 

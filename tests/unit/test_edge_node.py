@@ -96,7 +96,25 @@ def test_forgotten_record_is_registered_again_without_the_nodes_help() -> None:
     assert connection.on_stale(4, "unknown") == [], "that was about an older epoch"
     assert connection.on_stale(5, "unknown") == [SendRegister("n", caps())]
     assert connection.on_stale(5, "unknown") == [], "it is under way"
-    assert connection.on_registered(registered(9)) == [] and connection.epoch == 9
+    assert connection.on_registered(registered(9)) == [SendHeartbeat("n", 9, NodeLoad(), None)]
+    assert connection.epoch == 9
+
+
+def test_new_record_is_made_ready_with_the_load_that_the_node_told_last() -> None:
+    connection = node()
+    connection.on_heartbeat("n", LOAD, None)
+    connection.on_stale(5, "unknown")
+    assert connection.on_registered(registered(9)) == [SendHeartbeat("n", 9, LOAD, None)]
+    assert connection.on_registered(registered(9)) == [], "the same answer again"
+    assert connection.on_registered(registered(10)) == [SendHeartbeat("n", 10, LOAD, None)]
+
+
+def test_heartbeat_that_overtakes_the_answer_is_passed_on_after_it() -> None:
+    connection = NodeConnection()
+    connection.on_register("n", "f", caps(), False)
+    assert connection.on_heartbeat("n", LOAD, None) == []
+    effects = connection.on_registered(registered())
+    assert effects == [Acknowledge("n", "registering"), SendHeartbeat("n", 5, LOAD, None)]
 
 
 def test_superseded_connection_is_closed_and_says_nothing_of_the_node() -> None:
