@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from edge.core.memory import Memory
 from edge.core.request import (
@@ -32,6 +32,10 @@ from edge.core.request import (
 from edge.core.timers import Timers, back_off_ms
 from mesh.errors import ErrorCode
 from mesh.frames import Dispatch, Placed, Push, Refused, Undone
+
+#: Names of filters in a refusal (selector/core/filters.py): nodes that would do but were excluded, or lack a free slot.
+EXCLUDED: Final = "excluded"
+OCCUPIED: Final = "capacity_exceeded"
 
 
 class Limits(NamedTuple):
@@ -124,6 +128,9 @@ class Custody:
         if request is None or request.stage is Stage.PLACED:
             return []
         request.refusal = refused
+        if refused.removed.get(EXCLUDED) and not refused.removed.get(OCCUPIED):
+            # Nobody else could ever take it: a node that failed once is better than none.
+            request.excluded.clear()
         if refused.retry_after_ms <= 0:
             return [self._refuse(request, now_ms)]
         self._rest(request, now_ms + refused.retry_after_ms)

@@ -164,6 +164,24 @@ def test_refused_rests_as_told_and_reports_the_last_reason_at_the_deadline() -> 
     assert isinstance(cancel, SendCancel)
 
 
+@pytest.mark.parametrize(
+    ("removed", "excluded"),
+    [
+        ({"excluded": 1}, []),
+        ({"excluded": 1, "lang_pair_unsupported": 7, "offline": 2}, []),
+        ({"excluded": 1, "capacity_exceeded": 2}, ["n1"]),
+        ({"lang_pair_unsupported": 7}, ["n1"]),
+    ],
+)
+def test_excluded_nodes_may_be_tried_again_if_there_are_no_others(removed: dict[str, int], excluded: list[str]) -> None:
+    case = Case()
+    case.core.on_undone(undone(1), 20)
+    case.do(case.core.on_refused(Refused("r", 2, "NO_AVAILABLE_NODE", "x", removed, 100), 30))
+    (again,) = case.do(case.core.tick(130))
+    assert isinstance(again, SendDispatch) and again.request.frame().excluded == excluded
+    assert again.request.frame().attempt == 2
+
+
 def test_refused_for_good_fails_at_once_unless_a_node_has_it() -> None:
     case = Case()
     (fail,) = case.do(case.core.on_refused(refused(0), 10))
