@@ -165,10 +165,13 @@ class Requests:
             log.error("result_unreadable", job_id=effect.push.job_id, error=error.message)
             told = results.for_failure(request, ErrorCode.PROCESSING_ERROR, "the result is unreadable", None, now)
             self._tell(request, told)
+            self._allow_retry(request)
             return
         self._metrics.results_total.labels(_outcome_of(result)).inc()
         self._metrics.result_seconds.observe((now - request.created_ms) / 1_000)
         self._tell(request, results.for_result(request, effect.push, result, now, wall_ms()))
+        if not result.success:
+            self._allow_retry(request)
 
     def _fail(self, effect: effects.Fail) -> None:
         request = effect.request
@@ -184,6 +187,7 @@ class Requests:
         )
         details = effect.details and {str(key): value for key, value in effect.details.items()}
         self._tell(request, results.for_failure(request, effect.code, effect.message, details, now_ms()))
+        self._allow_retry(request)
 
     def _ack_result(self, effect: effects.AckResult) -> None:
         push = effect.push
@@ -203,6 +207,11 @@ class Requests:
         if socket is not None:
             for message in messages:
                 socket.tell(message)
+
+    def _allow_retry(self, request: Request) -> None:
+        socket = self._socket_of(request.session_id)
+        if socket is not None and socket.session is not None:
+            socket.session.failed(request.dispatch.utterance_index, request.dispatch.tgt_lang)
 
 
 def _outcome_of(result: JobResult) -> str:

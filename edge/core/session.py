@@ -58,8 +58,10 @@ class Session:
         #: Given by the selector; 0 until then.
         self.epoch = 0
         self.closed = False
-        #: (utterance_index, target language) of what was accepted: a repeat makes no second job.
-        self._seen: OrderedDict[tuple[int, str], None] = OrderedDict()
+        #: (utterance_index, target language) of what was accepted -> whether it failed. A repeat of one that is under
+        #: way or has its result makes no second job; one that failed may be sent again.
+        self._seen: OrderedDict[tuple[int, str], bool] = OrderedDict()
+        self._retries = 0
         self._slowed_ms: int | None = None
         language_of(init.src_lang, "src_lang")
         language_of(init.tgt_lang, "tgt_lang")
@@ -73,7 +75,8 @@ class Session:
 
     def is_new(self, utterance: Utterance, waiting: int) -> bool:
         """False if the utterance is a repeat; PeerError if too many wait for their results already."""
-        if (utterance.utterance_index, _target(utterance)) in self._seen:
+        failed = self._seen.get((utterance.utterance_index, _target(utterance)))
+        if failed is False:
             return False
         if waiting >= self.limits.waiting_max:
             text = f"{waiting} utterances wait for their results"
@@ -85,10 +88,15 @@ class Session:
     ) -> tuple[Dispatch, Work]:
         """Accept `utterance`: the frame that finds a node for it, and what that node will be told."""
         init, target = self.init, _target(utterance)
+        request_id = f"{self.session_id}:{utterance.utterance_index}:{target}:{trace_id}"
+        if self._seen.get((utterance.utterance_index, target)):
+            # The failed one's id is bound to a dead job, and what still comes for it is not for the new one.
+            self._retries += 1
+            request_id += f":{self._retries}"
         pipeline = utterance.pipeline or PipelineConfig()
         lang_a, lang_b = utterance.lang_a or init.lang_a, utterance.lang_b or init.lang_b
         frame = Dispatch(
-            request_id=f"{self.session_id}:{utterance.utterance_index}:{target}:{trace_id}",
+            request_id=request_id,
             attempt=1,
             session_id=self.session_id,
             utterance_index=utterance.utterance_index,
@@ -104,10 +112,15 @@ class Session:
             deadline_ms=deadline_ms,
             trace_id=trace_id,
         )
-        self._seen[utterance.utterance_index, target] = None
+        self._seen[utterance.utterance_index, target] = False
         while len(self._seen) > self.limits.remembered_max:
             self._seen.popitem(last=False)
         return frame, work_from(utterance, init, trace_id)
+
+    def failed(self, utterance_index: int, target: str) -> None:
+        """The client was told that there will be no result: it may send the utterance again."""
+        if (utterance_index, target) in self._seen:
+            self._seen[utterance_index, target] = True
 
     def may_slow_down(self, now_ms: int) -> bool:
         """True if the client was not told to slow down a moment ago."""

@@ -67,6 +67,19 @@ def test_repeated_index_is_not_new_but_another_target_is() -> None:
     assert not own.is_new(utterance(0), 3), "a repeat is ignored even when the session is full"
 
 
+def test_failed_utterance_may_be_sent_again_as_another_request() -> None:
+    own = session()
+    ids = [dispatched(own, utterance(0))[0].request_id]
+    for _ in range(2):
+        own.failed(0, "en")
+        assert own.is_new(utterance(0), 0)
+        ids.append(dispatched(own, utterance(0))[0].request_id)
+        assert not own.is_new(utterance(0), 1), "the second try is under way"
+    assert len(set(ids)) == 3, "a dead job is bound to the first id"
+    own.failed(7, "en")
+    assert len(own._seen) == 1
+
+
 def test_too_many_waiting_utterances_are_refused_and_may_be_tried_again() -> None:
     own = session()
     with pytest.raises(PeerError) as error:
