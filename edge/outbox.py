@@ -77,7 +77,9 @@ class Outbox:
         if not self.is_open:
             return False
         held = self._held()
-        if len(self._untaken) >= self._bounds.messages_max or held + len(data) > self._bounds.bytes_max:
+        # A message may be as large as it was allowed to be made: by bytes only a reader that lags is cut off.
+        too_much = bool(self._untaken) and held + len(data) > self._bounds.bytes_max
+        if too_much or len(self._untaken) >= self._bounds.messages_max:
             self.cut("the reader is too slow: too much waits for it")
             return False
         try:

@@ -108,8 +108,8 @@ class EdgeConfig(Section, frozen=True):
     session_message_bytes_max: Bytes = 2 * 1024 * 1024
     node_message_bytes_max: Bytes = 4 * 1024 * 1024
     send_timeout_ms: Ms = 2_000
-    #: Bytes waiting for one socket before it is cut off as too slow.
-    send_buffer_bytes_max: Bytes = 4 * 1024 * 1024
+    #: Bytes waiting for one socket before it is cut off as too slow: room for several of the largest messages.
+    send_buffer_bytes_max: Bytes = 16 * 1024 * 1024
     ping_interval_ms: Ms = 10_000
     ping_timeout_ms: Ms = 10_000
     open_timeout_ms: Ms = 5_000

@@ -114,3 +114,8 @@ def test_every_setting_can_be_set_from_the_environment() -> None:
             text = ",".join(value) if isinstance(value, list) else str(value)
             environ[f"LINGUA_{name}_{key}".upper()] = text
     assert config.load(None, environ) == config.Config()
+
+
+def test_several_of_the_largest_messages_may_wait_for_a_socket() -> None:
+    edge = config.EdgeConfig()
+    assert edge.send_buffer_bytes_max >= 4 * max(edge.session_message_bytes_max, edge.node_message_bytes_max)

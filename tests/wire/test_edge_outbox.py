@@ -124,6 +124,17 @@ async def test_too_many_messages_and_too_many_bytes_cut_at_once() -> None:
             assert both.cuts == ["the reader is too slow: too much waits for it"]
 
 
+async def test_message_larger_than_the_bound_goes_to_a_reader_that_keeps_up() -> None:
+    async with pair(ROOMY._replace(bytes_max=200_000)) as both:
+        for _ in range(3):
+            assert both.outbox.put(b"x" * 900_000)
+            assert len(await hear(both.client)) == 900_000
+            await until(lambda: both.held == 0, "all of it is taken")
+        both.client.transport.pause_reading()
+        assert both.outbox.put(b"x" * 900_000) and not both.outbox.put(b"x"), "behind it nothing more may wait"
+        assert both.cuts == ["the reader is too slow: too much waits for it"]
+
+
 async def test_close_sends_what_waits_first() -> None:
     async with pair(ROOMY) as both:
         count = await both.fill()
