@@ -135,7 +135,7 @@ class Nodes:
         caps = caps_after(socket.node.caps, message)
         self._run_node(socket, socket.node.on_heartbeat(message.node_id, load_from(message), caps))
         if message.jobs is not None and self._current.get(message.node_id) is socket:
-            has = {key_of(job.job_id, job.attempt_id) for job in message.jobs}
+            has = {key_of(message.node_id, job.job_id, job.attempt_id) for job in message.jobs}
             self.jobs.run(self.deliveries.on_jobs(message.node_id, has))
 
     def _on_ack(self, socket: NodeSocket, message: JobAck, text: bytes) -> None:

@@ -102,9 +102,9 @@ class StopJob:
 Effect = WriteJob | SendToEdge | SendToJob | SendDone | TellNode | StopJob
 
 
-def key_of(job_id: str, attempt: int) -> str:
-    """The name of one attempt at a job."""
-    return f"{job_id}#{attempt}"
+def key_of(node_id: str, job_id: str, attempt: int) -> str:
+    """The name of one attempt at a job by one node: what another node says of the job concerns only that node."""
+    return f"{node_id}/{job_id}#{attempt}"
 
 
 # --- frames about a job -----------------------------------------------------------------------------

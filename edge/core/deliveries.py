@@ -73,7 +73,7 @@ class Deliveries:
 
     def on_assign(self, assign: Assign, epoch: int | None, now_ms: int) -> list[Effect]:
         """Give the job to the node, whose connection here has that epoch (None = it is not here)."""
-        key = key_of(assign.job_id, assign.attempt)
+        key = key_of(assign.node_id, assign.job_id, assign.attempt)
         if key in self.results:
             self._resends.set(key, now_ms)  # done already, and the mesh seems not to know
             return [SendToEdge(assign.session_edge, placed(assign))]
@@ -88,12 +88,12 @@ class Deliveries:
 
     def write_failed(self, assign: Assign) -> list[Effect]:
         """The node's socket did not take the job."""
-        self._drop(assign.node_id, key_of(assign.job_id, assign.attempt))
+        self._drop(assign.node_id, key_of(assign.node_id, assign.job_id, assign.attempt))
         return [failed(assign, "node_stuck")]
 
     def on_cancel(self, cancel: CancelJob) -> list[Effect]:
         """Nobody waits for the job any more."""
-        self._drop(cancel.node_id, key_of(cancel.job_id, cancel.attempt))
+        self._drop(cancel.node_id, key_of(cancel.node_id, cancel.job_id, cancel.attempt))
         return [StopJob(cancel)]
 
     # --- what the node says -------------------------------------------------------------------
@@ -114,7 +114,7 @@ class Deliveries:
 
     def on_result(self, report: Report, text: bytes, now_ms: int) -> list[Effect]:
         """Keep a result and send it on its way. A repeat of one that ended is acknowledged to the node at once."""
-        key = key_of(report.job_id, report.attempt)
+        key = key_of(report.node_id, report.job_id, report.attempt)
         if key in self._memory:
             self.outcomes["repeated"] += 1
             return [TellNode(report.node_id, report.job_id, report.attempt)]
@@ -163,7 +163,7 @@ class Deliveries:
 
     def on_ack(self, ack: ResultAck, now_ms: int) -> list[Effect]:
         """A's word on a result."""
-        key = key_of(ack.job_id, ack.attempt)
+        key = key_of(ack.node_id, ack.job_id, ack.attempt)
         result = self.results.get(key)
         if result is None:
             return []
@@ -182,7 +182,7 @@ class Deliveries:
 
     def given_back(self, done: JobDone, retry_after_ms: int, now_ms: int) -> None:
         """A broker could not pass that JobDone on: try again sooner than if it had been lost."""
-        key = key_of(done.job_id, done.attempt)
+        key = key_of(done.node_id, done.job_id, done.attempt)
         result = self.results.get(key)
         if result is not None:
             wait_ms = max(retry_after_ms, self.limits.resend_ms // 4)
@@ -216,7 +216,7 @@ class Deliveries:
 
     def _remember(self, assign: Assign) -> Assignment:
         jobs = self._nodes.setdefault(assign.node_id, OrderedDict())
-        assignment = jobs[key_of(assign.job_id, assign.attempt)] = Assignment(assign)
+        assignment = jobs[key_of(assign.node_id, assign.job_id, assign.attempt)] = Assignment(assign)
         while len(jobs) > self.limits.jobs_per_node_max:
             self._progress.drop(jobs.popitem(last=False)[0])
             self.outcomes["job_forgotten"] += 1
@@ -227,7 +227,7 @@ class Deliveries:
         if not jobs:
             return None
         if attempt is not None:
-            return jobs.get(key_of(job_id, attempt))
+            return jobs.get(key_of(node_id, job_id, attempt))
         latest = [assignment for assignment in jobs.values() if assignment.frame.job_id == job_id]
         return max(latest, key=lambda assignment: assignment.frame.attempt, default=None)
 

@@ -35,7 +35,8 @@ class Progress:
             return
         assignment.reached = event
         assignment.untold.append(event)
-        key = key_of(assignment.frame.job_id, assignment.frame.attempt)
+        frame = assignment.frame
+        key = key_of(frame.node_id, frame.job_id, frame.attempt)
         if key not in self._waiting:
             assignment.tell_ms = now_ms + self._delay_ms
             self._waiting[key] = assignment

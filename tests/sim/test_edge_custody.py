@@ -352,7 +352,7 @@ class World:
             node.edge = self.random.choice(EDGES) if dies else old
             node.epoch = self.epochs
             self.b[node.edge].node_back(name)
-            has = {assignment.key_of(job.job_id, job.attempt) for job in node.jobs.values()}
+            has = {assignment.key_of(name, job.job_id, job.attempt) for job in node.jobs.values()}
             self.do_b(node.edge, self.b[node.edge].on_jobs(name, has))
 
         self.at(self.now_ms + (GRACE_MS * 3 if dies and self.random.random() < 0.5 else GRACE_MS // 2), back)

@@ -159,6 +159,19 @@ def test_result_from_another_node_than_the_assigned_one_gets_no_request_id() -> 
     assert isinstance(done, SendDone) and done.done.request_id == "" and done.done.node_id == "thief"
 
 
+def test_result_of_another_node_does_not_touch_the_one_that_has_the_job() -> None:
+    core = with_job()
+    core.on_result(report(node_id="thief"), b"forged", 0)
+    core.check()
+    (done,) = core.on_result(report(), b"text", 10)
+    core.check()
+    assert isinstance(done, SendDone) and (done.done.request_id, done.text) == ("r1", b"text")
+    fenced = core.on_ack(ResultAck("job-00-1", 1, "thief", "fenced"), 20)
+    assert fenced == [TellNode("thief", "job-00-1", 1)] and [kept.text for kept in core.results.values()] == [b"text"]
+    assert core.on_result(report(), b"text", 30) == [], "a repeat: it is here, and not yet acknowledged"
+    assert core.on_ack(ack("delivered"), 40) == [TellNode("n", "job-00-1", 1)] and not core.results
+
+
 def test_edge_that_does_not_know_the_session_is_asked_a_bounded_number_of_times() -> None:
     core = with_job()
     core.on_result(report(), b"text", 0)
@@ -191,7 +204,7 @@ def test_results_are_bounded_in_number_and_bytes() -> None:
     for number in range(6):
         core.on_result(report(number), b"x" * 100, number)
         core.check()
-    assert list(core.results) == [f"job-00-{number}#1" for number in range(2, 6)] and core.outcomes["shed"] == 2
+    assert list(core.results) == [f"n/job-00-{number}#1" for number in range(2, 6)] and core.outcomes["shed"] == 2
     core.on_result(report(6), b"x" * 900, 7)
     core.check()
     assert core.result_bytes <= 1_000
@@ -239,7 +252,7 @@ def test_jobs_that_a_node_came_back_without_are_given_to_another() -> None:
     core.node_gone("n", 100)
     core.node_back("n")
     core.on_assign(assign(4, node_epoch=9), 9, 110)
-    lost = core.on_jobs("n", {"job-00-2#1"})
+    lost = core.on_jobs("n", {"n/job-00-2#1"})
     core.check()
     (given_back,) = lost
     assert isinstance(given_back, SendToJob) and isinstance(given_back.frame, AssignFailed)
@@ -305,7 +318,7 @@ def test_any_sequence_keeps_the_bounds(events: list[tuple[str, int]]) -> None:
         elif kind == "back":
             core.node_back("n")
         elif kind == "jobs":
-            core.on_jobs("n", {f"job-00-{number}#1"})
+            core.on_jobs("n", {f"n/job-00-{number}#1"})
         elif kind == "cancel":
             core.on_cancel(CancelJob(f"job-00-{number}", 1, "n", "", ""))
         elif kind == "stuck":
