@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable
 
 from lua.store import Store
+from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.frames import (
     AssignFailed,
@@ -29,8 +30,8 @@ from mesh.frames import (
 from mesh.link import Link, Received
 from mesh.log import get_logger
 from mesh.metrics import LinkMetrics, SelectorMetrics
-from selector.core.columns import NodeTable
-from selector.core.dispatching import TAKEN
+from selector.core.columns import NodeFacts, NodeTable
+from selector.core.dispatching import TAKEN, on_lost
 from selector.faults import Faults
 from selector.jobs import Jobs
 from selector.placing import Placer
@@ -93,7 +94,7 @@ class Selector:
         self.identity = identity
         self._announcer = Announcer(store, identity, version, config.selector)
         self.table = NodeTable(config.selector.nodes_max)
-        self.snapshot = Snapshot(store, self.table, config, metrics)
+        self.snapshot = Snapshot(store, self.table, config, metrics, self._on_lost)
         self.link = Link(
             identity=identity,
             kind="selector",
@@ -189,6 +190,10 @@ class Selector:
             else:
                 log.warning("lane_full", lane=lane.name, frame=type(message.frame).__name__)
             self._give_back([message])
+
+    def _on_lost(self, node_id: str, facts: NodeFacts) -> None:
+        answer = on_lost(node_id, facts.edge, facts.epoch)
+        self.link.send(answer.to, cell_of(node_id, self._config.mesh.cells), answer.frame)
 
     def _give_back(self, messages: Iterable[Received]) -> None:
         counts = Counter(message.broker for message in messages if message.costs_credit)

@@ -40,6 +40,8 @@ class _Request:
     #: Part of the job id; the same in every round, so that a repeated commit is the same job.
     unique: str
     candidates: list[str] = field(default_factory=list)
+    #: The connections that the candidates had when they were chosen.
+    epochs: list[int] = field(default_factory=list)
     #: Nodes that a commit found taken -> why.
     tried: dict[str, str] = field(default_factory=dict)
     #: Nodes that each filter removed in the last round.
@@ -117,6 +119,7 @@ class Placer:
         )
         for request, rows, removed in zip(waiting, choice.rows.tolist(), choice.removed.tolist(), strict=True):
             request.candidates = [table.id_of(row) for row in rows if row != NO_ROW]
+            request.epochs = [table.epoch_at(row) for row in rows if row != NO_ROW]
             request.removed = removed
         self._metrics.decision_seconds.observe((clock.wall_us() - started_us) / 1e6)
 
@@ -155,12 +158,23 @@ class Placer:
     def _learn(self, request: _Request, answer: Committed) -> None:
         """The candidates are taken: correct their rows, so that the next round and the next batch know."""
         reasons = dict(zip(request.candidates, answer.reasons, strict=False))
-        for node_id in request.candidates:
+        for node_id, epoch in zip(request.candidates, request.epochs, strict=True):
             reason = reasons.get(node_id, "full")
             request.tried[node_id] = reason
             if reason == "full":
                 self._table.saturate(node_id)
+            elif reason == "gone":
+                self._forget(node_id, epoch)
         self._metrics.conflicts_total.inc(len(request.candidates))
+
+    def _forget(self, node_id: str, epoch: int) -> None:
+        """Its record is missing or offline; only a registration changes that. If Redis lost it, its edge must know."""
+        facts = self._table.facts_of(node_id)
+        if facts is None or facts.epoch != epoch:
+            return  # forgotten already, or it registered again while we asked
+        self._table.remove(node_id)
+        answer = dispatching.on_lost(node_id, facts.edge, epoch)
+        self._send(answer.to, cell_of(node_id, self._config.mesh.cells), answer.frame)
 
     def _finish(self, request: _Request, answer: Committed) -> None:
         if answer.verdict == "new":

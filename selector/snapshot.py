@@ -8,6 +8,7 @@ asks Redis again anyway.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,6 +28,11 @@ PAGES_MAX: Final = 16
 ROWS_AT_ONCE: Final = 32
 #: So long after work the pace stays fast.
 BUSY_MS: Final = 2_000
+#: Lost nodes of one cell whose edges are told at once; the others notice by their next heartbeat.
+LOST_TOLD_MAX: Final = 4_096
+
+#: Node id and what was known of it.
+OnLost = Callable[[str, NodeFacts], None]
 
 log = get_logger()
 
@@ -41,6 +47,8 @@ class _Cell:
     since: int = 0
     #: Nodes met since a reload began; None: no reload is under way.
     met: set[str] | None = field(default_factory=set)
+    #: The reload under way began because the cell went back: nodes that are not met were lost, they did not leave.
+    went_back: bool = False
     answered_ms: int = 0
     #: Long silent nodes are to be forgotten; comes due with each reload.
     sweep_due: bool = False
@@ -52,9 +60,12 @@ def facts_of(view: NodeView) -> NodeFacts:
 
 
 class Snapshot:
-    """Keeps a NodeTable up to date."""
+    """Keeps a NodeTable up to date. `on_lost` hears of nodes that Redis forgot."""
 
-    def __init__(self, store: Store, table: NodeTable, config: Config, metrics: SelectorMetrics) -> None:
+    def __init__(
+        self, store: Store, table: NodeTable, config: Config, metrics: SelectorMetrics, on_lost: OnLost
+    ) -> None:
+        self._on_lost = on_lost
         self._store = store
         self._table = table
         self._config = config.selector
@@ -177,7 +188,7 @@ class Snapshot:
         if answer.reset:
             log.warning("cell_went_back", cell=cell.number, known=cell.since, found=answer.version)
             self._table.forget_versions(cell.number)
-            cell.met = set()
+            cell.met, cell.went_back = set(), True
         written = 0
         for row in answer.rows:
             written += self._write(cell.number, row, now_ms - answer.now_ms)
@@ -186,10 +197,17 @@ class Snapshot:
         cell.since = answer.version
         if cell.met is not None and not answer.more:
             # The reload is complete: who was not met is gone, and a delta about it was missed.
-            for node_id in [known for known in self._table.ids_in(cell.number) if known not in cell.met]:
-                written += self._table.remove(node_id)
-            cell.met = None
+            written += self._drop([known for known in self._table.ids_in(cell.number) if known not in cell.met], cell)
+            cell.met, cell.went_back = None, False
         return written
+
+    def _drop(self, node_ids: list[str], cell: _Cell) -> int:
+        lost = [(node_id, self._table.facts_of(node_id)) for node_id in node_ids[:LOST_TOLD_MAX] if cell.went_back]
+        dropped = sum(self._table.remove(node_id) for node_id in node_ids)
+        for node_id, facts in lost:
+            if facts is not None:
+                self._on_lost(node_id, facts)
+        return dropped
 
     def _write(self, cell: int, row: ChangedNode, clock_offset_ms: int) -> bool:
         facts = None if row.view is None else facts_of(row.view)

@@ -99,6 +99,11 @@ class NodeTable:
         """The node at a row."""
         return self._records[row].node_id
 
+    def epoch_at(self, row: int) -> int:
+        """The connection of the node at a row."""
+        facts = self._records[row].facts
+        return 0 if facts is None else facts.epoch
+
     def facts_of(self, node_id: str) -> NodeFacts | None:
         """What was last said of a node."""
         row = self._rows.get(node_id)

@@ -258,6 +258,11 @@ def on_beaten(frame: NodeHeartbeat, beaten: Beaten) -> Answer | None:
     return Answer(frame.edge, NodeStale(frame.node_id, frame.epoch, beaten.verdict))
 
 
+def on_lost(node_id: str, edge: str, epoch: int) -> Answer:
+    """Redis has no such connection of the node any more: if it is there still, its edge registers it again."""
+    return Answer(edge, NodeStale(node_id, epoch, "unknown"))
+
+
 def on_claimed(frame: SessionClaim, claimed: Claimed) -> Answer:
     """SessionClaimed, or Failed when another edge owns the session."""
     if claimed.ok:

@@ -15,6 +15,7 @@ from mesh.frames import (
     NodeRegister,
     NodeStale,
     Push,
+    Refused,
     ResultAck,
     SessionClaim,
     SessionClaimed,
@@ -74,6 +75,49 @@ async def test_redis_goes_away_and_comes_back_empty(tmp: Path) -> None:
         await rig.close_edges()
         rig.end(list(rig.processes))
         server.stop()
+
+
+async def test_edges_are_told_at_once_which_nodes_an_empty_redis_forgot(tmp: Path, redis_server: RedisServer) -> None:
+    rig = Rig(tmp, redis_server)
+    try:
+        rig.spawn("broker", "b1")
+        rig.spawn("selector", "s1")
+        edge = await rig.add_edge("a")
+        epochs = {node_id: await edge.add_node(node_id) for node_id in ("node-1", "node-2", "node-3")}
+        await edge.place("r-1")
+        with redis_server.client() as client:
+            client.flushall()
+        # No heartbeat, no Dispatch: the selector finds out by itself.
+        for node_id, epoch in epochs.items():
+            stale, _ = await edge.take(NodeStale, lambda frame, node_id=node_id: frame.node_id == node_id)
+            assert (stale.epoch, stale.reason) == (epoch, "unknown")
+            await edge.add_node(node_id)
+        await edge.place("r-2")
+    finally:
+        await rig.close_edges()
+        rig.end(list(rig.processes))
+
+
+async def test_the_edge_of_a_node_whose_record_is_missing_is_told(tmp: Path, redis_server: RedisServer) -> None:
+    rig = Rig(tmp, redis_server)
+    try:
+        rig.spawn("broker", "b1")
+        rig.spawn("selector", "s1")
+        edge = await rig.add_edge("a")
+        epoch = await edge.add_node("node-1")
+        await edge.place("r-1")
+        with redis_server.client() as client:  # only this: the cell's versions do not go back
+            client.delete(Keys().node(cell_of("node-1", rig.config.mesh.cells), "node-1"))
+        edge.dispatch("r-2")
+        stale, _ = await edge.take(NodeStale)
+        assert (stale.node_id, stale.epoch, stale.reason) == ("node-1", epoch, "unknown")
+        refused, _ = await edge.take(Refused)
+        assert refused.retry_after_ms > 0
+        await edge.add_node("node-1")
+        await edge.place("r-2")
+    finally:
+        await rig.close_edges()
+        rig.end(list(rig.processes))
 
 
 async def test_a_view_that_cannot_be_read_costs_its_node_and_nobody_else(tmp: Path, redis_server: RedisServer) -> None:

@@ -14,7 +14,7 @@ from mesh.config import Config, MeshConfig, RedisConfig, SelectorConfig
 from mesh.frames import NodeLoad
 from mesh.keys import Keys
 from mesh.metrics import SelectorMetrics
-from selector.core.columns import NodeTable
+from selector.core.columns import NodeFacts, NodeTable
 from selector.snapshot import Snapshot
 from tests.unit.selector_samples import CAPS, NOW_MS, facts
 
@@ -31,9 +31,10 @@ def config_of(url: str, **selector: int) -> Config:
     return Config(mesh=MeshConfig(cells=2), redis=RedisConfig(url=url), selector=SelectorConfig(**selector))
 
 
-def snapshot_of(store: Store, **selector: int) -> tuple[Snapshot, NodeTable]:
+def snapshot_of(store: Store, lost: dict[str, NodeFacts] | None = None, **selector: int) -> tuple[Snapshot, NodeTable]:
     table = NodeTable(nodes_max=100)
-    return Snapshot(store, table, config_of("", **selector), SelectorMetrics()), table
+    on_lost = ({} if lost is None else lost).__setitem__
+    return Snapshot(store, table, config_of("", **selector), SelectorMetrics(), on_lost), table
 
 
 async def add(store: Store, node_id: str, **caps: int) -> int:
@@ -88,23 +89,27 @@ async def test_many_changes_come_in_pages(store: Store) -> None:
 
 
 async def test_a_ghost_is_removed_by_the_next_full_reload(store: Store) -> None:
-    snapshot, table = snapshot_of(store, full_reload_ms=1)
+    lost: dict[str, NodeFacts] = {}
+    snapshot, table = snapshot_of(store, lost, full_reload_ms=1)
     await add(store, "node-1")
     await snapshot.refresh()
     table.apply(cell_of("ghost", 2), 1, "ghost", 0, NOW_MS, facts())
     await snapshot.refresh()
     await snapshot.refresh()
     assert "ghost" not in table and "node-1" in table
+    assert not lost, "it left, and a delta about that was missed"
 
 
 async def test_a_redis_that_lost_everything_is_believed(store: Store, redis_server: RedisServer) -> None:
-    snapshot, table = snapshot_of(store)
-    await add(store, "node-1")
+    lost: dict[str, NodeFacts] = {}
+    snapshot, table = snapshot_of(store, lost)
+    epoch = await add(store, "node-1")
     await snapshot.refresh()
     with redis_server.client() as client:
         client.flushall()
     await snapshot.refresh()
     assert len(table) == 0
+    assert [(node_id, facts.edge, facts.epoch) for node_id, facts in lost.items()] == [("node-1", "edge:b:1", epoch)]
     await add(store, "node-1")
     await snapshot.refresh()
     assert "node-1" in table
