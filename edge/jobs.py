@@ -144,6 +144,7 @@ def _limits_of(config: Config) -> Limits:
         resend_ms_max=edge.resend_ms_max,
         results_max=edge.results_kept_max,
         results_bytes_max=edge.results_kept_bytes_max,
+        unknown_results_per_node_max=edge.unknown_results_per_node_max,
         result_kept_ms=config.job.lease_ms + config.job.record_extra_ms,
         no_session_tries_max=edge.no_session_tries_max,
         jobs_per_node_max=edge.jobs_per_node_max,

@@ -127,6 +127,9 @@ class EdgeConfig(Section, frozen=True):
     results_kept_max: Count = 10_000
     #: The same in bytes; the oldest go first.
     results_kept_bytes_max: MemoryBytes = 256 * 1024 * 1024
+    #: Of these, one node's results of jobs that it was not given here; more are refused. Honest nodes have a few such
+    #: after a restart of the edge.
+    unknown_results_per_node_max: Count = 64
     #: Audio kept for all sessions until their results are in; more is refused with SLOW_DOWN.
     audio_kept_bytes_max: MemoryBytes = 256 * 1024 * 1024
     #: How often a result is offered to edges that do not know its session before it is dropped.

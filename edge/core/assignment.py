@@ -29,6 +29,8 @@ class Result:
     done: JobDone
     text: bytes
     received_ms: int
+    #: We gave the node this job. If not, there is only the node's word for it.
+    known: bool
     sends: int = 0
     no_session: int = 0
     broker: str = ""

@@ -8,7 +8,7 @@ Knows no sockets; whether a node is here, and with which epoch, is an argument.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 import msgspec
@@ -29,9 +29,11 @@ from edge.core.assignment import (
     notice,
     placed,
 )
+from edge.core.kept import Kept
 from edge.core.memory import Memory
 from edge.core.progress import Progress
 from edge.core.timers import Timers, back_off_ms, earliest
+from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Assign, CancelJob, JobDone, ResultAck
 from mesh.jobs import Event
 
@@ -43,6 +45,7 @@ class Limits(NamedTuple):
     resend_ms_max: int
     results_max: int
     results_bytes_max: int
+    unknown_results_per_node_max: int
     #: A result older than this belongs to a job that the mesh has forgotten.
     result_kept_ms: int
     no_session_tries_max: int
@@ -59,15 +62,19 @@ class Deliveries:
     def __init__(self, edge: str, limits: Limits) -> None:
         self.edge = edge
         self.limits = limits
-        self.results: OrderedDict[str, Result] = OrderedDict()
-        self.result_bytes = 0
         #: What became of results, and which messages were of no use: outcome -> count.
         self.outcomes: Counter[str] = Counter()
+        self._kept = Kept(limits.results_max, limits.results_bytes_max, limits.unknown_results_per_node_max)
         self._nodes: dict[str, OrderedDict[str, Assignment]] = {}
         self._resends: Timers[str] = Timers()
         self._graces: Timers[str] = Timers()
         self._progress = Progress(limits.job_event_delay_ms)
         self._memory = Memory(limits.ended_kept_max, limits.ended_kept_ms)
+
+    @property
+    def results(self) -> Mapping[str, Result]:
+        """The results that nobody acknowledged yet, oldest first."""
+        return self._kept.results
 
     # --- jobs towards the node ----------------------------------------------------------------
 
@@ -113,7 +120,10 @@ class Deliveries:
         return [notice(assignment.frame, "accepted")] if event is Event.ACCEPT else []
 
     def on_result(self, report: Report, text: bytes, now_ms: int) -> list[Effect]:
-        """Keep a result and send it on its way. A repeat of one that ended is acknowledged to the node at once."""
+        """Keep a result and send it on its way. A repeat of one that ended is acknowledged to the node at once.
+
+        PeerError if the node has too many results already of jobs that it was not given here.
+        """
         key = key_of(report.node_id, report.job_id, report.attempt)
         if key in self._memory:
             self.outcomes["repeated"] += 1
@@ -125,10 +135,13 @@ class Deliveries:
         self._drop(report.node_id, key)
         if assignment is None:
             self.outcomes["job_unknown"] += 1
-        result = Result(self._done(report, assignment), text, now_ms)
-        self.results[key] = result
-        self.result_bytes += len(text)
-        self._shed()
+            if not self._kept.takes_unknown(report.node_id):
+                self.outcomes["refused"] += 1
+                raise PeerError(ErrorCode.SLOW_DOWN, "too many results of jobs that this node was not given here")
+        result = Result(self._done(report, assignment), text, now_ms, known=assignment is not None)
+        for shed in self._kept.add(key, result):
+            self._resends.drop(shed)
+            self.outcomes["shed"] += 1
         return [self._send(key, result, now_ms)] if key in self.results else []
 
     def node_gone(self, node_id: str, now_ms: int) -> None:
@@ -265,26 +278,16 @@ class Deliveries:
         result.sends += 1
         return SendDone(key, done, result.text, result.broker if result.sends > 1 else "")
 
-    def _shed(self) -> None:
-        while len(self.results) > self.limits.results_max or self.result_bytes > self.limits.results_bytes_max:
-            key = next(iter(self.results))
-            self._forget(key)
-            self.outcomes["shed"] += 1
-
-    def _forget(self, key: str) -> None:
-        self.result_bytes -= len(self.results.pop(key).text)
-        self._resends.drop(key)
-
     def _end(self, key: str, outcome: str, now_ms: int) -> None:
-        self._forget(key)
+        self._kept.pop(key)
+        self._resends.drop(key)
         self._memory.add(key, now_ms)
         self.outcomes[outcome] += 1
 
     def check(self) -> None:
         """Every kept result has a timer; nothing is both running and done; all bounds hold."""
-        assert len(self._resends) == len(self.results) <= self.limits.results_max
-        assert self.result_bytes == sum(len(result.text) for result in self.results.values())
-        assert self.result_bytes <= self.limits.results_bytes_max
+        self._kept.check()
+        assert len(self._resends) == len(self.results)
         assert len(self._memory) <= self.limits.ended_kept_max
         untold = {key for jobs in self._nodes.values() for key, assignment in jobs.items() if assignment.untold}
         assert len(untold) == len(self._progress) and all(key in self._progress for key in untold)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.core.assignment import Report, SendDone, SendToEdge, SendToJob, StopJob, TellNode, WriteJob
 from edge.core.deliveries import Deliveries, Limits
+from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Assign, AssignFailed, CancelJob, JobEvent, Notice, Placed, ResultAck
 from mesh.jobs import Event
 
 DELAY_MS = 25
-LIMITS = Limits(400, 5_000, 4, 1_000, 60_000, 3, 3, 2_000, 16, 30_000, DELAY_MS)
+LIMITS = Limits(400, 5_000, 4, 1_000, 5, 60_000, 3, 3, 2_000, 16, 30_000, DELAY_MS)
 
 
 def assign(number: int = 1, **fields: Any) -> Assign:
@@ -207,8 +209,27 @@ def test_results_are_bounded_in_number_and_bytes() -> None:
     assert list(core.results) == [f"n/job-00-{number}#1" for number in range(2, 6)] and core.outcomes["shed"] == 2
     core.on_result(report(6), b"x" * 900, 7)
     core.check()
-    assert core.result_bytes <= 1_000
+    assert sum(len(kept.text) for kept in core.results.values()) <= 1_000
     assert core.on_result(report(7), b"x" * 1_001, 8) == []
+    core.check()
+
+
+def test_results_of_jobs_that_were_not_given_are_bounded_per_node_and_go_first() -> None:
+    core = Deliveries("b", LIMITS._replace(unknown_results_per_node_max=2))
+    for number in (1, 2):
+        core.on_result(report(number), b"invented", 0)
+    with pytest.raises(PeerError) as error:
+        core.on_result(report(3), b"invented", 0)
+    assert error.value.code is ErrorCode.SLOW_DOWN and core.outcomes["refused"] == 1
+    core.check()
+    core.on_ack(ack("fenced", 1), 10)
+    assert core.on_result(report(3), b"invented", 20) != [], "room again"
+    for number in (6, 7, 8, 9):
+        core.on_assign(assign(number, node_id="m"), 7, 30)
+        core.on_result(report(number, node_id="m"), b"real", 30)
+        core.check()
+    assert [kept.text for kept in core.results.values()] == [b"real"] * 4
+    assert core.on_result(report(4), b"invented", 40) == [], "nothing real is given up for it"
     core.check()
 
 
