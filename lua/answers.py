@@ -119,12 +119,13 @@ class Advance(NamedTuple):
 
 
 class Release(NamedTuple):
-    """A slot to give back."""
+    """A slot to give back. With an `epoch` only if the node does not live by a later connection than that."""
 
     job_id: str
     attempt: int
     node_id: str
     reason: str
+    epoch: int = 0
 
 
 class Advanced(NamedTuple):
@@ -148,9 +149,9 @@ class Advanced(NamedTuple):
 
 
 class Released(NamedTuple):
-    """What a release did. `used` is the node's load afterwards, -1 if untouched."""
+    """What a release did. `used` is the node's load afterwards, -1 if untouched. "kept": the node came back."""
 
-    verdict: Literal["released", "same", "fenced", "unknown"]
+    verdict: Literal["released", "same", "fenced", "kept", "unknown"]
     used: int
     version: int
 

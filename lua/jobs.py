@@ -75,9 +75,9 @@ class Jobs:
             return None
         args = {
             "node_id": one.node_id, "member": lease_member(one.job_id, one.attempt),
-            "holder": holder_of(one.attempt, one.node_id), "reason": one.reason,
+            "holder": holder_of(one.attempt, one.node_id), "reason": one.reason, "epoch": one.epoch,
         }  # fmt: skip
-        return Call([self._keys.job(cell, one.job_id), *self._keys_in(cell, one.node_id)[1:]], args)
+        return Call([self._keys.job(cell, one.job_id), *self._keys_in(cell, one.node_id)], args)
 
     def _cell(self, job_id: str) -> int | None:
         """The cell of a job; None if no job of ours can have this id. Nodes may send us anything."""

@@ -169,9 +169,9 @@ class Store:
         """Give back the slots of exactly these attempts; an error in place of each that failed."""
         return await self._jobs.release(asked)
 
-    async def release_job(self, job_id: str, attempt: int, node_id: str, reason: str) -> Released:
+    async def release_job(self, job_id: str, attempt: int, node_id: str, reason: str, epoch: int = 0) -> Released:
         """The same for one."""
-        [released] = await self._jobs.release([Release(job_id, attempt, node_id, reason)])
+        [released] = await self._jobs.release([Release(job_id, attempt, node_id, reason, epoch)])
         return _sure(released)
 
     async def find_request(self, request_id: str, session_id: str) -> Bound | None:

@@ -107,12 +107,12 @@ class Jobs:
         return owners
 
     async def on_assign_failed(self, message: Received) -> None:
-        """The node is absent, stuck or lost the job: slot back, attempt undone; an absent one comes off the lists."""
+        """The node is absent, stuck, gone or lost the job: slot back, attempt undone; one that is away is unlisted."""
         frame = message.frame
         assert isinstance(frame, AssignFailed)
-        released = await self._store.release_job(frame.job_id, frame.attempt, frame.node_id, frame.reason)
+        released = await self._store.release_job(*dispatching.release_of(frame))
         self._table.patch(frame.node_id, released.used, released.version)
-        if dispatching.is_node_gone(frame) and await self._store.node_offline(
+        if dispatching.is_node_away(frame) and await self._store.node_offline(
             frame.node_id, frame.node_epoch, frame.reason
         ):
             self._metrics.nodes_total.labels("offline").inc()

@@ -59,8 +59,10 @@ assert set(get_args(AnyFrame)) == TAKEN | NOT_OURS, "decide for every frame whet
 assert not TAKEN & NOT_OURS
 
 #: Reasons of AssignFailed. Absent: its edge has no such node. Lost: the node came back without the job, and is fine.
+#: Gone: its socket closed long ago; it may live elsewhere by now, with the job.
 NODE_ABSENT: Final = "node_absent"
 JOB_LOST: Final = "job_lost"
+NODE_GONE: Final = "node_gone"
 
 #: A request that no node could ever take waits this much longer between tries than one that lacks a free slot.
 HOPELESS_FACTOR: Final = 10
@@ -153,14 +155,20 @@ def with_tried(counts: Sequence[int], tried: Mapping[str, str]) -> list[int]:
 # --- attempts that came to nothing ----------------------------------------------------------------------
 
 
-def is_node_gone(frame: AssignFailed) -> bool:
-    """True if the node should be taken off the lists: its edge has no socket of it."""
-    return frame.reason == NODE_ABSENT
+def is_node_away(frame: AssignFailed) -> bool:
+    """True if that connection of the node should be taken off the lists: its edge has no socket of it."""
+    return frame.reason in (NODE_ABSENT, NODE_GONE)
+
+
+def release_of(frame: AssignFailed) -> Release:
+    """The slot to give back. A node that is only gone from there keeps its jobs if it lives by a later connection."""
+    epoch = frame.node_epoch if frame.reason == NODE_GONE else 0
+    return Release(frame.job_id, frame.attempt, frame.node_id, frame.reason, epoch)
 
 
 def on_assign_failed(frame: AssignFailed, released: Released) -> Answer | None:
-    """Its slot is back: the session's edge may try elsewhere. A fenced one was replaced already."""
-    if released.verdict == "fenced":
+    """Its slot is back: the session's edge may try elsewhere. A fenced one was replaced already, a kept one goes on."""
+    if released.verdict in ("fenced", "kept"):
         return None
     return Answer(
         frame.session_edge,
@@ -170,7 +178,7 @@ def on_assign_failed(frame: AssignFailed, released: Released) -> Answer | None:
             job_id=frame.job_id,
             node_id=frame.node_id,
             reason=frame.reason,
-            exclude_node=frame.reason != JOB_LOST,
+            exclude_node=frame.reason not in (JOB_LOST, NODE_GONE),
         ),
     )
 

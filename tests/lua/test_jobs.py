@@ -64,6 +64,30 @@ async def test_a_result_after_release_is_not_finished(store: Store) -> None:
     assert (late.verdict, late.state, late.finished) == ("same", "RELEASED", False)
 
 
+async def test_a_node_that_came_back_keeps_its_job(store: Store, raw: RedisClient, keys: Keys) -> None:
+    job = await placed(store)
+    later = (await register(store, NODE)).epoch
+    assert later > job.node_epoch
+    kept = await store.release_job(job.job_id, 1, NODE, "node_gone", job.node_epoch)
+    assert kept == Released("kept", -1, 0)
+    assert raw.hget(keys.job(CELL, job.job_id), "state") == b"CREATED"
+    assert raw.zcard(keys.leases(CELL, NODE)) == 1
+    assert (await store.advance_job(job.job_id, 1, NODE, "finish release")).finished
+
+
+@pytest.mark.parametrize("away", ["same connection", "offline", "no record"])
+async def test_a_node_that_did_not_come_back_loses_its_job(
+    store: Store, raw: RedisClient, keys: Keys, away: str
+) -> None:
+    job = await placed(store)
+    if away == "offline":
+        assert await store.node_offline(NODE, (await register(store, NODE)).epoch, "closed")
+    elif away == "no record":
+        raw.delete(keys.node(CELL, NODE))
+    released = await store.release_job(job.job_id, 1, NODE, "node_gone", job.node_epoch)
+    assert (released.verdict, released.used) == ("released", 0)
+
+
 async def test_other_attempts_and_nodes_are_fenced(store: Store, raw: RedisClient, keys: Keys) -> None:
     job = await placed(store)
     for attempt, node_id in ((2, NODE), (0, NODE), (1, "node-2")):

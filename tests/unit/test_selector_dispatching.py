@@ -112,12 +112,13 @@ def test_redis_is_asked_for_the_owner_only_when_in_doubt(done: JobDone, advanced
 
 
 @pytest.mark.parametrize(
-    ("reason", "gone", "exclude"),
-    [("node_absent", True, True), ("node_stuck", False, True), ("job_lost", False, False)],
+    ("reason", "away", "exclude"),
+    [("node_absent", True, True), ("node_stuck", False, True), ("job_lost", False, False), ("node_gone", True, False)],
 )
-def test_a_node_that_lost_a_job_is_fine(reason: str, gone: bool, exclude: bool) -> None:
+def test_a_node_that_lost_a_job_or_went_away_is_fine(reason: str, away: bool, exclude: bool) -> None:
     failed = AssignFailed("job-01-x", 1, "n", 7, "r-1", "edge:a:1", reason)
-    assert dispatching.is_node_gone(failed) is gone
+    assert dispatching.is_node_away(failed) is away
+    assert dispatching.release_of(failed).epoch == (7 if reason == "node_gone" else 0)
     answer = dispatching.on_assign_failed(failed, Released("released", 0, 1))
     assert answer == ("edge:a:1", Undone("r-1", 1, "job-01-x", "n", reason, exclude))
 
@@ -141,6 +142,11 @@ def test_a_fenced_attempt_is_nobodys_business_any_more() -> None:
     assert dispatching.on_assign_failed(failed, fenced) is None
     assert dispatching.on_assign_bounced(assigned, fenced, "unroutable") is None
     assert dispatching.on_cancelled(cancelled, fenced, "edge:b:1") is None
+
+
+def test_a_node_that_came_back_goes_on_with_its_job() -> None:
+    failed = AssignFailed("job-01-x", 1, "n", 7, "r-1", "edge:a:1", "node_gone")
+    assert dispatching.on_assign_failed(failed, Released("kept", -1, 0)) is None
 
 
 def test_a_cancelled_job_is_stopped_where_its_node_is() -> None:

@@ -192,6 +192,32 @@ async def test_a_job_that_its_node_lost_is_undone_and_the_node_stays(rig: Rig, e
     assert (again.node_id, again.attempt) == ("node-1", 2)
 
 
+async def test_a_node_that_moves_to_another_edge_in_mid_job_keeps_it(rig: Rig, edge: FakeEdge) -> None:
+    old_edge, new_edge = await rig.add_edge("old"), await rig.add_edge("new")
+    epoch = await old_edge.add_node("node-1")
+    assign, _ = await edge.place("r-1", at=old_edge)
+    await new_edge.add_node("node-1")
+    gone = AssignFailed(assign.job_id, 1, "node-1", epoch, "r-1", edge.identity, "node_gone")
+    old_edge.send_job(assign.job_id, gone)
+    # The new edge never heard of the job: it passes on what the node says, and Redis knows the rest.
+    new_edge.finish(msgspec.structs.replace(assign, request_id="", session_id="", session_edge=""), b'{"text": "hi"}')
+    push, payload = await edge.take(Push)
+    assert (push.request_id, push.session_id, push.node_edge) == ("r-1", "s-1", new_edge.identity)
+    assert payload == [b'{"text": "hi"}']
+    await rig.until_used("node-1", 0)
+    assert not edge.has(Undone)
+
+
+async def test_a_job_of_a_node_that_is_gone_is_undone(rig: Rig, edge: FakeEdge) -> None:
+    epoch = await edge.add_node("node-1")
+    assign, _ = await edge.place("r-1")
+    gone = AssignFailed(assign.job_id, 1, "node-1", epoch, "r-1", edge.identity, "node_gone")
+    edge.send_job(assign.job_id, gone)
+    undone, _ = await edge.take(Undone)
+    assert (undone.reason, undone.exclude_node) == ("node_gone", False)
+    await rig.until_used("node-1", -1)  # off the lists, if its edge's goodbye was lost
+
+
 async def test_a_cancel_without_a_job_finds_what_the_request_holds(rig: Rig, edge: FakeEdge) -> None:
     node_edge = await rig.add_edge("b")
     await node_edge.add_node("node-1", max_jobs=1)
