@@ -78,7 +78,7 @@ class Edge:
         """Set the one timer to the earliest thing due. Called after anything that may have changed that."""
         dues = (
             self.sessions.custody.next_due_ms(),
-            self.nodes.deliveries.next_due_ms(),
+            self.nodes.next_due_ms(),
             self.link.asks.next_due_ms(),
             self._next_idle_look(),
         )
@@ -96,7 +96,7 @@ class Edge:
         now = now_ms()
         for step in (
             self.sessions.requests.tick,
-            self.nodes.jobs.tick,
+            self.nodes.tick,
             self.link.tick,
             self._look_for_idle,
         ):

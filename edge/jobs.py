@@ -6,13 +6,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final, get_args
 
+from websockets.asyncio.server import ServerConnection
+
 from edge.core import assignment as effects
 from edge.core.deliveries import Deliveries, Limits
 from edge.core.node import NodeConnection
 from edge.link import EdgeLink
+from edge.outbox import Bounds
 from edge.socket import Socket
 from mesh.clock import now_ms
-from mesh.config import Config
+from mesh.config import Config, EdgeConfig
 from mesh.frames import Assign, CancelJob, Frame, JobDone, ResultAck, decode_work
 from mesh.handover import job_assign_from
 from mesh.link import Received
@@ -26,9 +29,9 @@ DROPPED: Final = {"fenced": "fenced", "no_session": "no_session", "shed": "overf
 class NodeSocket(Socket):
     """One connection on /ws/node."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.node = NodeConnection()
+    def __init__(self, connection: ServerConnection, bounds: Bounds, metrics: EdgeMetrics, config: EdgeConfig) -> None:
+        super().__init__(connection, "node", bounds, metrics)
+        self.node = NodeConnection(config.heartbeat_min_ms)
 
 
 class Jobs:

@@ -10,6 +10,7 @@ from websockets.asyncio.server import ServerConnection
 from edge.core import node
 from edge.core.asks import Answer
 from edge.core.assignment import Report, key_of
+from edge.core.timers import Timers, earliest
 from edge.jobs import Jobs, NodeSocket
 from edge.link import EdgeLink
 from edge.outbox import Bounds
@@ -52,6 +53,8 @@ class Nodes:
         self.sockets: set[NodeSocket] = set()
         #: The connection in force of each node: the one with the highest epoch.
         self._current: dict[str, NodeSocket] = {}
+        #: Heartbeats that came faster than the mesh needs them.
+        self._held_beats: Timers[NodeSocket] = Timers()
         self.jobs = Jobs(config, link, metrics, self._current.get)
         self.deliveries = self.jobs.deliveries
         self._config = config
@@ -86,7 +89,7 @@ class Nodes:
 
     async def serve(self, connection: ServerConnection) -> None:
         """One node, from its first message to its last."""
-        socket = NodeSocket(connection, "node", self._bounds, self._metrics)
+        socket = NodeSocket(connection, self._bounds, self._metrics, self._config.edge)
         self.sockets.add(socket)
         try:
             async for text in socket.messages(as_bytes=True):
@@ -94,6 +97,7 @@ class Nodes:
                 self._on_text(socket, text)
         finally:
             self.sockets.discard(socket)
+            self._held_beats.drop(socket)
             self._leave(socket)
 
     def _on_text(self, socket: NodeSocket, text: bytes) -> None:
@@ -120,6 +124,18 @@ class Nodes:
             log.info("node_gone", node_id=node_id, reason=socket.close_reason)
         self._link.changed()
 
+    # --- time ---------------------------------------------------------------------------------
+
+    def next_due_ms(self) -> int | None:
+        """When `tick` has something to do; None while nothing waits."""
+        return earliest((self.deliveries.next_due_ms(), self._held_beats.next_due_ms()))
+
+    def tick(self, now: int) -> None:
+        """Do what is due."""
+        for socket in self._held_beats.pop_due(now):
+            self._run_node(socket, socket.node.beat(now))
+        self.jobs.tick(now)
+
     # --- messages -----------------------------------------------------------------------------
 
     def _on_register(self, socket: NodeSocket, message: NodeRegister, text: bytes) -> None:
@@ -133,7 +149,9 @@ class Nodes:
         socket.node.own(message.node_id)
         assert socket.node.caps is not None
         caps = caps_after(socket.node.caps, message)
-        self._run_node(socket, socket.node.on_heartbeat(message.node_id, load_from(message), caps))
+        self._run_node(socket, socket.node.on_heartbeat(message.node_id, load_from(message), caps, now_ms()))
+        if socket.node.beat_due_ms is not None:
+            self._held_beats.set(socket, socket.node.beat_due_ms)
         if message.jobs is not None and self._current.get(message.node_id) is socket:
             has = {key_of(message.node_id, job.job_id, job.attempt_id) for job in message.jobs}
             self.jobs.run(self.deliveries.on_jobs(message.node_id, has))

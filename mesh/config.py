@@ -134,6 +134,9 @@ class EdgeConfig(Section, frozen=True):
     audio_kept_bytes_max: MemoryBytes = 256 * 1024 * 1024
     #: How often a result is offered to edges that do not know its session before it is dropped.
     no_session_tries_max: Count = 12
+    #: Of one node's heartbeats the mesh hears the latest, at most once in this time; the first after a registration
+    #: at once.
+    heartbeat_min_ms: Ms = 500
     #: A node whose socket closed keeps its jobs this long; then they are dispatched elsewhere.
     reconnect_grace_ms: Ms = 3_000
     #: Requests and jobs that ended are remembered, so that late repeats are recognised.

@@ -92,7 +92,7 @@ Effect = SendRegister | SendHeartbeat | SendOffline | Acknowledge | Refuse | Clo
 class NodeConnection:
     """The state of one socket on /ws/node."""
 
-    def __init__(self) -> None:
+    def __init__(self, heartbeat_min_ms: int) -> None:
         self.state = State.UNREGISTERED
         self.node_id = ""
         #: 0 until the first registration.
@@ -107,6 +107,11 @@ class NodeConnection:
         #: The node has sent a heartbeat on this connection.
         self._heard = False
         self._beats = 1
+        #: A node may send heartbeats as fast as it likes; the mesh hears the latest of them once per so much time.
+        self._heartbeat_min_ms = heartbeat_min_ms
+        self._next_beat_ms = 0
+        #: When `beat` has a heartbeat to pass on that was held back; None if there is none.
+        self.beat_due_ms: int | None = None
         #: Heartbeats during which a repeat of our own registration may pass for a newer connection: see on_stale.
         self._doubtful_beats = 0
         #: The node itself waits for an acknowledgement (not so when we register it again).
@@ -132,7 +137,7 @@ class NodeConnection:
         self._caps_sent = caps
         return [SendRegister(self.node_id, caps)]
 
-    def on_heartbeat(self, node_id: str, load: NodeLoad, caps: NodeCaps | None) -> list[Effect]:
+    def on_heartbeat(self, node_id: str, load: NodeLoad, caps: NodeCaps | None, now_ms: int) -> list[Effect]:
         """node_heartbeat; `caps` is None if the message said nothing of them."""
         self.own(node_id)
         self._load, self._heard = load, True
@@ -140,6 +145,14 @@ class NodeConnection:
             self.caps = caps
         if self.state is not State.REGISTERED:
             return []  # its load follows the registration
+        self.beat_due_ms = self._next_beat_ms
+        return self.beat(now_ms)
+
+    def beat(self, now_ms: int) -> list[Effect]:
+        """Pass on the node's latest load, if it has one to tell and the time has come."""
+        if self.state is not State.REGISTERED or self.beat_due_ms is None or now_ms < self.beat_due_ms:
+            return []
+        self._next_beat_ms = now_ms + self._heartbeat_min_ms
         return [self._heartbeat()]
 
     def own(self, node_id: str) -> None:
@@ -162,6 +175,8 @@ class NodeConnection:
         # A new record is ready only with its first heartbeat. The node sends that when it hears that it is registered;
         # if it heard so long ago, or was faster, its last word counts for the new record.
         must_beat = answer.epoch > self.epoch and (ours or self._heard)
+        if answer.epoch > self.epoch:
+            self._next_beat_ms = 0  # a new record waits for its first heartbeat
         self.state = State.REGISTERED
         self.epoch, self.status = max(self.epoch, answer.epoch), answer.status
         effects: list[Effect] = []
@@ -225,6 +240,7 @@ class NodeConnection:
         due = self.caps != self._caps_sent or self._beats % CAPS_EVERY_BEATS == 0
         caps = self.caps if due else None
         self._beats += 1
+        self.beat_due_ms = None
         self._doubtful_beats = max(0, self._doubtful_beats - 1)
         self._caps_sent = self.caps
         return SendHeartbeat(self.node_id, self.epoch, self._load, caps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -21,6 +22,9 @@ from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Failed, NodeCaps, NodeLoad, NodeRegistered
 
 LOAD = NodeLoad(cpu_percent=10.0)
+MIN_MS = 500
+#: Later than anything that was held back.
+LATER = itertools.count(MIN_MS, MIN_MS)
 
 
 def caps(**fields: Any) -> NodeCaps:
@@ -37,22 +41,22 @@ def registered(epoch: int = 5) -> NodeRegistered:
 
 
 def node(epoch: int = 5) -> NodeConnection:
-    connection = NodeConnection()
+    connection = NodeConnection(MIN_MS)
     assert connection.on_register("n", "fresh", caps(), False) == [SendRegister("n", caps())]
     assert connection.on_registered(registered(epoch)) == [Acknowledge("n", "registering")]
     return connection
 
 
 def test_node_without_an_id_gets_a_fresh_one() -> None:
-    connection = NodeConnection()
+    connection = NodeConnection(MIN_MS)
     assert connection.on_register(None, "fresh", caps(), True) == [SendRegister("fresh", caps())]
     assert connection.wants_result_ack and connection.state is State.REGISTERING
 
 
 def test_messages_before_registration_and_about_others_are_faults() -> None:
-    connection = NodeConnection()
+    connection = NodeConnection(MIN_MS)
     with pytest.raises(PeerError) as error:
-        connection.on_heartbeat("n", LOAD, None)
+        connection.on_heartbeat("n", LOAD, None, next(LATER))
     assert error.value.code is ErrorCode.NOT_REGISTERED
     connection = node()
     for call in (lambda: connection.own("other"), lambda: connection.on_register("other", "f", caps(), False)):
@@ -64,21 +68,39 @@ def test_messages_before_registration_and_about_others_are_faults() -> None:
 
 def test_heartbeat_carries_capabilities_only_when_they_changed_or_now_and_then() -> None:
     connection = node()
-    assert connection.on_heartbeat("n", LOAD, caps()) == [SendHeartbeat("n", 5, LOAD, None)]
+    assert connection.on_heartbeat("n", LOAD, caps(), next(LATER)) == [SendHeartbeat("n", 5, LOAD, None)]
     changed = caps(asr_langs=["en", "de"])
-    assert connection.on_heartbeat("n", LOAD, changed) == [SendHeartbeat("n", 5, LOAD, changed)]
-    assert connection.on_heartbeat("n", LOAD, changed) == [SendHeartbeat("n", 5, LOAD, None)]
+    assert connection.on_heartbeat("n", LOAD, changed, next(LATER)) == [SendHeartbeat("n", 5, LOAD, changed)]
+    assert connection.on_heartbeat("n", LOAD, changed, next(LATER)) == [SendHeartbeat("n", 5, LOAD, None)]
     connection.heartbeat_lost(carried_caps=True)
-    assert connection.on_heartbeat("n", LOAD, changed) == [SendHeartbeat("n", 5, LOAD, changed)]
-    later = [connection.on_heartbeat("n", LOAD, changed)[0] for _ in range(16)]
+    assert connection.on_heartbeat("n", LOAD, changed, next(LATER)) == [SendHeartbeat("n", 5, LOAD, changed)]
+    later = [connection.on_heartbeat("n", LOAD, changed, next(LATER))[0] for _ in range(16)]
     assert sum(isinstance(beat, SendHeartbeat) and beat.caps is not None for beat in later) == 2
 
 
+def test_heartbeats_in_quick_succession_are_passed_on_as_one() -> None:
+    connection = node()
+    assert connection.on_heartbeat("n", LOAD, None, 1_000) == [SendHeartbeat("n", 5, LOAD, None)]
+    assert connection.beat_due_ms is None
+    changed = caps(tts_langs=["en"])
+    assert connection.on_heartbeat("n", NodeLoad(cpu_percent=20.0), changed, 1_001) == []
+    latest = NodeLoad(cpu_percent=30.0)
+    assert connection.on_heartbeat("n", latest, None, 1_499) == [] and connection.beat_due_ms == 1_500
+    assert connection.beat(1_499) == []
+    assert connection.beat(1_500) == [SendHeartbeat("n", 5, latest, changed)]
+    assert connection.beat(1_501) == [] and connection.beat_due_ms is None
+    assert connection.on_heartbeat("n", LOAD, None, 1_999) == [], "what was held back counts too"
+    connection.on_stale(5, "unknown")
+    assert connection.beat(2_000) == [], "it goes with the registration"
+    assert connection.on_registered(registered(6)) == [SendHeartbeat("n", 6, LOAD, None)]
+    assert connection.on_heartbeat("n", latest, None, 2_001) == [SendHeartbeat("n", 6, latest, None)], "at once"
+
+
 def test_heartbeat_while_registering_follows_the_registration() -> None:
-    connection = NodeConnection()
+    connection = NodeConnection(MIN_MS)
     connection.on_register("n", "f", caps(), False)
     changed = caps(tts_langs=["en"])
-    assert connection.on_heartbeat("n", LOAD, changed) == []
+    assert connection.on_heartbeat("n", LOAD, changed, next(LATER)) == []
     assert connection.on_register("n", "f", changed, False) == [], "one question is enough"
     effects = connection.on_registered(registered())
     assert effects == [Acknowledge("n", "registering"), SendHeartbeat("n", 5, LOAD, changed)]
@@ -102,7 +124,7 @@ def test_forgotten_record_is_registered_again_without_the_nodes_help() -> None:
 
 def test_new_record_is_made_ready_with_the_load_that_the_node_told_last() -> None:
     connection = node()
-    connection.on_heartbeat("n", LOAD, None)
+    connection.on_heartbeat("n", LOAD, None, next(LATER))
     connection.on_stale(5, "unknown")
     assert connection.on_registered(registered(9)) == [SendHeartbeat("n", 9, LOAD, None)]
     assert connection.on_registered(registered(9)) == [], "the same answer again"
@@ -110,9 +132,9 @@ def test_new_record_is_made_ready_with_the_load_that_the_node_told_last() -> Non
 
 
 def test_heartbeat_that_overtakes_the_answer_is_passed_on_after_it() -> None:
-    connection = NodeConnection()
+    connection = NodeConnection(MIN_MS)
     connection.on_register("n", "f", caps(), False)
-    assert connection.on_heartbeat("n", LOAD, None) == []
+    assert connection.on_heartbeat("n", LOAD, None, next(LATER)) == []
     effects = connection.on_registered(registered())
     assert effects == [Acknowledge("n", "registering"), SendHeartbeat("n", 5, LOAD, None)]
 
@@ -137,7 +159,7 @@ def test_doubt_ends_after_some_heartbeats() -> None:
     connection = node()
     connection.registration_repeated()
     for _ in range(3):
-        connection.on_heartbeat("n", LOAD, None)
+        connection.on_heartbeat("n", LOAD, None, next(LATER))
     (close,) = connection.on_stale(5, "superseded")
     assert isinstance(close, Close)
 
@@ -152,11 +174,11 @@ def test_closed_socket_says_so_with_its_own_epoch() -> None:
     connection = node()
     assert connection.on_closed("1006") == [SendOffline("n", 5, "1006")]
     assert connection.on_closed("1006") == []
-    assert NodeConnection().on_closed("1006") == []
+    assert NodeConnection(MIN_MS).on_closed("1006") == []
 
 
 def test_registration_that_arrives_after_the_socket_closed_is_undone() -> None:
-    connection = NodeConnection()
+    connection = NodeConnection(MIN_MS)
     connection.on_register("n", "f", caps(), False)
     assert connection.on_closed("1006") == []
     assert connection.on_registered(registered(5)) == [SendOffline("n", 5, "closed")]
@@ -171,7 +193,7 @@ def test_registration_that_arrives_after_the_socket_closed_is_undone() -> None:
     ],
 )
 def test_refused_registration_is_told_and_may_be_tried_again(answer: Failed | None, code: ErrorCode) -> None:
-    connection = NodeConnection()
+    connection = NodeConnection(MIN_MS)
     connection.on_register("n", "f", caps(), False)
     (refuse,) = connection.on_refused(answer)
     assert isinstance(refuse, Refuse) and refuse.code is code
@@ -183,4 +205,4 @@ def test_own_registration_that_fails_leaves_the_old_one() -> None:
     connection = node()
     connection.on_stale(5, "unknown")
     assert connection.on_refused(None) == [] and connection.state is State.REGISTERED
-    assert connection.on_heartbeat("n", LOAD, None) != []
+    assert connection.on_heartbeat("n", LOAD, None, next(LATER)) != []

@@ -182,6 +182,20 @@ async def test_node_whose_record_is_gone_is_registered_again_without_its_help(tm
         await client.hear("translation_result")
 
 
+async def test_flood_of_heartbeats_does_not_reach_the_mesh_but_the_last_of_them_does(tmp: Path) -> None:
+    async with running(tmp, heartbeat_min_ms=200) as rig:
+        node = await rig.node()
+        for number in range(100):
+            usage = {**BEAT["resource_usage"], "cpu_percent": number}
+            await node.say({**BEAT, "node_id": node.id, "resource_usage": usage})
+
+        def told() -> list[float]:
+            return [frame.load.cpu_percent for frame in rig.selector.seen_of(NodeHeartbeat)]
+
+        await until(lambda: told()[-1:] == [99.0], "the last heartbeat is passed on")
+        assert told()[0] == 0.0 and len(told()) < 100
+
+
 async def test_mesh_that_does_not_answer_is_a_typed_error(tmp: Path) -> None:
     async with running(tmp, answer_timeout_ms=300) as rig:
         rig.selector.mute = lambda frame: True
