@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -21,6 +22,12 @@ from mesh.node_wire import (
 
 _SCHEMA_MAJOR: Final = "2"
 _RUNNING_JOBS_MAX: Final = 1_000_000
+#: A language tag, in lower case: `en`, `zh-cn`, `zh-hant-tw`. Anything else is no language and is left out.
+_TAG: Final = re.compile(r"[a-z]{2,8}(-[a-z0-9]{1,8})*")
+_TAG_CHARACTERS_MAX: Final = 35
+#: Different languages of one node, all lists together; the first ones count. A large speech model knows about a
+#: hundred. Selectors have room for 256 (docs/adr/0005-kernel.md), which one node must not fill alone.
+LANGUAGES_MAX: Final = 128
 
 
 def language(text: str) -> str:
@@ -136,13 +143,27 @@ def _languages(
         semantic = _translated(said) or [m.tgt_lang for m in enabled if m.kind.lower() == "nmt" and m.tgt_lang]
     if tts is None:
         tts = [m.tgt_lang for m in enabled if m.kind.lower() == "tts" and m.tgt_lang]
-    return _tidy(asr), _tidy(semantic), _tidy(tts)
+    known: set[str] = set()
+    return _tags(asr, known), _tags(semantic, known), _tags(tts, known)
 
 
 def _translated(said: NodeLanguageCapabilities) -> list[str]:
     """Target languages in the lists that one generation of nodes sends in place of semantic_languages."""
     pairs = [pair.tgt for pair in said.supported_language_pairs or []]
     return pairs or [lang for capability in said.nmt_capabilities or [] for lang in capability.languages]
+
+
+def _tags(words: Iterable[str], known: set[str]) -> list[str]:
+    """The language tags among `words`. `known` gathers those of all lists, at most LANGUAGES_MAX."""
+    tags = set()
+    for word in words:
+        tag = language(word)
+        if len(tag) > _TAG_CHARACTERS_MAX or not _TAG.fullmatch(tag):
+            continue
+        if tag in known or len(known) < LANGUAGES_MAX:
+            known.add(tag)
+            tags.add(tag)
+    return sorted(tags)
 
 
 def _tidy(words: Iterable[str]) -> list[str]:

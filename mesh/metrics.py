@@ -221,6 +221,11 @@ class SelectorMetrics(Metrics):
         )
         self.snapshot_seconds = self._histogram("lingua_selector_snapshot_seconds", "One refresh", STORE_SECONDS)
         self.snapshot_changes_total = self._counter("lingua_selector_snapshot_changes_total", "Rows that changed")
+        self.words_refused_total = self._counters(
+            "lingua_selector_words_refused_total",
+            "Words of nodes that did not fit the columns; a node lacks them until there is room",
+            {"kind": ("language", "service", "tenant")},
+        )
         self.store_errors_total = self._counters(
             "lingua_selector_store_errors_total", "Script calls that failed", {"script": None}
         )

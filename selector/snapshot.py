@@ -80,6 +80,8 @@ class Snapshot:
         self._busy_until_ms = 0
         self._pace_ms = self._config.snapshot_ms
         self._refreshing: asyncio.Task[int] | None = None
+        #: Vocabulary -> refused words that the metrics know of.
+        self._told_refused = {"language": 0, "service": 0, "tenant": 0}
 
     # --- for others -------------------------------------------------------------------------------------
 
@@ -111,8 +113,19 @@ class Snapshot:
             changed = await self.refresh()
             self._metrics.snapshot_rows.set(len(self._table))
             self._metrics.snapshot_age_seconds.set(self.age_ms() / 1_000)
+            self._tell_refused()
             await self._sweep()
             await self._pause(active=changed > 0 or clock.now_ms() < self._busy_until_ms)
+
+    def _tell_refused(self) -> None:
+        table = self._table
+        vocabularies = {"language": table.languages, "service": table.services, "tenant": table.tenants}
+        for kind, vocabulary in vocabularies.items():
+            refused = vocabulary.refused - self._told_refused[kind]
+            if refused:
+                self._told_refused[kind] += refused
+                self._metrics.words_refused_total.labels(kind).inc(refused)
+                log.warning("words_refused", kind=kind, count=refused, bound=vocabulary.bound)
 
     async def _pause(self, *, active: bool) -> None:
         fast_ms = self._config.snapshot_ms

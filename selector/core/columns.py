@@ -15,12 +15,14 @@ import numpy as np
 
 from mesh.frames import NodeCaps, NodeLoad
 from selector.core.kernel import LANGUAGE_PLANES, NO_ROW, READY_STATUS, SERVICES_MAX, Columns
-from selector.core.vocabulary import UNKNOWN, WORD_BITS, Vocabulary
+from selector.core.vocabulary import UNKNOWN, WORD_BITS, Vocabulary, bits
 
 _INT32_MAX: Final = 2**31 - 1
 _FIRST_CAPACITY: Final = 64
 #: Distinct tenants that nodes may name.
 _TENANTS_MAX: Final = 65_536
+#: The services that jobs ask for. They always have a number, whatever else nodes say they can do.
+_SERVICES: Final = ("asr", "nmt", "tts", "tone", "semantic", "phonetic", "punctuation")
 _PLANED: Final = ("asr", "semantic", "tts")
 _TYPES: Final[dict[str, type[np.generic]]] = {
     "seen_ms": np.int64, "unreachable_until_ms": np.int64, "status": np.uint8, "gpus": np.int32,
@@ -59,6 +61,20 @@ def _percent(number: float) -> float:
     return float(number) if math.isfinite(number) else 0.0
 
 
+class _Words(NamedTuple):
+    """Numbers that a row holds in the vocabularies. Words that did not fit are missing."""
+
+    tenants: tuple[int, ...] = ()
+    installed: tuple[int, ...] = ()
+    ready: tuple[int, ...] = ()
+    asr: tuple[int, ...] = ()
+    semantic: tuple[int, ...] = ()
+    tts: tuple[int, ...] = ()
+
+
+_NO_WORDS: Final = _Words()
+
+
 @dataclass(slots=True)
 class _Record:
     """What the kernel does not need of a row."""
@@ -68,6 +84,9 @@ class _Record:
     version: int
     #: None until the row is written for the first time.
     facts: NodeFacts | None
+    words: _Words = _NO_WORDS
+    #: Some of its words did not fit: try again with what it says next.
+    lacks_words: bool = False
 
 
 class NodeTable:
@@ -78,9 +97,8 @@ class NodeTable:
         #: Nodes turned away because the table was full; each try counts.
         self.refused = 0
         self.languages = Vocabulary(LANGUAGE_PLANES * WORD_BITS)
-        self.services = Vocabulary(SERVICES_MAX)
-        self.tenants = Vocabulary(_TENANTS_MAX)
-        assert self.tenants.add("") == 0, "no tenant is tenant 0"
+        self.services = Vocabulary(SERVICES_MAX, _SERVICES)
+        self.tenants = Vocabulary(_TENANTS_MAX, [""])  # no tenant is tenant 0
         self.columns = _empty_columns(min(_FIRST_CAPACITY, nodes_max))
         self._rows: dict[str, int] = {}
         self._records: list[_Record] = []
@@ -145,6 +163,7 @@ class NodeTable:
         row = self._rows.pop(node_id, None)
         if row is None:
             return False
+        self._release(self._records[row].words)
         last = self._records.pop()
         if last.node_id != node_id:
             for column in self.columns:
@@ -211,7 +230,7 @@ class NodeTable:
         before, record.facts = record.facts, facts
         if before is None or (before.edge, before.epoch) != (facts.edge, facts.epoch):
             columns.unreachable_until_ms[row] = 0  # it connected again, perhaps elsewhere
-        if before is None or before.caps != facts.caps:
+        if before is None or before.caps != facts.caps or record.lacks_words:
             self._write_caps(row, facts.caps)
         columns.status[row] = READY_STATUS if facts.status == "ready" else 0
         columns.load_percent[row] = max(
@@ -223,19 +242,46 @@ class NodeTable:
         columns = self.columns
         columns.gpus[row] = _small(caps.gpu_count)
         columns.accept_public[row] = caps.accept_public
+        words = self._hold(self._records[row], caps)
         # A tenant that does not fit is nobody's: UNKNOWN would equal an unknown job's tenant.
-        tenant = self.tenants.add(caps.tenant_id)
-        columns.tenant[row] = tenant if tenant != UNKNOWN else UNKNOWN - 1
-        columns.installed[row] = self.services.bits(caps.services_installed, 1)[0]
-        columns.ready[row] = self.services.bits(caps.services_ready, 1)[0]
-        columns.asr[:, row] = self.languages.bits(caps.asr_langs, LANGUAGE_PLANES)
-        columns.semantic[:, row] = self.languages.bits(caps.semantic_langs, LANGUAGE_PLANES)
-        columns.tts[:, row] = self.languages.bits(caps.tts_langs, LANGUAGE_PLANES)
+        columns.tenant[row] = words.tenants[0] if words.tenants else UNKNOWN - 1
+        columns.installed[row] = bits(words.installed, 1)[0]
+        columns.ready[row] = bits(words.ready, 1)[0]
+        columns.asr[:, row] = bits(words.asr, LANGUAGE_PLANES)
+        columns.semantic[:, row] = bits(words.semantic, LANGUAGE_PLANES)
+        columns.tts[:, row] = bits(words.tts, LANGUAGE_PLANES)
         columns.tts_named[row] = bool(caps.tts_langs)
         columns.max_jobs[row] = _small(caps.max_jobs)
+
+    def _hold(self, record: _Record, caps: NodeCaps) -> _Words:
+        """Exchange the words of a row. The old ones go first, so that a full vocabulary has room for the new ones."""
+        self._release(record.words)
+        refused = self._refused_words()
+        record.words = _Words(
+            self.tenants.hold_all([caps.tenant_id]),
+            self.services.hold_all(caps.services_installed),
+            self.services.hold_all(caps.services_ready),
+            self.languages.hold_all(caps.asr_langs),
+            self.languages.hold_all(caps.semantic_langs),
+            self.languages.hold_all(caps.tts_langs),
+        )
+        record.lacks_words = self._refused_words() > refused
+        return record.words
+
+    def _release(self, words: _Words) -> None:
+        self.tenants.release(words.tenants)
+        for numbers in (words.installed, words.ready):
+            self.services.release(numbers)
+        for numbers in (words.asr, words.semantic, words.tts):
+            self.languages.release(numbers)
+
+    def _refused_words(self) -> int:
+        return self.languages.refused + self.services.refused + self.tenants.refused
 
     def check(self) -> None:
         """Assert that ids, rows and records agree; tests call it after each step."""
         assert len(self._records) == len(self._rows)
         assert all(self._records[row].node_id == node_id for node_id, row in self._rows.items())
         assert len(self._records) <= len(self.columns.seen_ms) <= self.nodes_max
+        held = {number for record in self._records for numbers in record.words[3:] for number in numbers}
+        assert len(held) == len(self.languages), "every language is held by a node"

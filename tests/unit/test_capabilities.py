@@ -122,6 +122,21 @@ def test_the_spelling_of_languages_and_services_does_not_matter() -> None:
     assert (flat.services_installed, flat.services_ready) == (["asr", "nmt"], ["asr"])
 
 
+def test_what_is_no_language_tag_is_left_out() -> None:
+    strange = ["EN", "zh-Hant-TW", "e", "en_US", "languages!", "x" * 9, "12", "en-", "de-" + "x" * 9, "\u0435n"]
+    flat = caps(language_capabilities={"asr_languages": strange, "semantic_languages": ["es"]})
+    assert flat.asr_langs == ["en", "zh-hant-tw"]
+    error = refusal(language_capabilities={"asr_languages": strange[2:], "semantic_languages": ["es"]})
+    assert error.code is ErrorCode.MISSING_LANG_CAPABILITIES
+
+
+def test_one_node_has_a_bounded_number_of_languages() -> None:
+    many = [f"{chr(122 - index // 26)}{chr(122 - index % 26)}" for index in range(200)]
+    flat = caps(language_capabilities={"asr_languages": many, "semantic_languages": ["aa", *many[:3], "bb"]})
+    assert flat.asr_langs == sorted(many[: capabilities.LANGUAGES_MAX]), "the first that it says, not of the alphabet"
+    assert flat.semantic_langs == sorted(many[:3])
+
+
 def test_without_a_list_of_services_what_is_reported_on_counts_as_installed() -> None:
     flat = caps(
         installed_services=None,

@@ -2,10 +2,15 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
+
 from selector.core.columns import NodeTable
-from selector.core.kernel import NO_ROW
+from selector.core.kernel import NO_ROW, choose
+from selector.core.requests import job_rows
 from selector.core.vocabulary import UNKNOWN, Vocabulary
-from tests.unit.selector_samples import NOW_MS, facts, table_of
+from tests.unit.selector_samples import NOW_MS, RULES, facts, job, table_of
+
+NOBODY = np.array([], dtype=np.int32)
 
 
 def test_an_older_delta_never_undoes_a_newer_commit() -> None:
@@ -101,6 +106,7 @@ def test_a_language_beyond_the_bound_matches_nothing_and_is_counted() -> None:
     table = NodeTable(nodes_max=4)
     table.apply(0, 1, "n", 0, NOW_MS, facts(asr_langs=[f"l{index}" for index in range(300)], semantic_langs=[]))
     assert len(table.languages) == 256
+    table.check()
     assert table.languages.refused == 44
     assert table.languages.find("l255") == 255
     assert table.languages.find("l256") == UNKNOWN
@@ -109,5 +115,58 @@ def test_a_language_beyond_the_bound_matches_nothing_and_is_counted() -> None:
 def test_looking_up_a_word_does_not_add_it() -> None:
     words = Vocabulary(2)
     assert words.find("en") == UNKNOWN
-    assert words.add("en") == 0
+    assert words.hold("en") == 0
     assert (words.find("EN"), len(words)) == (0, 1)
+
+
+def test_a_number_is_free_again_when_the_last_holder_lets_go() -> None:
+    words = Vocabulary(2, kept=["en"])
+    es = words.hold_all(["es", "ES"])
+    assert words.hold_all(["es", "fr"]) == es, "held twice; fr does not fit"
+    words.release(es)
+    assert words.hold("fr") == UNKNOWN
+    words.release(es)
+    assert (words.find("es"), words.hold("fr")) == (UNKNOWN, *es)
+    assert (words.find("en"), words.refused) == (0, 2)
+
+
+def test_a_node_with_a_long_list_takes_nothing_away_for_good() -> None:
+    table = NodeTable(nodes_max=4)
+    table.apply(0, 1, "greedy", 0, NOW_MS, facts(asr_langs=[f"l{index}" for index in range(300)]))
+    table.apply(0, 1, "n", 0, NOW_MS, facts(asr_langs=["en"], semantic_langs=["es"]))
+    assert table.languages.find("en") == UNKNOWN
+    table.remove("greedy")
+    assert len(table.languages) == 0
+    # What did not fit is tried again with the node's next words, though its capabilities are the same.
+    table.apply(0, 2, "n", 0, NOW_MS, facts(asr_langs=["en"], semantic_langs=["es"]))
+    assert UNKNOWN not in (table.languages.find("en"), table.languages.find("es")) and len(table.languages) == 2
+    table.check()
+
+
+def test_other_capabilities_give_the_old_words_back() -> None:
+    table = table_of(("n", facts(asr_langs=["en"], semantic_langs=["es"], services_installed=["asr", "magic"])))
+    table.apply(0, 2, "n", 0, NOW_MS, facts(asr_langs=["fr"], semantic_langs=["es"], services_installed=["asr"]))
+    assert table.languages.find("en") == UNKNOWN and len(table.languages) == 2
+    assert table.services.find("magic") == UNKNOWN
+
+
+def test_services_that_jobs_ask_for_always_have_a_number() -> None:
+    table = table_of(("n", facts(services_installed=[f"s{index}" for index in range(100)])))
+    assert table.services.refused > 0
+    table.apply(0, 1, "m", 0, NOW_MS, facts(services_installed=["punctuation"], services_ready=["asr", "tone"]))
+    row, find = table.row_of("m"), table.services.find
+    assert table.columns.installed[row] == 1 << find("punctuation")
+    assert table.columns.ready[row] == 1 << find("asr") | 1 << find("tone")
+    table.remove("n")
+    table.remove("m")
+    assert len(table.services) == 7
+
+
+def test_a_job_never_matches_through_a_number_that_another_word_had() -> None:
+    table = table_of(("n", facts(asr_langs=["en"], semantic_langs=["es"])))
+    asked, _ = job_rows([job(src_lang="en", tgt_lang="es")], table)
+    assert choose(table.columns, 1, asked, NOBODY, RULES, 1).rows[0][0] == 0
+    table.remove("n")
+    table.apply(0, 2, "m", 0, NOW_MS, facts(asr_langs=["xx"], semantic_langs=["yy"]))
+    asked, _ = job_rows([job(src_lang="en", tgt_lang="es")], table)
+    assert choose(table.columns, 1, asked, NOBODY, RULES, 1).rows[0][0] == NO_ROW

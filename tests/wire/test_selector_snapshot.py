@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -13,7 +14,7 @@ from mesh.cells import cell_of
 from mesh.config import Config, MeshConfig, RedisConfig, SelectorConfig
 from mesh.frames import NodeLoad
 from mesh.keys import Keys
-from mesh.metrics import SelectorMetrics
+from mesh.metrics import REGISTRY, SelectorMetrics
 from selector.core.columns import NodeFacts, NodeTable
 from selector.snapshot import Snapshot
 from tests.unit.selector_samples import CAPS, NOW_MS, facts
@@ -141,3 +142,21 @@ async def test_a_row_that_cannot_be_read_is_left_out_alone(store: Store, redis_s
     await add(store, nodes[0])
     await snapshot.refresh()
     assert nodes[0] in table
+
+
+async def test_words_that_do_not_fit_are_counted(store: Store) -> None:
+    def counted() -> float:
+        return REGISTRY.get_sample_value("lingua_selector_words_refused_total", {"kind": "language"}) or 0.0
+
+    snapshot, table = snapshot_of(store)
+    before = counted()
+    table.apply(0, 1, "greedy", 0, NOW_MS, facts(asr_langs=[f"l{index}" for index in range(300)], semantic_langs=[]))
+    running = asyncio.create_task(snapshot.run())
+    try:
+        async with asyncio.timeout(10):
+            while counted() == before:  # noqa: ASYNC110 - metrics have no event to wait for
+                await asyncio.sleep(0.01)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert counted() - before == table.languages.refused == 44
