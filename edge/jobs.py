@@ -11,7 +11,7 @@ from websockets.asyncio.server import ServerConnection
 from edge.core import assignment as effects
 from edge.core.deliveries import Deliveries, Limits
 from edge.core.node import NodeConnection
-from edge.link import EdgeLink
+from edge.link import EdgeLink, early_ms_max
 from edge.outbox import Bounds
 from edge.socket import Socket
 from mesh.clock import now_ms
@@ -145,6 +145,7 @@ def _limits_of(config: Config) -> Limits:
     return Limits(
         resend_ms=edge.resend_ms,
         resend_ms_max=edge.resend_ms_max,
+        resend_early_ms_max=early_ms_max(config),
         results_max=edge.results_kept_max,
         results_bytes_max=edge.results_kept_bytes_max,
         unknown_results_per_node_max=edge.unknown_results_per_node_max,

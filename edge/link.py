@@ -74,13 +74,18 @@ GivenBack = Callable[[Frame, int], None]
 log = get_logger()
 
 
+def early_ms_max(config: Config) -> int:
+    """How far apart the first repeats of anything are, so that a peer that hangs costs little beyond its noticing."""
+    return max(config.edge.resend_ms, config.link.dead_ms // 2)
+
+
 class EdgeLink:
     """The one way from this edge into the mesh."""
 
     def __init__(self, config: Config, identity: str, metrics: LinkMetrics | None = None) -> None:
         self.identity = identity
         self.cells = config.mesh.cells
-        self.asks = asks.Asks(asks.Limits(config.edge.resend_ms, config.edge.answer_timeout_ms))
+        self.asks = asks.Asks(asks.Limits(config.edge.resend_ms, early_ms_max(config), config.edge.answer_timeout_ms))
         self._link = Link(
             identity=identity,
             kind="edge",

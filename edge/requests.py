@@ -10,7 +10,7 @@ from edge.core import results
 from edge.core.custody import Custody, Limits
 from edge.core.request import Request
 from edge.core.session import Session
-from edge.link import EdgeLink
+from edge.link import EdgeLink, early_ms_max
 from edge.socket import Socket
 from mesh.clock import now_ms, wall_ms
 from mesh.config import Config
@@ -225,6 +225,7 @@ def _limits_of(config: Config) -> Limits:
     return Limits(
         resend_ms=edge.resend_ms,
         resend_ms_max=edge.resend_ms_max,
+        resend_early_ms_max=early_ms_max(config),
         attempts_max=config.job.attempts_max,
         audio_bytes_max=edge.audio_kept_bytes_max,
         ended_kept_max=edge.ended_kept_max,

@@ -120,7 +120,8 @@ class EdgeConfig(Section, frozen=True):
     idle_timeout_seconds: Seconds = 75
     #: Answer of a selector to a claim or registration.
     answer_timeout_ms: Ms = 5_000
-    #: First wait before an unanswered Dispatch or JobDone is sent again; doubles each time.
+    #: First wait before an unanswered Dispatch or JobDone is sent again; doubles each time, the first few up to half
+    #: of link.dead_ms.
     resend_ms: Ms = 400
     resend_ms_max: Ms = 5_000
     #: Finished results kept per node edge until acknowledged.

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from edge.core.timers import Timers, back_off_ms
+from edge.core.timers import Timers, resend_wait_ms
 from mesh.frames import Failed, NodeRegister, NodeRegistered, SessionClaim, SessionClaimed
 
 Question = NodeRegister | SessionClaim
@@ -21,6 +21,8 @@ class Limits(NamedTuple):
     """The bounds this core obeys, from the configuration."""
 
     resend_ms: int
+    #: Between repeats: half of the time in which the mesh notices a peer that hangs.
+    resend_early_ms_max: int
     timeout_ms: int
 
 
@@ -99,7 +101,8 @@ class Asks:
         return again
 
     def _send(self, ask: Ask, now_ms: int) -> Ask:
-        wait_ms = back_off_ms(self.limits.resend_ms, ask.sends, self.limits.timeout_ms)
+        limits = self.limits
+        wait_ms = resend_wait_ms(limits.resend_ms, ask.sends, limits.resend_early_ms_max, limits.timeout_ms)
         self._timers.set(ask.frame.ref, min(now_ms + wait_ms, ask.asked_ms + self.limits.timeout_ms))
         ask.sends += 1
         return ask

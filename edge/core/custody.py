@@ -29,7 +29,7 @@ from edge.core.request import (
     TellBackpressure,
     TellPlaced,
 )
-from edge.core.timers import Timers, back_off_ms
+from edge.core.timers import Timers, back_off_ms, resend_wait_ms
 from mesh.errors import ErrorCode
 from mesh.frames import Dispatch, Placed, Push, Refused, Undone
 
@@ -43,6 +43,8 @@ class Limits(NamedTuple):
 
     resend_ms: int
     resend_ms_max: int
+    #: Between the first few repeats: half of the time in which the mesh notices a peer that hangs.
+    resend_early_ms_max: int
     attempts_max: int
     audio_bytes_max: int
     ended_kept_max: int
@@ -169,7 +171,7 @@ class Custody:
         """A broker could not pass that Dispatch on: do not wait for the whole back-off."""
         request = self._current(dispatch.request_id, dispatch.attempt)
         if request is not None and request.stage is Stage.SENDING:
-            self._rest(request, now_ms + back_off_ms(self.limits.resend_ms // 4 or 1, request.sends, self._longest))
+            self._rest(request, now_ms + self._wait_ms(self.limits.resend_ms // 4 or 1, request.sends))
         return []
 
     def on_push(self, push: Push, text: bytes, now_ms: int) -> list[Effect]:
@@ -202,9 +204,8 @@ class Custody:
 
     # --- inside -------------------------------------------------------------------------------
 
-    @property
-    def _longest(self) -> int:
-        return self.limits.resend_ms_max
+    def _wait_ms(self, first_ms: int, tries: int) -> int:
+        return resend_wait_ms(first_ms, tries, self.limits.resend_early_ms_max, self.limits.resend_ms_max)
 
     def _current(self, request_id: str, attempt: int) -> Request | None:
         request = self.requests.get(request_id)
@@ -231,10 +232,10 @@ class Custody:
         return "duplicate" if push.request_id else "no_session"
 
     def _send(self, request: Request, now_ms: int) -> SendDispatch:
-        wait_ms = self._longest  # a placed job is only asked after: normally its result comes long before
+        wait_ms = self.limits.resend_ms_max  # a placed job is only asked after: normally its result comes long before
         if request.stage is not Stage.PLACED:
             request.stage = Stage.SENDING
-            wait_ms = back_off_ms(self.limits.resend_ms, request.sends, self._longest)
+            wait_ms = self._wait_ms(self.limits.resend_ms, request.sends)
         self._wake(request, now_ms + wait_ms)
         request.sends += 1
         return SendDispatch(request, request.broker if request.sends > 1 else "")

@@ -32,7 +32,7 @@ from edge.core.assignment import (
 from edge.core.kept import Kept
 from edge.core.memory import Memory
 from edge.core.progress import Progress
-from edge.core.timers import Timers, back_off_ms, earliest
+from edge.core.timers import Timers, earliest, resend_wait_ms
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Assign, CancelJob, JobDone, ResultAck
 from mesh.jobs import Event
@@ -43,6 +43,8 @@ class Limits(NamedTuple):
 
     resend_ms: int
     resend_ms_max: int
+    #: Between the first few repeats: half of the time in which the mesh notices a peer that hangs.
+    resend_early_ms_max: int
     results_max: int
     results_bytes_max: int
     unknown_results_per_node_max: int
@@ -199,7 +201,7 @@ class Deliveries:
         result = self.results.get(key)
         if result is not None:
             wait_ms = max(retry_after_ms, self.limits.resend_ms // 4)
-            self._resends.set(key, now_ms + back_off_ms(wait_ms or 1, result.sends - 1, self.limits.resend_ms_max))
+            self._resends.set(key, now_ms + self._wait_ms(wait_ms or 1, result.sends - 1))
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -271,12 +273,15 @@ class Deliveries:
         )
 
     def _send(self, key: str, result: Result, now_ms: int) -> SendDone:
-        self._resends.set(key, now_ms + back_off_ms(self.limits.resend_ms, result.sends, self.limits.resend_ms_max))
+        self._resends.set(key, now_ms + self._wait_ms(self.limits.resend_ms, result.sends))
         done = result.done
         if result.sends:
             done = msgspec.structs.replace(done, resend=done.resend + result.sends)
         result.sends += 1
         return SendDone(key, done, result.text, result.broker if result.sends > 1 else "")
+
+    def _wait_ms(self, first_ms: int, tries: int) -> int:
+        return resend_wait_ms(first_ms, tries, self.limits.resend_early_ms_max, self.limits.resend_ms_max)
 
     def _end(self, key: str, outcome: str, now_ms: int) -> None:
         self._kept.pop(key)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from heapq import heapify, heappop, heappush
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
 #: Superseded entries that the heap may carry beyond the live ones before it is rebuilt.
 _SLACK = 64
+#: Waits that are kept short (`resend_wait_ms`). They last for more than twice the time in which a dead peer is noticed.
+EARLY_TRIES: Final = 6
 
 
 class Timers(Generic[K]):
@@ -65,6 +67,14 @@ class Timers(Generic[K]):
 def back_off_ms(first_ms: int, tries: int, max_ms: int) -> int:
     """The wait after the `tries`-th unanswered send: doubles from `first_ms`, never above `max_ms`."""
     return min(first_ms << min(tries, 20), max_ms)
+
+
+def resend_wait_ms(first_ms: int, tries: int, early_ms_max: int, max_ms: int) -> int:
+    """The same for what is sent to a peer that may hang: the first few repeats are at most `early_ms_max` apart.
+
+    Until the mesh notices, they all go the same way; a wait that has doubled by then would be added to that time.
+    """
+    return back_off_ms(first_ms, tries, min(early_ms_max, max_ms) if tries < EARLY_TRIES else max_ms)
 
 
 def earliest(dues: Iterable[int | None]) -> int | None:

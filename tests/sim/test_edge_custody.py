@@ -69,8 +69,8 @@ class World:
         self.now_ms = 0
         self.queue: list[tuple[int, int, Callable[[], None]]] = []
         self.serial = 0
-        self.a = custody.Custody(custody.Limits(100, 1_000, attempts_max, 1 << 20, 1_000, 30_000))
-        limits = deliveries.Limits(100, 1_000, 1_000, 1 << 20, 64, 100_000, 50, 64, GRACE_MS, 1_000, 30_000, 25)
+        self.a = custody.Custody(custody.Limits(100, 1_000, 500, attempts_max, 1 << 20, 1_000, 30_000))
+        limits = deliveries.Limits(100, 1_000, 500, 1_000, 1 << 20, 64, 100_000, 50, 64, GRACE_MS, 1_000, 30_000, 25)
         self.b = {name: deliveries.Deliveries(name, limits) for name in EDGES}
         self.bindings: dict[str, Job] = {}
         self.jobs: dict[str, Job] = {}

@@ -23,7 +23,7 @@ from edge.core.request import (
 from mesh.errors import ErrorCode
 from mesh.frames import Dispatch, Placed, Push, Refused, Undone
 
-LIMITS = Limits(400, 5_000, 3, 1_000, 8, 30_000)
+LIMITS = Limits(400, 5_000, 1_500, 3, 1_000, 8, 30_000)
 
 
 def dispatch(request_id: str = "r", **fields: Any) -> Dispatch:
@@ -78,14 +78,14 @@ def test_accepted_utterance_is_sent_at_once_and_again_with_back_off_by_another_b
     assert isinstance(case.first[0], SendDispatch) and case.first[0].avoid == ""
     case.core.sent("r", "broker-1")
     times = []
-    for _ in range(6):
+    for _ in range(8):
         due = case.core.next_due_ms()
         assert due is not None
         times.append(due)
         (again,) = case.do(case.core.tick(due))
         assert isinstance(again, SendDispatch) and again.avoid == "broker-1"
         assert again.request.frame() == dispatch()
-    assert times == [400, 1_200, 2_800, 6_000, 11_000, 16_000]
+    assert times == [400, 1_200, 2_700, 4_200, 5_700, 7_200, 12_200, 17_200]
 
 
 def test_placed_is_told_once_and_asked_after_now_and_then() -> None:

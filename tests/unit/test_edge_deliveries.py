@@ -16,7 +16,7 @@ from mesh.frames import Assign, AssignFailed, CancelJob, JobEvent, Notice, Place
 from mesh.jobs import Event
 
 DELAY_MS = 25
-LIMITS = Limits(400, 5_000, 4, 1_000, 5, 60_000, 3, 3, 2_000, 16, 30_000, DELAY_MS)
+LIMITS = Limits(400, 5_000, 1_500, 4, 1_000, 5, 60_000, 3, 3, 2_000, 16, 30_000, DELAY_MS)
 
 
 def assign(number: int = 1, **fields: Any) -> Assign:
@@ -136,7 +136,7 @@ def test_result_is_kept_and_sent_again_until_acknowledged() -> None:
         (again,) = core.tick(due)
         assert isinstance(again, SendDone) and again.done.resend == number and again.avoid == "broker-1"
         core.check()
-    assert times == [400, 1_200, 2_800, 6_000]
+    assert times == [400, 1_200, 2_700, 4_200]
     assert core.on_result(report(), b"text", 7_000) == [], "the node repeats it: it is here already"
     (told,) = core.on_ack(ack("delivered"), 8_000)
     assert told == TellNode("n", "job-00-1", 1)

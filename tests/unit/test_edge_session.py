@@ -250,7 +250,7 @@ class Asked:
     """One question, its answers, and whether its asker is still there."""
 
     def __init__(self) -> None:
-        self.core = asks.Asks(asks.Limits(400, 5_000))
+        self.core = asks.Asks(asks.Limits(400, 1_500, 5_000))
         self.answers: list[Any] = []
         self.wanted = True
         self.ask = self.core.ask(
@@ -273,7 +273,7 @@ def test_answered_question_is_closed() -> None:
 
 def test_unanswered_question_is_repeated_then_given_up() -> None:
     asked = Asked()
-    assert [asked.tick(now) for now in (400, 1_200, 2_800)] == [1, 1, 1]
+    assert [asked.tick(now) for now in (400, 1_200, 2_700, 4_200)] == [1, 1, 1, 1]
     assert asked.tick(5_000) == 0
     assert asked.answers == [None] and asked.core.next_due_ms() is None
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.core.memory import Memory
-from edge.core.timers import Timers, back_off_ms, earliest
+from edge.core.timers import EARLY_TRIES, Timers, back_off_ms, earliest, resend_wait_ms
 
 Step = tuple[str, int, int]
 ACTIONS = st.sampled_from(["set", "drop", "pop"])
@@ -47,6 +47,14 @@ def test_moving_one_timer_for_ever_does_not_grow_the_heap() -> None:
 def test_back_off_doubles_up_to_its_bound() -> None:
     assert [back_off_ms(400, tries, 5_000) for tries in range(6)] == [400, 800, 1_600, 3_200, 5_000, 5_000]
     assert back_off_ms(400, 10**9, 5_000) == 5_000
+
+
+def test_first_repeats_stay_close_together_until_a_hanging_peer_must_have_been_noticed() -> None:
+    waits = [resend_wait_ms(400, tries, 1_500, 5_000) for tries in range(8)]
+    assert waits == [400, 800, 1_500, 1_500, 1_500, 1_500, 5_000, 5_000]
+    dead_ms = 3_000
+    assert sum(waits[:EARLY_TRIES]) >= 2 * dead_ms
+    assert resend_wait_ms(400, 2, 1_500, 1_000) == 1_000
 
 
 @settings(deadline=None)
