@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
 
 from lua.answers import CommitRequest, Committed
 from lua.store import Store
@@ -21,12 +24,15 @@ from mesh.log import get_logger
 from mesh.metrics import SelectorMetrics
 from selector.core import dispatching
 from selector.core.columns import NodeTable
-from selector.core.filters import NO_NODES
+from selector.core.filters import NO_NODES, is_hopeless
 from selector.core.kernel import LEAST_CONNECTIONS, NO_ROW, PREDICTED_MS, Rules, choose
 from selector.core.requests import job_rows
 from selector.snapshot import Snapshot
 
 Send = Callable[..., str]
+
+#: A cell that was silent for longer may have nodes that we do not know of: nobody is refused for good.
+SURE_MS: Final = 2_000
 
 log = get_logger()
 
@@ -84,7 +90,7 @@ class Placer:
                 break
             self._choose(waiting)
             if round_number == 0 and self._is_snapshot_to_blame(waiting):
-                await self._snapshot.refresh()
+                await self._snapshot.refresh_anew()
                 self._choose(waiting)
             waiting = await self._commit(waiting)
         for request in waiting:
@@ -106,8 +112,12 @@ class Placer:
         return list(requests.values())
 
     def _is_snapshot_to_blame(self, waiting: list[_Request]) -> bool:
-        """A slow pace may hide a node that has just come: look again before anyone is refused for that."""
-        return self._snapshot.age_ms() > self._config.selector.snapshot_ms and any(not r.candidates for r in waiting)
+        """It may not know a node that has just come: look again before anyone is refused for that.
+
+        A moment more or less does not matter to those who try again; those without hope are refused once and for all.
+        """
+        old = self._snapshot.age_ms() > self._config.selector.snapshot_ms
+        return any(not request.candidates and (old or is_hopeless(request.removed)) for request in waiting)
 
     def _choose(self, waiting: list[_Request]) -> None:
         started_us = clock.wall_us()
@@ -205,6 +215,8 @@ class Placer:
         dispatch = request.dispatch
         counts = dispatching.with_tried(request.removed, request.tried)
         frame = dispatching.refusal(dispatch, counts, self._config.job.retry_after_ms)
+        if frame.retry_after_ms == 0 and self._snapshot.age_ms() > SURE_MS:
+            frame = msgspec.structs.replace(frame, retry_after_ms=self._config.job.retry_after_ms)
         self._count("refused")
         self._metrics.no_available_node_total.labels("reserve" if request.tried else "types", frame.reason).inc()
         for name, count in frame.removed.items():

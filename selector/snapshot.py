@@ -107,6 +107,12 @@ class Snapshot:
         # A caller that goes away must not take the others' refresh with it.
         return await asyncio.shield(self._refreshing)
 
+    async def refresh_anew(self) -> None:
+        """The same, but what is under way does not count: it may have begun before what the caller looks for."""
+        if self._refreshing is not None and not self._refreshing.done():
+            await self.refresh()
+        await self.refresh()
+
     async def run(self) -> None:
         """Refresh for ever."""
         while True:

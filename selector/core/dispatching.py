@@ -43,7 +43,7 @@ from mesh.frames import (
     Undone,
 )
 from mesh.jobs import State
-from selector.core.filters import NO_NODES, PASSING, REASON, Filter, main_filter, removed_by_name
+from selector.core.filters import NO_NODES, REASON, Filter, is_hopeless, main_filter, removed_by_name
 
 #: Frames that a selector gets and acts upon; selector/loop.py has a lane for each.
 TAKEN: Final = frozenset({
@@ -63,9 +63,6 @@ assert not TAKEN & NOT_OURS
 NODE_ABSENT: Final = "node_absent"
 JOB_LOST: Final = "job_lost"
 NODE_GONE: Final = "node_gone"
-
-#: A request that no node could ever take waits this much longer between tries than one that lacks a free slot.
-HOPELESS_FACTOR: Final = 10
 
 #: What the commit script says of a candidate without room -> the filter that should have caught it.
 TAKEN_REASONS: Final[Mapping[str, Filter]] = {
@@ -129,16 +126,15 @@ def on_bound(dispatch: Dispatch, commit: Committed) -> Answer | None:
 
 
 def refusal(dispatch: Dispatch, counts: Sequence[int], retry_after_ms: int) -> Refused:
-    """No node: why, how many nodes each filter removed, and when to try again."""
+    """No node: why, how many nodes each filter removed, and when to try again (0: not at all)."""
     worst = main_filter(counts)
-    passing = worst is None or any(counts[place] for place in PASSING)
     return Refused(
         request_id=dispatch.request_id,
         attempt=dispatch.attempt,
         code=ErrorCode.NO_AVAILABLE_NODE.name,
         reason=NO_NODES if worst is None else REASON[worst],
         removed=removed_by_name(counts),
-        retry_after_ms=retry_after_ms if passing else retry_after_ms * HOPELESS_FACTOR,
+        retry_after_ms=0 if is_hopeless(counts) else retry_after_ms,
     )
 
 

@@ -48,15 +48,19 @@ REASON: Final[dict[Filter, str]] = {
 }
 NO_NODES: Final = "no_nodes"
 
-#: These pass by themselves within moments; the others need another node or other software.
-PASSING: Final = frozenset(
-    {Filter.OFFLINE, Filter.STATUS, Filter.UNREACHABLE, Filter.RESOURCES, Filter.READY, Filter.SLOT}
-)
+#: These need another node or other software; the others pass by themselves.
+LASTING: Final = frozenset({Filter.GPU, Filter.PUBLIC, Filter.TENANT, Filter.INSTALLED, Filter.LANGUAGE})
 
 
 def removed_by_name(counts: Sequence[int]) -> dict[str, int]:
     """Wire name -> nodes removed, without the zeros."""
     return {REASON[Filter(place)]: int(count) for place, count in enumerate(counts) if count}
+
+
+def is_hopeless(counts: Sequence[int]) -> bool:
+    """True if there are nodes and waiting helps with none of them. Without any nodes, one may come."""
+    removed_by = {Filter(place) for place, count in enumerate(counts) if count}
+    return bool(removed_by) and removed_by <= LASTING
 
 
 def main_filter(counts: Sequence[int]) -> Filter | None:

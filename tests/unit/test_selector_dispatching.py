@@ -190,8 +190,16 @@ def test_of_equals_the_nearest_miss_is_named() -> None:
     assert main_filter(counts()) is None
 
 
-def test_what_no_node_can_do_is_tried_again_more_slowly() -> None:
-    assert dispatching.refusal(job(), counts(LANGUAGE=3), 100).retry_after_ms == 100 * dispatching.HOPELESS_FACTOR
+@pytest.mark.parametrize("place", list(Filter))
+def test_what_waiting_cannot_help_is_refused_for_good(place: Filter) -> None:
+    lasting = place.name in ("GPU", "PUBLIC", "TENANT", "INSTALLED", "LANGUAGE")
+    assert dispatching.refusal(job(), counts(**{place.name: 3}), 100).retry_after_ms == (0 if lasting else 100)
+    assert dispatching.refusal(job(), counts(**{"LANGUAGE": 9, place.name: 1}), 100).retry_after_ms == (
+        0 if lasting else 100
+    )
+
+
+def test_where_there_is_no_node_one_may_come() -> None:
     nobody = dispatching.refusal(job(), counts(), 100)
     assert (nobody.reason, nobody.removed, nobody.retry_after_ms) == ("no_nodes", {}, 100)
 

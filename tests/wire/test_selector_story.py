@@ -138,8 +138,16 @@ async def test_no_node_is_told_with_counts_and_a_time_to_try_again(rig: Rig, edg
 
     edge.dispatch("r-3", src_lang="xx")
     refused, _ = await edge.take(Refused, lambda frame: frame.request_id == "r-3")
-    assert refused.reason == "lang_pair_unsupported"
-    assert refused.retry_after_ms > rig.config.job.retry_after_ms
+    assert (refused.reason, refused.removed) == ("lang_pair_unsupported", {"lang_pair_unsupported": 1})
+    assert refused.retry_after_ms == 0, "no waiting helps"
+
+    # Registered is known: who asks right after that is not refused for good by a snapshot that is a moment old.
+    for index in range(10):
+        language = f"x{chr(97 + index)}"
+        await edge.add_node(f"node-{language}", asr_langs=[language])
+        edge.dispatch(f"r-{language}", src_lang=language)
+        answer = await edge.take_first(Refused, Assign)
+        assert isinstance(answer, Assign) or answer.retry_after_ms > 0
 
 
 async def test_a_failed_assign_gives_the_slot_back_and_takes_an_absent_node_off(rig: Rig, edge: FakeEdge) -> None:
