@@ -81,7 +81,7 @@ class Jobs:
 
     def _on_cancel(self, message: Received) -> None:
         assert isinstance(message.frame, CancelJob)
-        self.run(self.deliveries.on_cancel(message.frame))
+        self.run(self.deliveries.on_cancel(message.frame, now_ms()))
 
     def _on_result_ack(self, message: Received) -> None:
         assert isinstance(message.frame, ResultAck)

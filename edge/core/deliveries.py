@@ -100,9 +100,12 @@ class Deliveries:
         self._drop(assign.node_id, key_of(assign.node_id, assign.job_id, assign.attempt))
         return [failed(assign, "node_stuck")]
 
-    def on_cancel(self, cancel: CancelJob) -> list[Effect]:
-        """Nobody waits for the job any more."""
-        self._drop(cancel.node_id, key_of(cancel.node_id, cancel.job_id, cancel.attempt))
+    def on_cancel(self, cancel: CancelJob, now_ms: int) -> list[Effect]:
+        """Nobody waits for the job any more: an Assign that this overtook, or a late result, finds it ended."""
+        key = key_of(cancel.node_id, cancel.job_id, cancel.attempt)
+        self._drop(cancel.node_id, key)
+        if key not in self.results:
+            self._memory.add(key, now_ms)
         return [StopJob(cancel)]
 
     # --- what the node says -------------------------------------------------------------------

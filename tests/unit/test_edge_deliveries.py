@@ -111,7 +111,7 @@ def test_events_that_come_later_wait_anew_and_those_that_were_overtaken_are_left
 def test_job_that_ends_first_leaves_its_events_unsaid() -> None:
     ends: list[Callable[[Deliveries], object]] = [
         lambda core: core.on_result(report(), b"text", 10),
-        lambda core: core.on_cancel(CancelJob("job-00-1", 1, "n", "t", "job_timeout")),
+        lambda core: core.on_cancel(CancelJob("job-00-1", 1, "n", "t", "job_timeout"), 10),
         lambda core: core.write_failed(assign()),
     ]
     for end in ends:
@@ -287,9 +287,25 @@ def test_jobs_that_a_node_came_back_without_are_given_to_another() -> None:
 def test_cancel_stops_the_node_and_forgets_the_job() -> None:
     core = with_job()
     cancel = CancelJob("job-00-1", 1, "n", "t", "job_timeout")
-    assert core.on_cancel(cancel) == [StopJob(cancel)]
-    (done,) = core.on_result(report(), b"text", 10)
-    assert isinstance(done, SendDone) and done.done.request_id == ""
+    assert core.on_cancel(cancel, 5) == [StopJob(cancel)]
+    assert core.on_result(report(), b"text", 10) == [TellNode("n", "job-00-1", 1)], "too late: it may forget it"
+    assert not core.results
+
+
+def test_assign_that_its_cancel_overtook_is_not_written() -> None:
+    core = Deliveries("b", LIMITS)
+    core.on_cancel(CancelJob("job-00-1", 1, "n", "t", "job_timeout"), 0)
+    assert core.on_assign(assign(), 7, 10) == []
+    core.check()
+    (write,) = core.on_assign(assign(attempt=2), 7, 20)
+    assert isinstance(write, WriteJob), "another attempt is another matter"
+
+
+def test_cancel_of_a_job_whose_result_is_here_leaves_it_to_be_acknowledged() -> None:
+    core = with_job()
+    core.on_result(report(), b"text", 0)
+    core.on_cancel(CancelJob("job-00-1", 1, "n", "t", "session_closed"), 5)
+    assert core.on_result(report(), b"text", 10) == [] and core.on_ack(ack("duplicate"), 20) != []
 
 
 def test_given_back_result_is_tried_sooner() -> None:
@@ -341,7 +357,7 @@ def test_any_sequence_keeps_the_bounds(events: list[tuple[str, int]]) -> None:
         elif kind == "jobs":
             core.on_jobs("n", {f"n/job-00-{number}#1"})
         elif kind == "cancel":
-            core.on_cancel(CancelJob(f"job-00-{number}", 1, "n", "", ""))
+            core.on_cancel(CancelJob(f"job-00-{number}", 1, "n", "", ""), now)
         elif kind == "stuck":
             core.write_failed(assign(number))
         else:
