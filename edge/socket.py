@@ -15,9 +15,8 @@ from mesh.log import get_logger
 from mesh.metrics import EdgeMetrics
 from mesh.wire import Message, encode_utf8, error_of
 
-# Close codes (docs/protocol.md).
+# A close code (docs/protocol.md).
 CLOSE_GOING_AWAY: Final = 1001
-CLOSE_POLICY: Final = 1008
 
 log = get_logger()
 

@@ -22,13 +22,16 @@ MESSAGES_WAITING_MAX: Final = 64
 
 RECONNECT_BASE_S: Final = 0.5
 RECONNECT_CAP_S: Final = 15.0
+#: An edge prints its address as http://, for its /health; its sockets are at the same one.
+_SCHEMES: Final = {"http": "ws", "https": "wss"}
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 def with_path(url: str, path: str) -> str:
-    """`url` itself if it has a path, else with `path`: ws://host:5010 is enough to write."""
+    """The WebSocket address that `url` means: ws://host:5010 is enough to write, and http:// is taken for ws://."""
     parts = urlsplit(url)
-    return url if parts.path not in ("", "/") else urlunsplit(parts._replace(path=path))
+    scheme = _SCHEMES.get(parts.scheme, parts.scheme)
+    return urlunsplit(parts._replace(scheme=scheme, path=path if parts.path in ("", "/") else parts.path))
 
 
 def reconnect_delay_s(failures: int, *, base_s: float = RECONNECT_BASE_S, cap_s: float = RECONNECT_CAP_S) -> float:
@@ -53,7 +56,7 @@ async def dial(url: str, *, open_timeout_s: float = OPEN_TIMEOUT_S) -> ClientCon
             proxy=None if urlsplit(url).hostname in _LOOPBACK else True,
         )
     except InvalidURI as error:
-        raise Unreachable(f"{url} is not a WebSocket address: {error.msg}") from None
+        raise Unreachable(f"{url} is not a WebSocket address (ws:// or wss://): {error.msg}") from None
     except InvalidHandshake as error:
         raise Unreachable(f"{url} does not speak WebSocket here: {error}") from None
     except TimeoutError:

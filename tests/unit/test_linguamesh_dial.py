@@ -2,7 +2,8 @@
 
 import pytest
 
-from linguamesh.dial import RECONNECT_BASE_S, RECONNECT_CAP_S, reconnect_delay_s, with_path
+from linguamesh.dial import RECONNECT_BASE_S, RECONNECT_CAP_S, dial, reconnect_delay_s, with_path
+from linguamesh.errors import Unreachable
 
 
 @pytest.mark.parametrize(
@@ -12,10 +13,20 @@ from linguamesh.dial import RECONNECT_BASE_S, RECONNECT_CAP_S, reconnect_delay_s
         ("wss://mesh.example/", "wss://mesh.example/ws/node"),
         ("ws://127.0.0.1:5010/ws/node", "ws://127.0.0.1:5010/ws/node"),
         ("wss://mesh.example/behind/ws/node?x=1", "wss://mesh.example/behind/ws/node?x=1"),
+        ("http://127.0.0.1:5010", "ws://127.0.0.1:5010/ws/node"),
+        ("https://mesh.example/behind?x=1", "wss://mesh.example/behind?x=1"),
+        ("ftp://mesh.example/x", "ftp://mesh.example/x"),
+        ("127.0.0.1:5010", "127.0.0.1:5010"),
     ],
 )
-def test_a_path_is_added_where_there_is_none(url: str, full: str) -> None:
+def test_a_path_and_a_scheme_are_mended_where_it_is_clear_how(url: str, full: str) -> None:
     assert with_path(url, "/ws/node") == full
+
+
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1:1/x", "127.0.0.1:5010", "nonsense"])
+async def test_an_address_that_cannot_be_says_which_can(url: str) -> None:
+    with pytest.raises(Unreachable, match="ws:// or wss://"):
+        await dial(with_path(url, "/ws/node"))
 
 
 def test_the_wait_has_full_jitter_and_a_cap() -> None:
