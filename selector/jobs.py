@@ -86,7 +86,7 @@ class Jobs:
             session_id = dispatching.session_of(done, advanced)
             answer = dispatching.on_result(done, advanced, owners.get(session_id, ""))
             payload = message.payload if isinstance(answer.frame, Push) else []
-            self._send(answer.to, message.head.cell, answer.frame, *payload)
+            self._send(answer.to, message.head.cell, answer.frame, *payload, prefer=message.broker)
 
     async def _look_up_owners(self, found: list[tuple[Received, JobDone, Advanced]]) -> dict[str, str]:
         """Who owns the sessions now, where that is in doubt. What Redis cannot tell is left out."""
@@ -117,7 +117,7 @@ class Jobs:
         ):
             self._metrics.nodes_total.labels("offline").inc()
             self._table.remove(frame.node_id)
-        self._undo(dispatching.on_assign_failed(frame, released), frame.job_id, frame.reason)
+        self._undo(message, dispatching.on_assign_failed(frame, released), frame.job_id, frame.reason)
 
     async def on_bounce(self, message: Received) -> None:
         """A frame of ours could not be delivered. Only an Assign needs help; the others are repeated by their cause."""
@@ -132,7 +132,8 @@ class Jobs:
             self._table.avoid_edge(facts.edge, clock.now_ms() + self._config.selector.unreachable_ms)
         released = await self._store.release_job(bounced.job_id, bounced.attempt, bounced.node_id, frame.reason)
         self._table.patch(bounced.node_id, released.used, released.version)
-        self._undo(dispatching.on_assign_bounced(bounced, released, frame.reason), bounced.job_id, frame.reason)
+        answer = dispatching.on_assign_bounced(bounced, released, frame.reason)
+        self._undo(message, answer, bounced.job_id, frame.reason)
 
     async def on_cancel(self, message: Received) -> None:
         """Nobody waits any more: slot back, and the node may stop."""
@@ -147,7 +148,7 @@ class Jobs:
         self._metrics.cancelled_total.inc()
         answer = dispatching.on_cancelled(job, released, bound.node_edge)
         if answer is not None:
-            self._send(answer.to, cell_of_job(job.job_id), answer.frame)
+            self._send(answer.to, cell_of_job(job.job_id), answer.frame, prefer=message.broker)
 
     def _named(self, frame: Cancel) -> Bound:
         facts = self._table.facts_of(frame.node_id)
@@ -158,7 +159,7 @@ class Jobs:
         bound = await self._store.find_request(frame.request_id, frame.session_id)
         return bound if bound is not None and bound.attempt <= frame.attempt else None
 
-    def _undo(self, answer: dispatching.Answer | None, job_id: str, reason: str) -> None:
+    def _undo(self, message: Received, answer: dispatching.Answer | None, job_id: str, reason: str) -> None:
         if answer is not None:
             self._metrics.undone_total.labels(reason).inc()
-            self._send(answer.to, cell_of_job(job_id), answer.frame)
+            self._send(answer.to, cell_of_job(job_id), answer.frame, prefer=message.broker)

@@ -43,6 +43,8 @@ class _Request:
 
     dispatch: Dispatch
     payload: list[bytes]
+    #: The broker that brought it, and takes the answer.
+    broker: str
     #: Part of the job id; the same in every round, so that a repeated commit is the same job.
     unique: str
     candidates: list[str] = field(default_factory=list)
@@ -108,7 +110,8 @@ class Placer:
                 self._count("expired")
                 continue
             key = (dispatch.request_id, dispatch.attempt)
-            requests.setdefault(key, _Request(dispatch, message.payload, new_job_unique()))
+            request = requests.setdefault(key, _Request(dispatch, message.payload, message.broker, new_job_unique()))
+            request.broker = message.broker  # its edge had reason to send the repeat by another
         return list(requests.values())
 
     def _is_snapshot_to_blame(self, waiting: list[_Request]) -> bool:
@@ -174,17 +177,17 @@ class Placer:
             if reason == "full":
                 self._table.saturate(node_id)
             elif reason == "gone":
-                self._forget(node_id, epoch)
+                self._forget(node_id, epoch, request.broker)
         self._metrics.conflicts_total.inc(len(request.candidates))
 
-    def _forget(self, node_id: str, epoch: int) -> None:
+    def _forget(self, node_id: str, epoch: int, broker: str) -> None:
         """Its record is missing or offline; only a registration changes that. If Redis lost it, its edge must know."""
         facts = self._table.facts_of(node_id)
         if facts is None or facts.epoch != epoch:
             return  # forgotten already, or it registered again while we asked
         self._table.remove(node_id)
         answer = dispatching.on_lost(node_id, facts.edge, epoch)
-        self._send(answer.to, cell_of(node_id, self._config.mesh.cells), answer.frame)
+        self._send(answer.to, cell_of(node_id, self._config.mesh.cells), answer.frame, prefer=broker)
 
     def _finish(self, request: _Request, answer: Committed) -> None:
         if answer.verdict == "new":
@@ -209,7 +212,8 @@ class Placer:
 
     def _tell(self, request: _Request, reply: dispatching.Answer, cell: int) -> None:
         payload = request.payload if isinstance(reply.frame, Assign) else []
-        self._send(reply.to, cell, reply.frame, *payload, deadline_ms=request.dispatch.deadline_ms)
+        deadline_ms = request.dispatch.deadline_ms
+        self._send(reply.to, cell, reply.frame, *payload, deadline_ms=deadline_ms, prefer=request.broker)
 
     def _refuse(self, request: _Request) -> None:
         dispatch = request.dispatch
@@ -224,7 +228,7 @@ class Placer:
         if frame.reason == NO_NODES:
             log.warning("no_nodes", session_id=dispatch.session_id, trace_id=dispatch.trace_id)
         cell = cell_of(dispatch.session_id, self._config.mesh.cells)
-        self._send(dispatch.edge, cell, frame, deadline_ms=dispatch.deadline_ms)
+        self._send(dispatch.edge, cell, frame, deadline_ms=dispatch.deadline_ms, prefer=request.broker)
 
     def _count(self, outcome: str) -> None:
         self._metrics.dispatch_total.labels(outcome).inc()

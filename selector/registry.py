@@ -58,12 +58,12 @@ class Registry:
                 frame.node_id, frame.edge, frame.caps, status, self._pools(frame.node_id, frame.caps)
             )
         except StoreError:
-            self._answer(frame.node_id, dispatching.store_down(frame.ref, frame.edge))
+            self._answer(message, frame.node_id, dispatching.store_down(frame.ref, frame.edge))
             raise
         self._metrics.nodes_total.labels("registered").inc()
         log.info("node_registered", node_id=frame.node_id, edge=frame.edge, epoch=registered.epoch)
         answer = NodeRegistered(frame.ref, frame.node_id, registered.epoch, registered.status)
-        self._answer(frame.node_id, dispatching.Answer(frame.edge, answer))
+        self._answer(message, frame.node_id, dispatching.Answer(frame.edge, answer))
 
     async def on_node_heartbeats(self, messages: list[Received]) -> None:
         """Nodes live. Those whose capabilities are known and unchanged, nearly all, go to Redis together."""
@@ -85,7 +85,7 @@ class Registry:
             if isinstance(beaten, StoreError):
                 self._faults.note(message, beaten)
             else:
-                self._take(frame, beaten, facts)
+                self._take(message, frame, beaten, facts)
         if others:
             await asyncio.gather(*(self._faults.guard(message, self._on_heartbeat(message)) for message in others))
 
@@ -100,13 +100,14 @@ class Registry:
         beaten = await self._store.heartbeat_node(
             frame.node_id, frame.edge, frame.epoch, frame.load, status, frame.caps, pools
         )
-        self._take(frame, beaten, NodeFacts(frame.edge, frame.epoch, status, caps, frame.load) if caps else None)
+        facts = NodeFacts(frame.edge, frame.epoch, status, caps, frame.load) if caps else None
+        self._take(message, frame, beaten, facts)
 
-    def _take(self, frame: NodeHeartbeat, beaten: Beaten, facts: NodeFacts | None) -> None:
+    def _take(self, message: Received, frame: NodeHeartbeat, beaten: Beaten, facts: NodeFacts | None) -> None:
         answer = dispatching.on_beaten(frame, beaten)
         if answer is not None:
             self._metrics.nodes_total.labels(beaten.verdict).inc()
-            self._answer(frame.node_id, answer)
+            self._answer(message, frame.node_id, answer)
         elif facts is not None:
             cell = self._cell(frame.node_id)
             self._table.apply(cell, beaten.version, frame.node_id, beaten.used, clock.now_ms(), facts)
@@ -129,9 +130,9 @@ class Registry:
                 frame.session_id, frame.edge, frame.epoch, frame.tenant_id, frame.src_lang, frame.tgt_lang
             )
         except StoreError:
-            self._answer(frame.session_id, dispatching.store_down(frame.ref, frame.edge))
+            self._answer(message, frame.session_id, dispatching.store_down(frame.ref, frame.edge))
             raise
-        self._answer(frame.session_id, dispatching.on_claimed(frame, claimed))
+        self._answer(message, frame.session_id, dispatching.on_claimed(frame, claimed))
 
     async def on_session_release(self, message: Received) -> None:
         """A session is closed."""
@@ -162,5 +163,5 @@ class Registry:
     def _cell(self, record_id: str) -> int:
         return cell_of(record_id, self._config.mesh.cells)
 
-    def _answer(self, record_id: str, answer: dispatching.Answer) -> None:
-        self._send(answer.to, self._cell(record_id), answer.frame)
+    def _answer(self, message: Received, record_id: str, answer: dispatching.Answer) -> None:
+        self._send(answer.to, self._cell(record_id), answer.frame, prefer=message.broker)
