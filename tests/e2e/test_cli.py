@@ -30,7 +30,7 @@ def test_no_mesh_running(wav: Path, free_port: int) -> None:
 
 
 def test_an_address_that_is_no_websocket(wav: Path, free_port: int) -> None:
-    done = lingua("translate", str(wav), "--to", "es", "--url", f"http://127.0.0.1:{free_port}")
+    done = lingua("translate", str(wav), "--to", "es", "--url", f"ftp://127.0.0.1:{free_port}")
     assert done.returncode == 69
     assert "is not a WebSocket address" in done.stderr
 
