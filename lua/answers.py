@@ -15,6 +15,8 @@ class Registered(NamedTuple):
     status: str
     used: int
     version: int
+    #: False: a copy of a registration that was made before.
+    is_new: bool = True
 
 
 class Heartbeat(NamedTuple):

@@ -31,9 +31,10 @@
 
 local record = redis.call('HMGET', node, 'epoch', 'status')
 local known = tonumber(record[1]) or 0
-if known > epoch then return {'superseded', 0, 0, ''} end
+-- A later connection that has ended keeps nobody out: who lives registers again.
+if known > epoch and record[2] ~= 'offline' then return {'superseded', 0, 0, ''} end
 -- A node that was taken off the lists comes back by registering, never by a heartbeat that was late.
-if known < epoch or record[2] == 'offline' or redis.call('HEXISTS', view, node_id) == 0 then
+if known ~= epoch or record[2] == 'offline' or redis.call('HEXISTS', view, node_id) == 0 then
   return {'unknown', 0, 0, ''}
 end
 

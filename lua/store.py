@@ -68,16 +68,19 @@ class Store:
 
     # nodes
     async def register_node(
-        self, node_id: str, edge: str, caps: NodeCaps, status: str, pools: Sequence[str], load: NodeLoad | None = None
+        self, node_id: str, edge: str, caps: NodeCaps, status: str, pools: Sequence[str], ref: str = ""
     ) -> Registered:
-        """Write the node's record for a new connection; a later registration always gets a higher epoch."""
+        """Write the node's record for a new connection; a later registration always gets a higher epoch.
+
+        `ref` numbers the registrations of an edge: a late copy of one is recognised by it and changes nothing.
+        """
         args = {
-            "node_id": node_id, "edge": edge, "status": status, "max_jobs": caps.max_jobs,
-            "caps": pack_caps(caps), "load": pack_load(load or NodeLoad()), "ttl_ms": self._record_ms(),
+            "node_id": node_id, "edge": edge, "ref": ref, "status": status, "max_jobs": caps.max_jobs,
+            "caps": pack_caps(caps), "load": pack_load(NodeLoad()), "ttl_ms": self._record_ms(),
             "leases_ms": self._jobs.leases_ms,
         }  # fmt: skip
-        _, epoch, used, version, _ = await self._with_pools("node_register", node_id, args, pools)
-        return Registered(epoch, status, used, version)
+        verdict, epoch, now, used, version, _ = await self._with_pools("node_register", node_id, args, pools)
+        return Registered(epoch, now, used, version, verdict == "ok")
 
     async def heartbeat_nodes(self, beats: Sequence[Heartbeat]) -> list[Beaten | StoreError]:
         """Renew the records; an error in place of each that failed."""

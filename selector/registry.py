@@ -49,19 +49,20 @@ class Registry:
         self._send = send
 
     async def on_node_register(self, message: Received) -> None:
-        """A new connection of a node."""
+        """A new connection of a node, or a late copy of what its edge said."""
         frame = message.frame
         assert isinstance(frame, NodeRegister)
         status = status_of(frame.caps, heard=False)
         try:
             registered = await self._store.register_node(
-                frame.node_id, frame.edge, frame.caps, status, self._pools(frame.node_id, frame.caps)
+                frame.node_id, frame.edge, frame.caps, status, self._pools(frame.node_id, frame.caps), frame.ref
             )
         except StoreError:
             self._answer(message, frame.node_id, dispatching.store_down(frame.ref, frame.edge))
             raise
-        self._metrics.nodes_total.labels("registered").inc()
-        log.info("node_registered", node_id=frame.node_id, edge=frame.edge, epoch=registered.epoch)
+        if registered.is_new:
+            self._metrics.nodes_total.labels("registered").inc()
+            log.info("node_registered", node_id=frame.node_id, edge=frame.edge, epoch=registered.epoch)
         answer = NodeRegistered(frame.ref, frame.node_id, registered.epoch, registered.status)
         self._answer(message, frame.node_id, dispatching.Answer(frame.edge, answer))
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from lua.runner import Runner
-from lua.store import Store
+from lua.store import Registered, Store
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.frames import NodeLoad
@@ -36,6 +36,53 @@ async def test_a_registration_is_seen_by_the_next_look(store: Store) -> None:
 async def test_each_registration_gets_a_higher_epoch(store: Store) -> None:
     epochs = [(await register(store, NODE)).epoch for _ in range(5)]
     assert epochs == sorted(set(epochs))
+
+
+async def test_a_late_copy_of_a_registration_changes_nothing(store: Store) -> None:
+    first = await store.register_node(NODE, EDGE, caps(), "registering", ["p1"], "9")
+    beaten = await store.heartbeat_node(NODE, EDGE, first.epoch, NodeLoad(), "ready")
+    copy = await store.register_node(NODE, EDGE, caps(7), "registering", ["p2"], "9")
+    assert copy == Registered(first.epoch, "ready", 0, beaten.version, False)
+    assert (await store.node_changes(CELL, beaten.version, 10)).rows == []
+    assert (await store.heartbeat_node(NODE, EDGE, first.epoch, NodeLoad(), "ready")).verdict == "ok"
+    again = await store.register_node(NODE, EDGE, caps(), "registering", ["p1"], "10")
+    assert again.is_new and again.epoch > first.epoch
+
+
+async def test_a_late_copy_of_an_earlier_connection_is_in_force_no_more(store: Store) -> None:
+    await store.register_node(NODE, EDGE, caps(), "registering", [], "9")
+    second = await store.register_node(NODE, EDGE, caps(), "ready", [], "10")
+    late = await store.register_node(NODE, EDGE, caps(), "registering", [], "9")
+    assert not late.is_new and late.epoch < second.epoch
+    assert (await store.heartbeat_node(NODE, EDGE, late.epoch, NodeLoad(), "ready")).verdict == "superseded"
+    assert (await store.heartbeat_node(NODE, EDGE, second.epoch, NodeLoad(), "ready")).verdict == "ok"
+
+
+async def test_a_late_copy_does_not_bring_a_node_back_from_its_new_edge(store: Store) -> None:
+    await store.register_node(NODE, EDGE, caps(), "registering", [], "9")
+    moved = await store.register_node(NODE, "edge:new:1", caps(), "ready", [], "2")
+    assert moved.is_new, "every edge counts for itself"
+    for ref in ("8", "9"):
+        late = await store.register_node(NODE, EDGE, caps(), "registering", [], ref)
+        assert not late.is_new and late.epoch < moved.epoch
+    assert (await store.heartbeat_node(NODE, "edge:new:1", moved.epoch, NodeLoad(), "ready")).verdict == "ok"
+    back = await store.register_node(NODE, EDGE, caps(), "registering", [], "11")
+    assert back.is_new and back.epoch > moved.epoch
+
+
+async def test_a_late_copy_does_not_list_a_node_that_went(store: Store) -> None:
+    first = await store.register_node(NODE, EDGE, caps(), "registering", [], "9")
+    assert await store.node_offline(NODE, first.epoch, "closed")
+    assert not (await store.register_node(NODE, EDGE, caps(), "registering", [], "9")).is_new
+    assert [row.used for row in (await store.node_changes(CELL, 0, 10)).rows] == [-1]
+    assert (await store.register_node(NODE, EDGE, caps(), "registering", [], "10")).is_new
+
+
+async def test_a_connection_outlives_a_later_one_that_ended(store: Store) -> None:
+    old = (await register(store, NODE)).epoch
+    assert await store.node_offline(NODE, (await register(store, NODE)).epoch, "closed")
+    beaten = await store.heartbeat_node(NODE, EDGE, old, NodeLoad(), "ready")
+    assert beaten.verdict == "unknown", "nobody else has the node: its edge shall register it again"
 
 
 async def test_a_heartbeat_renews_load_and_life(store: Store, raw: RedisClient, keys: Keys) -> None:

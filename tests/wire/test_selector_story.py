@@ -22,6 +22,8 @@ from mesh.frames import (
     NodeHeartbeat,
     NodeLoad,
     NodeOffline,
+    NodeRegister,
+    NodeRegistered,
     NodeStale,
     Push,
     Refused,
@@ -32,6 +34,7 @@ from mesh.frames import (
     Undone,
 )
 from mesh.keys import Keys
+from tests.unit.selector_samples import CAPS
 from tests.wire.selector_rig import FakeEdge, Rig, until
 
 
@@ -313,6 +316,19 @@ async def test_heartbeats_of_other_connections_are_told_so(rig: Rig, edge: FakeE
     edge.send_record("node-9", NodeHeartbeat("node-9", edge.identity, 1, NodeLoad()))
     stale, _ = await edge.take(NodeStale)
     assert (stale.node_id, stale.reason) == ("node-9", "unknown")
+
+
+async def test_a_late_copy_of_a_registration_evicts_nobody(rig: Rig, edge: FakeEdge) -> None:
+    registration = NodeRegister("17", "node-1", edge.identity, CAPS)
+    edge.send_record("node-1", registration)
+    registered, _ = await edge.take(NodeRegistered)
+    edge.send_record("node-1", registration)
+    again, _ = await edge.take(NodeRegistered)
+    assert (again.ref, again.epoch) == ("17", registered.epoch)
+    edge.send_record("node-1", NodeHeartbeat("node-1", edge.identity, registered.epoch, NodeLoad()))
+    assign, _ = await edge.place("r-1")
+    assert assign.node_epoch == registered.epoch
+    assert not edge.has(NodeStale)
 
 
 async def test_an_old_sockets_goodbye_does_not_take_the_new_one_down(rig: Rig, edge: FakeEdge) -> None:
