@@ -11,13 +11,14 @@
 --   version  int    ask from here next time
 --   time_ms  int    Redis's clock
 --   more     int    1: ask again at once
---   reset    int    1: the cell's version is behind the caller's, so the rows start from the beginning
+--   reset    int    1: the caller's version is from before the cell lost something, so the rows start from the beginning
 --   rows     list   per node: id, version, used (-1: gone), last seen, packed caps, packed now; the last two are empty
 --                   when only the used count changed
 
-local newest = tonumber(redis.call('HGET', ledger, '#version')) or 0
+local life = redis.call('HMGET', ledger, '#version', '#born')
+local newest, born = tonumber(life[1]) or 0, tonumber(life[2]) or 0
 local reset = 0
-if since > newest then since, reset = 0, 1 end
+if since > newest or (since > 0 and since < born) then since, reset = 0, 1 end
 
 local found = redis.call('ZRANGEBYSCORE', changes, '(' .. string.format('%.0f', since), '+inf', 'WITHSCORES',
   'LIMIT', 0, limit)

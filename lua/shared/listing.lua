@@ -5,7 +5,10 @@
 local function list_node(nodes, ledger, changes, view, node_id, now, used)
   redis.call('ZADD', nodes, now_text, node_id)
   redis.call('HSET', view, node_id .. '#now', now)
-  local version, text = bump(redis.call('HGET', ledger, '#version'), changes, node_id)
+  local last = redis.call('HGET', ledger, '#version')
+  local version, text = bump(last, changes, node_id)
+  -- The first version of a cell's life: who has read an earlier one has read what is lost.
+  if not last then redis.call('HSET', ledger, '#born', text) end
   redis.call('HSET', ledger, node_id, used, node_id .. '#v', text, '#version', text)
   return version
 end

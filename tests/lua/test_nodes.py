@@ -145,7 +145,7 @@ async def test_offline_takes_a_node_off_every_list_and_snapshots_hear_of_it(
     assert pools_of(raw, keys, NODE, ["p1", "p2"]) == []
     assert raw.zscore(keys.nodes(CELL), NODE) is None
     assert raw.hlen(keys.view(CELL)) == 0
-    assert set(raw.hkeys(keys.ledger(CELL))) == {b"#version"}
+    assert set(raw.hkeys(keys.ledger(CELL))) == {b"#born", b"#version"}
     assert (await store.heartbeat_node(NODE, EDGE, epoch, NodeLoad(), "ready")).verdict == "unknown"
     assert (await register(store, NODE)).epoch > epoch
 

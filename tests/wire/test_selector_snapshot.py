@@ -116,6 +116,25 @@ async def test_a_redis_that_lost_everything_is_believed(store: Store, redis_serv
     assert "node-1" in table
 
 
+async def test_a_loss_shows_even_if_others_registered_again_before_the_next_look(
+    store: Store, redis_server: RedisServer
+) -> None:
+    lost: dict[str, NodeFacts] = {}
+    snapshot, table = snapshot_of(store, lost)
+    one, other = [node_id for node_id in (f"node-{n}" for n in range(20)) if cell_of(node_id, 2) == 0][:2]
+    for node_id in (one, other):
+        await add(store, node_id)
+    await snapshot.refresh()
+    with redis_server.client() as client:
+        client.flushall()
+    await add(store, one)  # the cell's version is above ours again
+    await snapshot.refresh()
+    assert (one in table, other in table, list(lost)) == (True, False, [other])
+    await add(store, other)
+    await snapshot.refresh()
+    assert other in table and list(lost) == [other]
+
+
 async def test_ages_are_told_on_our_own_clock(store: Store) -> None:
     from mesh import clock
 
