@@ -236,7 +236,10 @@ async def test_a_silent_server_is_unreachable(server: Scripted) -> None:
         await Session(server.url, tgt="es", open_timeout=0.2).__aenter__()
 
 
-@pytest.mark.parametrize(("url", "text"), [("ws://127.0.0.1:1", "refused"), ("http://127.0.0.1:1", "not a WebSocket")])
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [("ws://127.0.0.1:1", "refused"), ("http://127.0.0.1:1", "refused"), ("ftp://127.0.0.1:1", "not a WebSocket")],
+)
 async def test_nobody_there_is_one_clear_line(url: str, text: str) -> None:
     with pytest.raises(Unreachable, match=text) as error:
         await Session(url, tgt="es").__aenter__()
