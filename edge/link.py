@@ -26,14 +26,17 @@ from mesh.frames import (
     Busy,
     Cancel,
     CancelJob,
+    ControlNode,
     Credit,
     Dispatch,
+    EdgeReport,
     Failed,
     Frame,
     Goodbye,
     Head,
     JobDone,
     JobEvent,
+    ModelMissing,
     NodeHeartbeat,
     NodeOffline,
     NodeRegister,
@@ -42,12 +45,16 @@ from mesh.frames import (
     Notice,
     Placed,
     Push,
+    Query,
+    QueryAnswer,
     Refused,
     ResultAck,
     SessionClaim,
     SessionClaimed,
     SessionRelease,
+    StatusChanged,
     Undone,
+    Waiting,
     decode_frame,
     lane_of,
 )
@@ -63,7 +70,8 @@ RECEIVED: Final = frozenset({
 #: Frames that only others get; one that arrives here all the same is counted and dropped.
 NOT_FOR_EDGES: Final = frozenset({
     Beat, BrokerBeat, Credit, Goodbye, NodeRegister, NodeHeartbeat, NodeOffline, SessionClaim, SessionRelease,
-    Dispatch, AssignFailed, JobEvent, JobDone, Cancel,
+    Dispatch, AssignFailed, JobEvent, JobDone, Cancel, ModelMissing, Query, EdgeReport,
+    StatusChanged, ControlNode, Waiting, QueryAnswer,
 })  # fmt: skip
 assert set(get_args(AnyFrame)) == RECEIVED | NOT_FOR_EDGES, "a new frame must be listed here"
 

@@ -1,7 +1,8 @@
 """Configuration: a TOML file, then `LINGUA_<SECTION>_<KEY>` from the environment, validated once at start.
 
 Every value carries its unit in its name and its bounds in its type. An unknown key is an error. Lists in the
-environment are separated by commas. config.example.toml shows every key with its default.
+environment are separated by commas; tables, and lists of them, are JSON. config.example.toml shows every key with its
+default.
 """
 
 from __future__ import annotations
@@ -15,19 +16,10 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 from msgspec import Meta
 
+from mesh.choosing import ModelsConfig, ModulesConfig, PoolsConfig, SpeedConfig
 from mesh.errors import ConfigError
-
-Ms = Annotated[int, Meta(ge=1, le=86_400_000)]
-Seconds = Annotated[int, Meta(ge=1, le=86_400)]
-Count = Annotated[int, Meta(ge=1, le=1_000_000)]
-Port = Annotated[int, Meta(ge=0, le=65_535)]
-Bytes = Annotated[int, Meta(ge=1_024, le=64 * 1024 * 1024)]
-MemoryBytes = Annotated[int, Meta(ge=1_024, le=64 * 1024 * 1024 * 1024)]
-Percent = Annotated[float, Meta(ge=0, le=100)]
-
-
-class Section(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Base of all sections."""
+from mesh.settings import Bytes, Count, MemoryBytes, Ms, Percent, Port, Seconds, Section
+from mesh.weights import Weights
 
 
 class MeshConfig(Section, frozen=True):
@@ -169,10 +161,22 @@ class NodeConfig(Section, frozen=True):
     record_ttl_seconds: Seconds = 3_600
     max_jobs_default: Annotated[int, Meta(ge=1, le=1_024)] = 4
     max_jobs_limit: Annotated[int, Meta(ge=1, le=1_024)] = 64
-    pools_per_node_max: Count = 64
     #: Removed nodes that a cell remembers, so that snapshots hear of them.
     tombstones_max: Count = 1_000
-    hash_pools: Annotated[int, Meta(ge=1, le=1_024)] = 16
+    #: Healthy heartbeats in a row that make a registering node ready.
+    health_checks: Annotated[int, Meta(ge=1, le=100)] = 1
+    #: A node that is not ready so long after it registered is degraded.
+    warmup_timeout_ms: Ms = 60_000
+    #: Of the last so many heartbeats, this many unhealthy ones (or that many in a row) make a ready node degraded.
+    failure_window: Annotated[int, Meta(ge=1, le=32)] = 5
+    failures_max: Annotated[int, Meta(ge=1, le=32)] = 3
+    failures_in_row_max: Annotated[int, Meta(ge=1, le=32)] = 3
+    #: How often nodes are looked through for those that went silent.
+    status_scan_ms: Ms = 5_000
+    #: A slot younger than this is not compared with what the node says that it runs: the two may have crossed.
+    audit_grace_ms: Ms = 5_000
+    #: Time that a draining node has for its jobs, if the operator names none.
+    drain_deadline_ms: Ms = 30_000
     #: Above this cpu, gpu or memory load a node gets no new work.
     resource_threshold_percent: Percent = 85.0
 
@@ -181,7 +185,15 @@ class JobConfig(Section, frozen=True):
     """Life of a job."""
 
     #: From the utterance to its result, all attempts together.
-    deadline_ms: Ms = 30_000
+    deadline_ms: Ms = 60_000
+    #: A job that no node could take for so long is refused.
+    pending_timeout_ms: Ms = 10_000
+    #: A node that has a job for so long, plus twice the length of its audio, loses it to another.
+    dispatched_timeout_ms: Ms = 15_000
+    #: Send a job that is late to a second node as well; the first result counts.
+    hedging: bool = False
+    #: Hedges may be this part of all jobs.
+    hedge_budget_percent: Percent = 3.0
     lease_ms: Ms = 90_000
     #: Lease of a slot whose request is not bound yet.
     provisional_lease_ms: Ms = 5_000
@@ -189,6 +201,11 @@ class JobConfig(Section, frozen=True):
     record_extra_ms: Ms = 300_000
     attempts_max: Annotated[int, Meta(ge=1, le=10)] = 3
     retry_after_ms: Ms = 100
+    #: Jobs that stand in line at one selector, and their audio; beyond that the one with most time is refused.
+    waiting_max: Count = 2_000
+    waiting_bytes_max: MemoryBytes = 64 * 1024 * 1024
+    #: An edge asks so often whether its job still stands in line.
+    waiting_ask_ms: Ms = 1_000
 
 
 class SessionConfig(Section, frozen=True):
@@ -215,6 +232,13 @@ class SelectorConfig(Section, frozen=True):
     #: A heartbeat's running_jobs counts beside the leases for this long. Later the leases alone tell: utterances last
     #: about a second, and a number from a busy moment would keep a free node full until its next heartbeat.
     running_fresh_ms: Ms = 2_000
+    #: Suitable nodes that are compared for one job; in a larger fleet the look begins at a random one.
+    compared_max: Count = 256
+    #: Decisions that can be explained and run again, and the memory they may take.
+    decisions_kept: Count = 20_000
+    decisions_bytes_max: MemoryBytes = 64 * 1024 * 1024
+    #: How often the weights in force are looked up.
+    weights_ms: Ms = 1_000
     #: Nodes of an edge to which a frame bounced get no work for this long.
     unreachable_ms: Ms = 2_000
     #: Work messages that all brokers together may have outstanding here.
@@ -228,7 +252,6 @@ class SelectorConfig(Section, frozen=True):
     presence_ms: Ms = 2_000
     presence_ttl_ms: Ms = 6_000
     metrics_port: Port = 0
-    strategy: Annotated[str, Meta(pattern="^(predicted_ms|least_connections)$")] = "predicted_ms"
 
 
 class LogConfig(Section, frozen=True):
@@ -251,6 +274,11 @@ class Config(Section, frozen=True):
     redis: RedisConfig = RedisConfig()
     edge: EdgeConfig = EdgeConfig()
     node: NodeConfig = NodeConfig()
+    speed: SpeedConfig = SpeedConfig()
+    weights: Weights = Weights()
+    pools: PoolsConfig = PoolsConfig()
+    models: ModelsConfig = ModelsConfig()
+    modules: ModulesConfig = ModulesConfig()
     job: JobConfig = JobConfig()
     session: SessionConfig = SessionConfig()
     selector: SelectorConfig = SelectorConfig()
@@ -281,6 +309,13 @@ def _read_toml(path: str) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
 
 
+def _read_json(name: str, text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{name} is not valid JSON: {error}") from None
+
+
 def _apply(tree: dict[str, Any], name: str, text: str) -> None:
     section, _, key = name.removeprefix("LINGUA_").lower().partition("_")
     hints = get_type_hints(Config).get(section)
@@ -290,6 +325,8 @@ def _apply(tree: dict[str, Any], name: str, text: str) -> None:
     value: Any = text
     if types[key] == list[str]:
         value = [part for part in text.split(",") if part]
+    elif text.startswith(("[", "{")):
+        value = _read_json(name, text)
     # msgspec reads numbers and booleans from text, and names the key when it cannot.
     values = tree.setdefault(section, {})
     if isinstance(values, dict):  # otherwise the file is wrong, and validation says so

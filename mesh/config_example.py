@@ -39,7 +39,7 @@ def _section(name: str, shape: Type) -> str:
         default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
         about = " ".join(_about(field.name, field.type, comments.get(field.name, "")))
         lines += [f"# {about}"] if about else []
-        lines.append(f"{field.name} = {_toml(default)}")
+        lines += _setting(name, field.name, default)
     return "\n".join(lines) + "\n"
 
 
@@ -59,6 +59,17 @@ def _bounds(shape: Type) -> str:
         words = shape.pattern.removeprefix("^(").removesuffix(")$")
         return f"one of {words.replace('|', ', ')}" if "|" in words else f"matches {shape.pattern}"
     return ""
+
+
+def _setting(section: str, name: str, default: Any) -> list[str]:
+    """One line, or a table of its own for each entry of a table."""
+    if not isinstance(default, dict):
+        return [f"{name} = {_toml(default)}"]
+    lines = []
+    for key, entry in default.items():
+        lines.append(f"[{section}.{name}.{key}]")
+        lines += [f"{field} = {_toml(value)}" for field, value in msgspec.structs.asdict(entry).items() if value]
+    return lines
 
 
 def _toml(value: Any) -> str:

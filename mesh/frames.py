@@ -116,6 +116,8 @@ class NodeCaps(msgspec.Struct, frozen=True, array_like=True):
     region: str = ""
     gpu_tier: str = ""
     tenant_id: str = ""
+    models: list[str] = []  # ids of enabled models
+    pairs: list[str] = []  # directed, as pair_of spells them; empty = any of asr_langs to any of semantic_langs
 
 
 class NodeLoad(msgspec.Struct, frozen=True, array_like=True):
@@ -153,6 +155,8 @@ class NodeHeartbeat(Frame, frozen=True):
     epoch: int
     load: NodeLoad
     caps: NodeCaps | None = None
+    #: What node and edge know to be running there, as lease members (mesh.keys.lease_member); None = not said.
+    jobs: list[str] | None = None
 
 
 class NodeStale(Frame, frozen=True):
@@ -167,12 +171,51 @@ class NodeStale(Frame, frozen=True):
 
 
 class NodeOffline(Frame, frozen=True):
-    """Edge -> selector: the node's socket closed. Ignored unless the epoch is the current one."""
+    """Edge -> selector: the node's socket closed. Ignored unless the epoch is the current one.
+
+    The node is detached from then on: it costs more to choose it, and after edge.reconnect_grace_ms it is offline.
+    """
 
     node_id: str
     edge: str
     epoch: int
     reason: str
+
+
+class StatusChanged(Frame, frozen=True):
+    """Selector -> edge: the node's status is another one now, and why."""
+
+    node_id: str
+    epoch: int
+    status: str
+    reason: str
+
+
+class ControlNode(Frame, frozen=True):
+    """Selector -> edge: an operator's command for a node of yours.
+
+    "drain": tell the node, give it no more, and hand over what it has not finished by `deadline_ms` (wall clock).
+    "resume": the drain is off.
+    """
+
+    node_id: str
+    epoch: int
+    command: str
+    reason: str
+    deadline_ms: int = 0
+
+
+class ModelMissing(Frame, frozen=True):
+    """Edge -> selector, by the node's cell: the node said MODEL_NOT_AVAILABLE, `count` times since the last word."""
+
+    node_id: str
+    epoch: int
+    service_id: str
+    #: The service type that the id belongs to, "" if its edge cannot tell.
+    service: str
+    version: str
+    reason: str
+    count: int = 1
 
 
 class Failed(Frame, frozen=True):
@@ -242,7 +285,14 @@ class Dispatch(Frame, frozen=True):
     deadline_ms: int  # wall clock
     trace_id: str
     excluded: list[str] = []  # node ids
-    preferred_node: str = ""
+    preferred_node: str = ""  # paired with the session
+    warm_node: str = ""  # had the session's last utterance
+    auto_langs: list[str] = []  # src "auto": the speech is in one of these
+    models: list[str] = []  # ids of models that the node must have
+    region: str = ""
+    gpu_tier: str = ""
+    #: A hedge: the attempt before this one goes on beside it.
+    beside: bool = False
 
 
 class Work(msgspec.Struct, frozen=True, array_like=True):
@@ -286,6 +336,10 @@ class Assign(Frame, frozen=True):
     session_edge: str
     deadline_ms: int
     trace_id: str
+    pair: str = ""  # as pair_of spells it; JobDone repeats it, and what follows, for the speed model
+    audio_ms: int = 0
+    #: A result that takes longer than this from now on is late for that node.
+    late_after_ms: int = 0
 
 
 class Placed(Frame, frozen=True):
@@ -297,6 +351,7 @@ class Placed(Frame, frozen=True):
     node_id: str
     session_id: str
     utterance_index: int
+    late_after_ms: int = 0
 
 
 class AssignFailed(Frame, frozen=True):
@@ -311,7 +366,7 @@ class AssignFailed(Frame, frozen=True):
     node_epoch: int
     request_id: str
     session_edge: str
-    reason: str  # "node_absent" | "node_stuck" | "job_lost" | "node_gone"
+    reason: str  # "node_absent" | "node_stuck" | "job_lost" | "node_gone" | "node_error" | "drained"
 
 
 class Refused(Frame, frozen=True):
@@ -324,6 +379,19 @@ class Refused(Frame, frozen=True):
     #: Filter name -> nodes it removed.
     removed: dict[str, int]
     retry_after_ms: int
+    #: The node that came closest, and what stopped it, in words.
+    nearest_node: str = ""
+    nearest: str = ""
+    waited_ms: int = 0
+
+
+class Waiting(Frame, frozen=True):
+    """Selector -> edge A: no node is free, the request stands in line here. Ask again after that time, not sooner."""
+
+    request_id: str
+    attempt: int
+    reason: str
+    ask_again_ms: int
 
 
 class Undone(Frame, frozen=True):
@@ -371,6 +439,10 @@ class JobDone(Frame, frozen=True):
     success: bool
     #: How often this has been sent before; > 0 makes the selector look up the session's owner.
     resend: int = 0
+    #: From the job's way into the node's socket to its result; -1 = not known.
+    took_ms: int = -1
+    pair: str = ""
+    audio_ms: int = 0
 
 
 class Push(Frame, frozen=True):
@@ -418,18 +490,52 @@ class CancelJob(Frame, frozen=True):
     reason: str
 
 
+# --- operators ------------------------------------------------------------------------------------
+
+
+class Query(Frame, frozen=True):
+    """Edge -> selector: a question or command of an operator. Answer: QueryAnswer. Kinds: docs/protocol.md."""
+
+    ref: str
+    edge: str
+    kind: str
+    params: dict[str, list[str]]
+
+
+class QueryAnswer(Frame, frozen=True):
+    """Selector -> edge. Payload: JSON, or bytes where the kind says so. `status` as in HTTP."""
+
+    ref: str
+    status: int
+
+
+class EdgeReport(Frame, frozen=True):
+    """Edge -> selector, every presence_ms: I live, and this is what became of my utterances."""
+
+    edge: str
+    host: str
+    pid: int
+    version: str
+    started_at_ms: int
+    #: accepted, delivered, failed, refused, cancelled, in_flight, sessions, nodes.
+    counts: dict[str, int]
+
+
 AnyFrame = (
     Beat | BrokerBeat | Credit | Busy | Bounce | Goodbye
     | NodeRegister | NodeRegistered | NodeHeartbeat | NodeStale | NodeOffline | Failed
+    | StatusChanged | ControlNode | ModelMissing
     | SessionClaim | SessionClaimed | SessionRelease
-    | Dispatch | Assign | Placed | AssignFailed | Refused | Undone
+    | Dispatch | Assign | Placed | AssignFailed | Refused | Waiting | Undone
     | JobEvent | Notice | JobDone | Push | ResultAck | Cancel | CancelJob
+    | Query | QueryAnswer | EdgeReport
 )  # fmt: skip
 
 #: Frames that overtake work: small, and late ones do harm.
 CONTROL_FRAMES: Final = frozenset({
     Beat, BrokerBeat, Credit, Busy, Bounce, Goodbye, NodeStale, NodeOffline, SessionRelease,
-    Placed, AssignFailed, Refused, Undone, JobEvent, ResultAck, Cancel, CancelJob,
+    Placed, AssignFailed, Refused, Waiting, Undone, JobEvent, ResultAck, Cancel, CancelJob,
+    StatusChanged, ControlNode, ModelMissing, EdgeReport,
 })  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()
@@ -441,6 +547,11 @@ encode = _encoder.encode
 decode_head = _head_decoder.decode
 decode_frame = _frame_decoder.decode
 decode_work = _work_decoder.decode
+
+
+def pair_of(src_lang: str, tgt_lang: str) -> str:
+    """A directed language pair as one word, as in `zh>en`."""
+    return f"{src_lang}>{tgt_lang}"
 
 
 def lane_of(frame: Frame) -> Lane:

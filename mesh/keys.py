@@ -41,6 +41,18 @@ class Keys:
         """Set: node ids of this cell in the pool."""
         return self._in(cell, f"pool:{pool}")
 
+    def speeds(self, cell: int) -> str:
+        """Hash: node id -> packed speeds per language pair; `<node id>#v` -> version of the last change."""
+        return self._in(cell, "speeds")
+
+    def marks(self, cell: int) -> str:
+        """Hash: node id -> packed services that it said it lacks, each with its end; `<node id>#v` -> version."""
+        return self._in(cell, "marks")
+
+    def model_words(self, cell: int, node_id: str) -> str:
+        """Counter: how often the node said MODEL_NOT_AVAILABLE in this window."""
+        return self._in(cell, f"model_words:{node_id}")
+
     # jobs
     def job(self, cell: int, job_id: str) -> str:
         """Hash: state, holder (attempt and node), request (with session and edge), times."""
@@ -60,9 +72,21 @@ class Keys:
         """Hash: what was fixed when the deployment was born (cells)."""
         return f"{self.prefix}:deployment"
 
+    def weights(self) -> str:
+        """Hash: version, packed Weights, since when, by whom."""
+        return f"{self.prefix}:weights"
+
+    def debounce(self, service_id: str, version: str) -> str:
+        """String: this service and version was logged a moment ago."""
+        return f"{self.prefix}:debounce:{service_id}@{version or 'any'}"
+
+    def present(self) -> str:
+        """Zset: `kind id` of every process that announced itself -> when that lapses, ms."""
+        return f"{self.prefix}:{{presence}}:all"
+
     def presence(self, kind: str, peer_id: str) -> str:
-        """Hash: host, pid, version, started_at_ms of a live process."""
-        return f"{self.prefix}:presence:{kind}:{peer_id}"
+        """Hash: host, pid, version, started_at_ms of a live process, and for an edge what became of its utterances."""
+        return f"{self.prefix}:{{presence}}:{kind}:{peer_id}"
 
 
 def lease_member(job_id: str, attempt: int) -> str:

@@ -78,7 +78,7 @@ class Placer:
             heartbeat_interval_ms=config.node.heartbeat_interval_ms,
             running_fresh_ms=config.selector.running_fresh_ms,
             resource_threshold_percent=float(config.node.resource_threshold_percent),
-            strategy=LEAST_CONNECTIONS if config.selector.strategy == "least_connections" else PREDICTED_MS,
+            strategy=LEAST_CONNECTIONS if config.weights.strategy == "least_connections" else PREDICTED_MS,
         )
 
     async def place(self, messages: list[Received]) -> None:

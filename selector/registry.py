@@ -158,8 +158,8 @@ class Registry:
         return None if facts is None else facts.caps
 
     def _pools(self, node_id: str, caps: NodeCaps) -> list[str]:
-        rules = self._config.node
-        return pools_of(node_id, caps, hash_pools=rules.hash_pools, pools_max=rules.pools_per_node_max)
+        rules = self._config.pools
+        return pools_of(node_id, caps, hash_pools=rules.pool_count, pools_max=rules.sets_per_node_max)
 
     def _cell(self, record_id: str) -> int:
         return cell_of(record_id, self._config.mesh.cells)

@@ -20,13 +20,16 @@ from mesh.frames import (
     Busy,
     Cancel,
     CancelJob,
+    ControlNode,
     Credit,
     Dispatch,
+    EdgeReport,
     Failed,
     Frame,
     Goodbye,
     JobDone,
     JobEvent,
+    ModelMissing,
     NodeHeartbeat,
     NodeOffline,
     NodeRegister,
@@ -35,12 +38,16 @@ from mesh.frames import (
     Notice,
     Placed,
     Push,
+    Query,
+    QueryAnswer,
     Refused,
     ResultAck,
     SessionClaim,
     SessionClaimed,
     SessionRelease,
+    StatusChanged,
     Undone,
+    Waiting,
 )
 from mesh.jobs import State
 from selector.core.filters import NO_NODES, REASON, Filter, is_hopeless, main_filter, removed_by_name
@@ -53,7 +60,8 @@ TAKEN: Final = frozenset({
 #: Frames that are for others. If one comes it is counted and dropped.
 NOT_OURS: Final = frozenset({
     Beat, BrokerBeat, Credit, Busy, Goodbye, NodeRegistered, NodeStale, Failed, SessionClaimed,
-    Assign, Placed, Refused, Undone, Notice, Push, ResultAck, CancelJob,
+    Assign, Placed, Refused, Undone, Notice, Push, ResultAck, CancelJob, StatusChanged, ControlNode, Waiting,
+    QueryAnswer, ModelMissing, Query, EdgeReport,
 })  # fmt: skip
 assert set(get_args(AnyFrame)) == TAKEN | NOT_OURS, "decide for every frame whether a selector takes it"
 assert not TAKEN & NOT_OURS

@@ -112,6 +112,8 @@ def test_every_setting_can_be_set_from_the_environment() -> None:
     for name, section in get_type_hints(config.Config).items():
         for key, value in msgspec.structs.asdict(section()).items():
             text = ",".join(value) if isinstance(value, list) else str(value)
+            if isinstance(value, dict):
+                text = msgspec.json.encode(value).decode()
             environ[f"LINGUA_{name}_{key}".upper()] = text
     assert config.load(None, environ) == config.Config()
 

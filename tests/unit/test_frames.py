@@ -26,6 +26,8 @@ WORK_FRAMES = {
     frames.Notice,
     frames.JobDone,
     frames.Push,
+    frames.Query,
+    frames.QueryAnswer,
 }
 
 
@@ -41,6 +43,7 @@ POOLS: dict[Any, list[Any]] = {
     bool: [True, False],
     list[str]: [[], ["en", "zh"], ["a"] * 100],
     dict[str, int]: [{}, {"slot": 3, "language": 0}],
+    dict[str, list[str]]: [{}, {"required": ["asr", "tts"], "session_id": []}],
     dict[str, bool]: [{}, {"use_asr": True, "use_tts": False}],
 }
 
