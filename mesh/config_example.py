@@ -68,7 +68,7 @@ def _setting(section: str, name: str, default: Any) -> list[str]:
     lines = []
     for key, entry in default.items():
         lines.append(f"[{section}.{name}.{key}]")
-        lines += [f"{field} = {_toml(value)}" for field, value in msgspec.structs.asdict(entry).items() if value]
+        lines += [f"{field} = {_toml(value)}" for field, value in msgspec.structs.asdict(entry).items()]
     return lines
 
 

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from mesh import config
+from mesh.choosing import Pool
 from mesh.errors import ConfigError
 
 
@@ -112,10 +113,17 @@ def test_every_setting_can_be_set_from_the_environment() -> None:
     for name, section in get_type_hints(config.Config).items():
         for key, value in msgspec.structs.asdict(section()).items():
             text = ",".join(value) if isinstance(value, list) else str(value)
-            if isinstance(value, dict):
+            if isinstance(value, dict) or key in ("pools", "tenant_overrides"):
                 text = msgspec.json.encode(value).decode()
             environ[f"LINGUA_{name}_{key}".upper()] = text
     assert config.load(None, environ) == config.Config()
+
+
+def test_a_table_in_the_environment_is_json() -> None:
+    found = config.load(None, {"LINGUA_POOLS_POOLS": '[{"pool_id": 3, "required_services": ["asr"]}]'})
+    assert found.pools.pools == [Pool(pool_id=3, required_services=["asr"])]
+    with pytest.raises(ConfigError, match="LINGUA_POOLS_POOLS is not valid JSON"):
+        config.load(None, {"LINGUA_POOLS_POOLS": "[{"})
 
 
 def test_several_of_the_largest_messages_may_wait_for_a_socket() -> None:
