@@ -185,8 +185,11 @@ class SelectorMetrics(Metrics):
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         super().__init__(registry)
         self._decisions()
+        self._pools()
         self._snapshots()
         self._results()
+        self._nodes()
+        self._models()
 
     def _decisions(self) -> None:
         self.dispatch_total = self._counters(
@@ -212,6 +215,22 @@ class SelectorMetrics(Metrics):
         )
         self.conflicts_total = self._counter(
             "lingua_selector_conflicts_total", "Candidates that turned out to be taken at the commit"
+        )
+        self.weights_version = self._gauge("lingua_selector_weights_version", "Version of the weights in force")
+        self.queries_total = self._counters(
+            "lingua_selector_queries_total", "Questions of operators by status", {"kind": QUERY_KINDS, "status": None}
+        )
+
+    def _pools(self) -> None:
+        self.pool_selected_total = self._counters(
+            "scheduler_phase3_pool_selected_total",
+            "Pools in which a node was found or not",
+            {"pool": None, "outcome": ("hit", "miss"), "fallback": ("true", "false")},
+        )
+        self.pool_attempt_total = self._counters(
+            "scheduler_phase3_pool_attempt_total",
+            "Pools that were looked through",
+            {"pool": None, "result": ("success", "fail"), "reason": None},
         )
 
     def _snapshots(self) -> None:
@@ -248,6 +267,8 @@ class SelectorMetrics(Metrics):
                     "node_stuck",
                     "job_lost",
                     "node_gone",
+                    "node_error",
+                    "drained",
                     "unroutable",
                     "queue_full",
                     "expired",
@@ -257,13 +278,55 @@ class SelectorMetrics(Metrics):
             },
         )
         self.cancelled_total = self._counter("lingua_selector_cancelled_total", "Jobs that were cancelled")
+
+    def _nodes(self) -> None:
         self.nodes_total = self._counters(
             "lingua_selector_node_changes_total",
             "Registrations and departures",
-            {"change": ("registered", "offline", "superseded", "unknown")},
+            {"change": ("registered", "detached", "offline", "superseded", "unknown")},
+        )
+        self.node_status_total = self._counters(
+            "lingua_selector_node_status_total", "Changes of a node's status, by the new one", {"status": STATUSES}
+        )
+        self.ledger_drift = self._gauge(
+            "lingua_selector_ledger_drift", "Slots that did not match the jobs of their nodes at their last audit"
+        )
+        self.ledger_repairs_total = self._counters(
+            "lingua_selector_ledger_repairs_total",
+            "Slots put right: `leaked` nobody ran the job, `missing` a running job had none",
+            {"kind": ("leaked", "missing")},
+        )
+        self.lane_dropped_total = self._counters(
+            "lingua_selector_lane_dropped_total", "Frames dropped because their lane was full", {"lane": None}
         )
 
+    def _models(self) -> None:
+        prefix = "scheduler_model_na"
+        self.model_na_received_total = self._counter(f"{prefix}_received_total", "Words that a model is missing")
+        self.model_na_rate_limited_total = self._counter(f"{prefix}_rate_limited_total", "Of these, one too many")
+        self.model_na_marked_total = self._counter(f"{prefix}_marked_total", "Of these, nodes marked for a while")
+        self.model_na_dropped_total = self._counter(f"{prefix}_dropped_total", "Of these, no room to wait")
+        self.model_na_by_service_total = self._counters(
+            f"{prefix}_by_service_total", "By service", {"service_id": None}
+        )
+        self.model_na_by_reason_total = self._counters(f"{prefix}_by_reason_total", "By reason", {"reason": None})
+        self.model_na_rate_limited_by_node_total = self._counters(
+            f"{prefix}_rate_limited_by_node_total", "Dropped by node", {"node_id": None}
+        )
+        self.model_na_marked_by_node_total = self._counters(
+            f"{prefix}_marked_by_node_total", "Marked by node", {"node_id": None}
+        )
+        self.model_na_other_total = {
+            kind: self._counter(f"{prefix}_other_{kind}_total", f"Without a series of their own, by {kind}")
+            for kind in ("service", "reason", "rate_limited_node", "marked_node")
+        }
 
+
+STATUSES: Final = ("registering", "ready", "degraded", "draining", "offline")
+QUERY_KINDS: Final = (
+    "selectors", "explain", "invariants", "pools", "simulate", "metrics", "recording", "node", "drain", "weights",
+    "weights_set",
+)  # fmt: skip
 VERDICTS: Final = ("moved", "same", "fenced", "unknown")
 
 

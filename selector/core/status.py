@@ -1,26 +1,35 @@
-"""The status of a node, from what it says of itself."""
+"""Whether a heartbeat is a healthy one. What follows from that for the node's status is in mesh/node_life.py."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from mesh.frames import NodeCaps
-
-REGISTERING: Final = "registering"
-READY: Final = "ready"
-DEGRADED: Final = "degraded"
+from mesh.frames import NodeCaps, NodeLoad
 
 #: The services that make a node a translator; others are extras and never hold it back.
 CORE_SERVICES: Final = frozenset({"asr", "nmt", "tts"})
 
 
-def status_of(caps: NodeCaps, *, heard: bool) -> str:
-    """`registering` until the first heartbeat; then `ready` if every core service it has installed is ready.
+def is_healthy(caps: NodeCaps, load: NodeLoad, registering: bool) -> bool:
+    """True if the node could work: a GPU, and services that are ready.
 
-    A node that has no core service at all is degraded: there is nothing it could do.
+    While it registers it must have a core service, and every one that it has must be ready: it shall not begin with
+    half of what it promised. Later any one that is ready will do, because jobs ask for the services that they need.
     """
-    if not heard:
-        return REGISTERING
-    installed = CORE_SERVICES & {service.lower() for service in caps.services_installed}
+    if caps.gpu_count < 1 or not 0 <= load.gpu_percent <= 100:  # what is no number compares false
+        return False
     ready = {service.lower() for service in caps.services_ready}
-    return READY if installed and installed <= ready else DEGRADED
+    if not registering:
+        return bool(ready)
+    core = CORE_SERVICES & {service.lower() for service in caps.services_installed}
+    return bool(core) and core <= ready
+
+
+def status_of(caps: NodeCaps, *, heard: bool) -> str:
+    """`registering` until the first heartbeat; then `ready` if every core service it has installed is ready."""
+    if not heard:
+        return "registering"
+    return "ready" if is_healthy(caps, NodeLoad(), registering=True) else "degraded"
+
+
+DEGRADED: Final = "degraded"
