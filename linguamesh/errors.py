@@ -2,6 +2,7 @@
 
 LinguaError
 ├── Unreachable    nobody answers at the address
+├── MeshRefused    the mesh does not answer a question or obey a command of an operator
 ├── SessionError   the mesh could not translate, or closed the session
 ├── NodeRefused    the mesh does not take this node
 └── JobFailed      raised by a node's handler to say why
@@ -20,6 +21,14 @@ class LinguaError(Exception):
 
 class Unreachable(LinguaError):
     """Nobody answers at the address; the text says which and why."""
+
+
+class MeshRefused(LinguaError):
+    """The mesh answered an operator, but not with what was asked for. `status` is as in HTTP: 404, 409, 503, ..."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message or f"status {status}")
+        self.status = status
 
 
 class CodedError(LinguaError):

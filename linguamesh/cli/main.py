@@ -10,7 +10,9 @@ from typing import Final
 
 DEFAULT_PORT: Final = 5010
 DEFAULT_URL: Final = f"ws://127.0.0.1:{DEFAULT_PORT}"
+#: Commands that are another module's own: `lingua <name> ...` becomes `python -m <module> ...`.
 ROLES: Final = ("broker", "edge", "selector")
+MODULES: Final = {**{role: role for role in ROLES}, "replay": "selector.replay"}
 INTERRUPTED: Final = 130
 
 EPILOG: Final = """\
@@ -21,8 +23,8 @@ settings: LINGUA_<SECTION>_<KEY> in the environment, or a TOML file named by LIN
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; the exit code."""
     words = sys.argv[1:] if arguments is None else arguments
-    if words and words[0] in ROLES:
-        return _become(words[0], words[1:])
+    if words and words[0] in MODULES:
+        return _become(MODULES[words[0]], words[1:])
     options = build_parser().parse_args(words)
     try:
         return _run(options)
@@ -42,8 +44,11 @@ def build_parser() -> argparse.ArgumentParser:
     _add_up(commands.add_parser("up", help="start a whole mesh on this machine; Ctrl-C stops it"))
     for role in ROLES:
         commands.add_parser(role, help=f"run one {role} process (`lingua {role} --help` for its options)")
-    _add_node(commands.add_parser("node", help="run demo nodes; their pipeline is simulated"))
+    _add_node(commands.add_parser("node", help="run demo nodes; their pipeline is simulated. `node drain` empties one"))
     _add_translate(commands.add_parser("translate", help="send a WAV file through a running mesh"))
+    _add_explain(commands.add_parser("explain", help="say in words why a job went to its node"))
+    _add_weights(commands.add_parser("weights", help="show or set the prices by which nodes are compared"))
+    commands.add_parser("replay", help="decide again what was decided, with other weights (`lingua replay --help`)")
     commands.add_parser("version", help="print the version")
     return parser
 
@@ -76,6 +81,46 @@ def _add_node(node: argparse.ArgumentParser) -> None:
     node.add_argument("--max-jobs", type=int, default=4, metavar="N", help="jobs at once, per node (%(default)s)")
     node.add_argument("--json", action="store_true", help="print the ready line as one JSON object")
     node.add_argument("--die-with-parent", action="store_true", help="end when the starting process ends")
+    _add_drain(node.add_subparsers(metavar="drain").add_parser("drain", help="give a node no more work"))
+
+
+def _add_drain(drain: argparse.ArgumentParser) -> None:
+    drain.description = (
+        "Give a node no more work and wait until it has none left. What it has not finished by the deadline goes to "
+        "other nodes. Exit code 0 once it is empty, 1 if it did not get so."
+    )
+    drain.set_defaults(module="node_drain")
+    drain.add_argument("node_id", metavar="ID", help="the node")
+    drain.add_argument("--deadline", type=float, metavar="S", help="seconds for its jobs (default: the mesh's own)")
+    drain.add_argument("--resume", action="store_true", help="end the drain instead: the node takes work again")
+    drain.add_argument("--reason", default="operator", metavar="TEXT", help="told to the node (%(default)s)")
+    # Without defaults of their own, so that `lingua node --url X drain ...` keeps what it was told.
+    drain.add_argument("--url", default=argparse.SUPPRESS, help=f"an edge ({DEFAULT_URL})")
+    drain.add_argument(
+        "--json", action="store_true", default=argparse.SUPPRESS, help="print the end as one JSON object"
+    )
+
+
+def _add_explain(explain: argparse.ArgumentParser) -> None:
+    explain.add_argument("job_id", metavar="JOB_ID", help="as in a result; a request id will do as well")
+    _add_asking(explain, "print the whole decision record as one JSON object")
+
+
+def _add_weights(weights: argparse.ArgumentParser) -> None:
+    weights.description = "The prices by which nodes are compared; one set is in force in the whole deployment."
+    verbs = weights.add_subparsers(dest="verb", metavar="show|set")
+    show = verbs.add_parser("show", help="print those in force, as TOML (also without a word)")
+    put = verbs.add_parser("set", help="put those of a file in force everywhere")
+    put.add_argument("file", metavar="FILE.toml", help="what it leaves out has its default; see `weights show`")
+    _add_asking(weights, "print one JSON object")
+    for verb in (show, put):
+        verb.add_argument("--url", default=argparse.SUPPRESS, help=f"an edge ({DEFAULT_URL})")
+        verb.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON object")
+
+
+def _add_asking(parser: argparse.ArgumentParser, json_help: str) -> None:
+    parser.add_argument("--url", default=DEFAULT_URL, help="an edge (%(default)s)")
+    parser.add_argument("--json", action="store_true", help=json_help)
 
 
 def _add_translate(translate: argparse.ArgumentParser) -> None:
@@ -89,13 +134,13 @@ def _add_translate(translate: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     # Each command's module is imported only when it runs.
-    command = importlib.import_module(f"linguamesh.cli.{options.command}")
+    command = importlib.import_module(f"linguamesh.cli.{getattr(options, 'module', options.command)}")
     return int(command.run(options))
 
 
-def _become(role: str, arguments: list[str]) -> int:
-    """Turn into `python -m <role>`. -P: a folder of that name where the user stands must not win."""
-    os.execv(sys.executable, [sys.executable, "-P", "-m", role, *arguments])
+def _become(module: str, arguments: list[str]) -> int:
+    """Turn into `python -m <module>`. -P: a folder of that name where the user stands must not win."""
+    os.execv(sys.executable, [sys.executable, "-P", "-m", module, *arguments])
 
 
 if __name__ == "__main__":

@@ -114,12 +114,15 @@ def test_every_command_in_the_readme_exists() -> None:
     assert table is not None
     helps = {
         name: subprocess.run(
-            [sys.executable, "-m", "linguamesh.cli.main", name, "--help"], capture_output=True, text=True, check=True
+            [sys.executable, "-m", "linguamesh.cli.main", *name.split(), "--help"],
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
-        for name in ("up", "translate", "node")
+        for name in ("up", "translate", "node", "node drain", "explain", "weights")
     }
     for name, text in helps.items():
-        row = next(line for line in table[1].splitlines() if line.startswith(f"| `lingua {name}"))
+        row = next(line for line in table[1].splitlines() if re.match(rf"\| `lingua {name}[` ](?!drain)", line))
         told = set(re.findall(r"`(--[a-z-]+)", row))
         real = set(re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE)) - {"--simulated", "--die-with-parent"}
         assert told == real

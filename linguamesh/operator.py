@@ -1,0 +1,115 @@
+"""What an operator's command says to a running mesh: questions by HTTP, commands by the WebSocket /ws/control.
+
+Blocking, because a command has nothing else to do. Knows no question by name; cli/ does.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from http.client import HTTPException
+from typing import Any, Final
+from urllib.parse import quote, urlencode, urlsplit, urlunsplit
+
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+from websockets.sync.client import connect
+
+from linguamesh.errors import MeshRefused, Unreachable
+
+#: An edge asks selectors before it answers, so this is longer than the edge's own patience with them.
+TIMEOUT_S: Final = 10.0
+#: A recording of a selector is the largest answer there is.
+ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+
+CONTROL_PATH: Final = "/ws/control"
+_HTTP: Final = {"ws": "http", "wss": "https", "http": "http", "https": "https"}
+_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+class Operator:
+    """Asks and commands one mesh. `url`: any of its edges, as ws:// or http://; a path in it is passed over."""
+
+    def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in _HTTP or not parts.hostname:
+            raise Unreachable(f"{url} is not an address of a mesh; the form is http://127.0.0.1:5010")
+        scheme = _HTTP[parts.scheme]
+        self.base = urlunsplit((scheme, parts.netloc, "", "", ""))
+        self._control = urlunsplit((scheme.replace("http", "ws"), parts.netloc, CONTROL_PATH, "", ""))
+        self._timeout_s = timeout_s
+        self._is_here = parts.hostname in _LOOPBACK
+        # A proxy from the environment never leads back to this machine.
+        self._open = urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if self._is_here else [])).open
+
+    def ask(self, *path: str, **params: str) -> Any:
+        """The JSON at /api/v1/<path>; MeshRefused for any answer but 200, Unreachable if there is none."""
+        address = f"{self.base}/api/v1/{'/'.join(quote(word, safe='') for word in path)}"
+        if params:
+            address += f"?{urlencode(params)}"
+        try:
+            with self._open(address, timeout=self._timeout_s) as response:
+                return _decoded(response.read(ANSWER_BYTES_MAX), address)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _refusal(error.code, error.read(ANSWER_BYTES_MAX)) from None
+        except urllib.error.URLError as error:
+            raise Unreachable(f"cannot connect to {self.base}: {_reason(error.reason)}") from None
+        except (OSError, HTTPException) as error:
+            raise Unreachable(f"no answer from {self.base}: {_reason(error)}") from None
+
+    def command(self, kind: str, **fields: Any) -> dict[str, Any]:
+        """What the mesh did; MeshRefused if it would not, Unreachable if nobody answers."""
+        try:
+            with connect(
+                self._control,
+                open_timeout=self._timeout_s,
+                close_timeout=1.0,
+                compression=None,
+                proxy=None if self._is_here else True,
+            ) as socket:
+                socket.send(json.dumps({"type": kind, **fields}))
+                return _done(_decoded(socket.recv(self._timeout_s), self._control))
+        except TimeoutError:
+            raise Unreachable(f"no answer from {self._control} within {self._timeout_s:g} s") from None
+        except ConnectionClosed as error:
+            raise Unreachable(f"{self._control} closed the connection: {error}") from None
+        except (InvalidURI, InvalidHandshake) as error:
+            raise Unreachable(f"{self._control} takes no commands: {error}") from None
+        except OSError as error:
+            raise Unreachable(f"cannot connect to {self._control}: {_reason(error)}") from None
+
+
+def _done(answer: Any) -> dict[str, Any]:
+    if not isinstance(answer, dict):
+        raise Unreachable(f"not an answer of a mesh: {str(answer)[:100]}")
+    if answer.get("type") != "done":
+        raise MeshRefused(int(answer.get("status", 500)), str(answer.get("message") or answer.get("code") or "error"))
+    return dict(answer.get("answer") or {})
+
+
+def _refusal(status: int, body: bytes) -> MeshRefused:
+    """An answer that is not 200, with what it says of itself: JSON with a message, or a line of text."""
+    text = body.decode(errors="replace").strip()
+    try:
+        said = json.loads(text)
+    except ValueError:
+        said = text
+    if isinstance(said, dict):
+        said = said.get("message") or said.get("error") or said.get("code") or ""
+    return MeshRefused(status, str(said).partition("\n")[0])
+
+
+def _decoded(body: bytes | str, address: str) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        raise Unreachable(f"{address} is not a mesh: its answer is no JSON") from None
+
+
+def _reason(error: object) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(error, TimeoutError):
+        return "it took too long"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
