@@ -24,6 +24,8 @@ _MEANINGS: Final = (
     (re.compile(r"load[ _-]fail|fail\w* to load|cannot load"), "load_failed"),
 )
 _UNPRINTABLE: Final = re.compile(r"[^\x21-\x7e]+")
+_NOT_IN_IDS: Final = re.compile(r"[^A-Za-z0-9_.:-]")
+_ID_CHARS_MAX: Final = 64
 
 
 def reason_of(text: str) -> str:
@@ -35,6 +37,11 @@ def reason_of(text: str) -> str:
         if pattern.search(low):
             return meaning
     return "raw:" + _UNPRINTABLE.sub("_", low)[:RAW_CHARS_MAX]
+
+
+def as_id(text: str, blank: str = UNKNOWN) -> str:
+    """A peer's name for something, made an id: nothing in it can break a key, and it is not long."""
+    return _NOT_IN_IDS.sub("_", text.strip())[:_ID_CHARS_MAX] or blank
 
 
 class Tally:

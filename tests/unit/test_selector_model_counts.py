@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from selector.core.model_counts import NODES_MAX, REASONS_MAX, SERVICES_MAX, TOP, ModelCounts, reason_of
+from selector.core.model_counts import NODES_MAX, REASONS_MAX, SERVICES_MAX, TOP, ModelCounts, as_id, reason_of
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,14 @@ from selector.core.model_counts import NODES_MAX, REASONS_MAX, SERVICES_MAX, TOP
 )
 def test_reasons_become_a_few_words(text: str, reason: str) -> None:
     assert reason_of(text) == reason
+
+
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [("nmt-m2m100", "nmt-m2m100"), ("", "unknown"), (" a b\n{c} ", "a_b__c_"), ("x" * 99, "x" * 64), ("语", "_")],
+)
+def test_names_become_ids(text: str, cleaned: str) -> None:
+    assert as_id(text) == cleaned
 
 
 def test_totals_and_top_lists() -> None:
