@@ -64,14 +64,13 @@ from mesh.metrics import LinkMetrics
 
 #: Frames that mean something to an edge.
 RECEIVED: Final = frozenset({
-    NodeRegistered, NodeStale, Failed, SessionClaimed, Assign, Placed, Refused, Undone, Notice, Push, ResultAck,
-    CancelJob, Busy, Bounce,
+    NodeRegistered, NodeStale, Failed, SessionClaimed, Assign, Placed, Refused, Waiting, Undone, Notice, Push,
+    ResultAck, CancelJob, Busy, Bounce, StatusChanged, ControlNode, QueryAnswer,
 })  # fmt: skip
 #: Frames that only others get; one that arrives here all the same is counted and dropped.
 NOT_FOR_EDGES: Final = frozenset({
     Beat, BrokerBeat, Credit, Goodbye, NodeRegister, NodeHeartbeat, NodeOffline, SessionClaim, SessionRelease,
     Dispatch, AssignFailed, JobEvent, JobDone, Cancel, ModelMissing, Query, EdgeReport,
-    StatusChanged, ControlNode, Waiting, QueryAnswer,
 })  # fmt: skip
 assert set(get_args(AnyFrame)) == RECEIVED | NOT_FOR_EDGES, "a new frame must be listed here"
 
@@ -111,6 +110,7 @@ class EdgeLink:
             NodeRegistered: self._on_answer,
             SessionClaimed: self._on_answer,
             Failed: self._on_answer,
+            QueryAnswer: self._on_query_answer,
             Busy: self._on_given_back,
             Bounce: self._on_given_back,
         }
@@ -122,7 +122,7 @@ class EdgeLink:
 
     async def start(self) -> None:
         """Connect to all brokers."""
-        assert set(self._handlers) == RECEIVED, "every frame for edges has a handler"
+        assert set(self._handlers) <= RECEIVED, "every frame for edges has a handler"
         await self._link.start()
 
     async def ready(self, timeout_ms: int) -> None:
@@ -150,6 +150,10 @@ class EdgeLink:
     def to_node_cell(self, node_id: str, frame: Frame) -> str:
         """To the selector of the node's cell; the broker that took it, or ""."""
         return self._link.send("", cell_of(node_id, self.cells), frame)
+
+    def to_any_selector(self, frame: Frame) -> str:
+        """To the selector of this edge's own cell; the broker that took it, or ""."""
+        return self._link.send("", cell_of(self.identity, self.cells), frame)
 
     def to_job_cell(self, job_id: str, frame: Frame, *payload: bytes, avoid: str = "") -> str:
         """To the selector of the job's cell; the broker that took it, or ""."""
@@ -184,13 +188,43 @@ class EdgeLink:
         self._send_ask(self.asks.ask(question(str(self._serial)), cell, on_answer, now_ms(), may_repeat))
         self.changed()
 
+    async def query(
+        self,
+        kind: str,
+        params: dict[str, list[str]],
+        *,
+        record_id: str = "",
+        to: str = "",
+        once: bool = False,
+        timeout_ms: int,
+    ) -> asks.Answered | None:
+        """Put an operator's question to the selector of a record's cell, to the one called `to`, or to any.
+
+        None if nobody answered in time. `once`: a command, which is not repeated.
+        """
+        answered: asyncio.Future[asks.Answered | None] = asyncio.get_running_loop().create_future()
+
+        def on_answer(answer: asks.Answer | None) -> None:
+            if not answered.done():
+                assert answer is None or isinstance(answer, asks.Answered), "a query has an answer of its own"
+                answered.set_result(answer)
+
+        self._serial += 1
+        # Questions that any selector can answer are spread over all of them.
+        cell = cell_of(record_id, self.cells) if record_id else self._serial % self.cells
+        frame = Query(ref=str(self._serial), edge=self.identity, kind=kind, params=params)
+        wanted = lambda: not answered.done()  # noqa: E731
+        self._send_ask(self.asks.ask(frame, cell, on_answer, now_ms(), wanted, to=to, once=once, timeout_ms=timeout_ms))
+        self.changed()
+        return await answered
+
     def tick(self, now: int) -> None:
         """Repeat questions that are due."""
         for ask in self.asks.tick(now):
             self._send_ask(ask)
 
     def _send_ask(self, ask: asks.Ask) -> None:
-        ask.broker = self._link.send("", ask.cell, ask.frame, avoid=ask.broker)
+        ask.broker = self._link.send(ask.to, ask.cell, ask.frame, avoid=ask.broker)
 
     # --- in -----------------------------------------------------------------------------------
 
@@ -213,6 +247,11 @@ class EdgeLink:
         assert isinstance(frame, NodeRegistered | SessionClaimed | Failed)
         self.asks.on_answer(frame)
 
+    def _on_query_answer(self, message: Received) -> None:
+        frame = message.frame
+        assert isinstance(frame, QueryAnswer)
+        self.asks.on_answer(asks.Answered(frame.ref, frame.status, message.payload[0] if message.payload else b""))
+
     def _on_given_back(self, message: Received) -> None:
         """Busy or Bounce: find out which frame of ours came back."""
         assert isinstance(message.frame, Busy | Bounce)
@@ -222,7 +261,7 @@ class EdgeLink:
         except (IndexError, msgspec.DecodeError, UnicodeDecodeError) as error:
             log.warning("given_back_unreadable", error=str(error), source=message.head.source)
             return
-        if isinstance(original, NodeRegister | SessionClaim):
+        if isinstance(original, NodeRegister | SessionClaim | Query):
             self.asks.on_lost(original.ref, retry_ms or self.asks.limits.resend_ms // 4, now_ms())
             return
         handler = self._given_back.get(type(original))

@@ -1,7 +1,8 @@
-"""Asks: questions to a selector that a socket waits for (registrations, claims), until answered or timed out.
+"""Asks: questions to a selector that somebody waits for, until answered or timed out: registrations, claims, operators.
 
-An ask is repeated, because the selector that had it may have died. Both questions may be asked twice: the later
-one gets the higher epoch, so every answer is passed on and the asker keeps the highest.
+An ask is repeated, because the selector that had it may have died. Registrations and claims may be asked twice: the
+later one gets the higher epoch, so every answer is passed on and the asker keeps the highest. An operator's question
+has one answer, and a command is repeated only if a broker gave it back: a silent selector may have obeyed.
 """
 
 from __future__ import annotations
@@ -11,10 +12,19 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from edge.core.timers import Timers, resend_wait_ms
-from mesh.frames import Failed, NodeRegister, NodeRegistered, SessionClaim, SessionClaimed
+from mesh.frames import Failed, NodeRegister, NodeRegistered, Query, SessionClaim, SessionClaimed
 
-Question = NodeRegister | SessionClaim
-Answer = NodeRegistered | SessionClaimed | Failed
+
+class Answered(NamedTuple):
+    """A selector's answer to a Query: what QueryAnswer says, and its payload."""
+
+    ref: str
+    status: int
+    body: bytes
+
+
+Question = NodeRegister | SessionClaim | Query
+Answer = NodeRegistered | SessionClaimed | Failed | Answered
 
 
 class Limits(NamedTuple):
@@ -33,9 +43,13 @@ class Ask:
     frame: Question
     cell: int
     on_answer: Callable[[Answer | None], None]
-    asked_ms: int
+    end_ms: int
     #: Asked before each repeat: False once the asker is gone. An answer is still passed on then.
     may_repeat: Callable[[], bool]
+    #: The one selector that can tell; "" = any of the cell.
+    to: str = ""
+    #: Repeated only if a broker gave it back.
+    once: bool = False
     sends: int = 0
     broker: str = ""
     answered: bool = False
@@ -56,29 +70,41 @@ class Asks:
         on_answer: Callable[[Answer | None], None],
         now_ms: int,
         may_repeat: Callable[[], bool] = lambda: True,
+        *,
+        to: str = "",
+        once: bool = False,
+        timeout_ms: int = 0,
     ) -> Ask:
-        """Open a question. Send what is returned, and note the broker in it."""
+        """Open a question. Send what is returned, and note the broker in it. `timeout_ms` 0: as long as usual."""
         assert frame.ref not in self.open
-        ask = self.open[frame.ref] = Ask(frame, cell, on_answer, now_ms, may_repeat)
+        end_ms = now_ms + (timeout_ms or self.limits.timeout_ms)
+        ask = self.open[frame.ref] = Ask(frame, cell, on_answer, end_ms, may_repeat, to, once)
         return self._send(ask, now_ms)
 
     def on_answer(self, answer: Answer) -> None:
-        """Pass an answer on. The question stays open until its time is up, for a repeat may have another answer."""
+        """Pass an answer on. Of a question that was repeated, another answer may come until its time is up."""
         ask = self.open.get(answer.ref)
         if ask is None or (ask.answered and isinstance(answer, Failed)):
             return
         ask.answered = True
-        if ask.sends == 1:
+        if ask.sends == 1 or isinstance(answer, Answered):
             self._close(answer.ref)
         else:
-            self._timers.set(answer.ref, ask.asked_ms + self.limits.timeout_ms)
+            self._timers.set(answer.ref, ask.end_ms)
         ask.on_answer(answer)
 
     def on_lost(self, ref: str, retry_after_ms: int, now_ms: int) -> None:
-        """A broker gave the question back (Busy or Bounce): ask again soon."""
+        """A broker gave the question back (Busy or Bounce): ask again soon. The one who can tell is gone: no answer."""
         ask = self.open.get(ref)
-        if ask is not None and not ask.answered:
-            self._timers.set(ref, min(now_ms + max(1, retry_after_ms), ask.asked_ms + self.limits.timeout_ms))
+        if ask is None or ask.answered:
+            return
+        if ask.to:
+            self._close(ref)
+            ask.on_answer(None)
+            return
+        if ask.once:
+            ask.sends = 0  # nobody has it
+        self._timers.set(ref, min(now_ms + max(1, retry_after_ms), ask.end_ms))
 
     def next_due_ms(self) -> int | None:
         """When `tick` has something to do; None while nothing waits."""
@@ -89,21 +115,20 @@ class Asks:
         again: list[Ask] = []
         for ref in self._timers.pop_due(now_ms):
             ask = self.open[ref]
-            end_ms = ask.asked_ms + self.limits.timeout_ms
-            if now_ms >= end_ms:
+            if now_ms >= ask.end_ms:
                 self._close(ref)
                 if not ask.answered:
                     ask.on_answer(None)
-            elif ask.may_repeat() and not ask.answered:
+            elif ask.may_repeat() and not ask.answered and not (ask.once and ask.sends):
                 again.append(self._send(ask, now_ms))
             else:
-                self._timers.set(ref, end_ms)
+                self._timers.set(ref, ask.end_ms)
         return again
 
     def _send(self, ask: Ask, now_ms: int) -> Ask:
         limits = self.limits
         wait_ms = resend_wait_ms(limits.resend_ms, ask.sends, limits.resend_early_ms_max, limits.timeout_ms)
-        self._timers.set(ask.frame.ref, min(now_ms + wait_ms, ask.asked_ms + self.limits.timeout_ms))
+        self._timers.set(ask.frame.ref, min(now_ms + wait_ms, ask.end_ms))
         ask.sends += 1
         return ask
 
