@@ -68,14 +68,14 @@ class Store:
 
     # nodes
     async def register_node(
-        self, node_id: str, edge: str, caps: NodeCaps, status: str, pools: Sequence[str], ref: str = ""
+        self, node_id: str, edge: str, caps: NodeCaps, pools: Sequence[str], ref: str = ""
     ) -> Registered:
         """Write the node's record for a new connection; a later registration always gets a higher epoch.
 
         `ref` numbers the registrations of an edge: a late copy of one is recognised by it and changes nothing.
         """
         args = {
-            "node_id": node_id, "edge": edge, "ref": ref, "status": status, "max_jobs": caps.max_jobs,
+            "node_id": node_id, "edge": edge, "ref": ref, "status": "registering", "max_jobs": caps.max_jobs,
             "caps": pack_caps(caps), "load": pack_load(NodeLoad()), "ttl_ms": self._record_ms(),
             "leases_ms": self._jobs.leases_ms,
         }  # fmt: skip
@@ -89,26 +89,19 @@ class Store:
         return [answer if isinstance(answer, StoreError) else Beaten(*answer[:3]) for answer in answers]
 
     async def heartbeat_node(
-        self,
-        node_id: str,
-        edge: str,
-        epoch: int,
-        load: NodeLoad,
-        status: str,
-        caps: NodeCaps | None = None,
-        pools: Sequence[str] | None = None,
+        self, beat: Heartbeat, caps: NodeCaps | None = None, pools: Sequence[str] | None = None
     ) -> Beaten:
         """Renew one record. `caps` and `pools` None leave what is stored; give both or neither."""
         assert (caps is None) == (pools is None), "capabilities decide the pools, so they come together"
-        beat = Heartbeat(node_id, edge, epoch, load, status)
         verdict, used, version, _ = await self._with_pools(
-            "node_heartbeat", node_id, self._beat_args(beat, caps), pools or ()
+            "node_heartbeat", beat.node_id, self._beat_args(beat, caps), pools or ()
         )
         return Beaten(verdict, used, version)
 
     def _beat_args(self, beat: Heartbeat, caps: NodeCaps | None) -> dict[str, Any]:
         return {
-            "node_id": beat.node_id, "edge": beat.edge, "epoch": beat.epoch, "status": beat.status,
+            "node_id": beat.node_id, "edge": beat.edge, "epoch": beat.epoch,
+            "status": "ready" if beat.healthy else "degraded",
             "load": pack_load(beat.load), "caps": pack_caps(caps) if caps else b"",
             "max_jobs": caps.max_jobs if caps else 0, "ttl_ms": self._record_ms(), "leases_ms": self._jobs.leases_ms,
         }  # fmt: skip
@@ -213,7 +206,10 @@ class Store:
     # processes
     async def announce(self, kind: str, identity: str, facts: Presence) -> None:
         """Say that a process lives, for `selector.presence_ttl_ms`."""
-        args = {**facts._asdict(), "ttl_ms": self._config.selector.presence_ttl_ms}
+        args = {
+            "host": facts.host, "pid": facts.pid, "version": facts.version, "started_at_ms": facts.started_at_ms,
+            "ttl_ms": self._config.selector.presence_ttl_ms,
+        }  # fmt: skip
         await self._runner.call("presence_announce", [self._keys.presence(kind, identity)], args)
 
     async def withdraw(self, kind: str, identity: str) -> None:

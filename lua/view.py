@@ -28,6 +28,14 @@ class NodeView(msgspec.Struct, frozen=True):
     status: str
     caps: NodeCaps
     load: NodeLoad
+    #: Sorted, with commas.
+    pools: str = ""
+    #: When its socket closed, by Redis's clock; 0: it is open.
+    detached_ms: int = 0
+    #: When its drain ends, by Redis's clock; 0: it has none.
+    drain_until_ms: int = 0
+    #: Why it has this status.
+    reason: str = ""
 
 
 def unpack_view(node_id: str, caps: bytes, now: bytes) -> NodeView:

@@ -17,6 +17,8 @@ class SpeedConfig(Section, frozen=True):
     jobs_remembered: Annotated[int, Meta(ge=1, le=1_000)] = 8
     #: Language pairs told apart per node; what comes later counts for the node as a whole.
     pairs_per_node_max: Annotated[int, Meta(ge=1, le=64)] = 16
+    #: What was learned counts half when the next job is learned from so much later.
+    half_life_ms: Ms = 60_000
     #: Shorter audio counts as this long, because every job has a part that does not depend on its audio.
     audio_ms_min: Ms = 500
 

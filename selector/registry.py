@@ -52,10 +52,9 @@ class Registry:
         """A new connection of a node, or a late copy of what its edge said."""
         frame = message.frame
         assert isinstance(frame, NodeRegister)
-        status = status_of(frame.caps, heard=False)
         try:
             registered = await self._store.register_node(
-                frame.node_id, frame.edge, frame.caps, status, self._pools(frame.node_id, frame.caps), frame.ref
+                frame.node_id, frame.edge, frame.caps, self._pools(frame.node_id, frame.caps), frame.ref
             )
         except StoreError:
             self._answer(message, frame.node_id, dispatching.store_down(frame.ref, frame.edge))
@@ -80,7 +79,8 @@ class Registry:
             else:
                 others.append(message)
         beats = [
-            Heartbeat(frame.node_id, frame.edge, frame.epoch, frame.load, facts.status) for _, frame, facts in known
+            Heartbeat(frame.node_id, frame.edge, frame.epoch, frame.load, facts.status == "ready")
+            for _, frame, facts in known
         ]
         for (message, frame, facts), beaten in zip(known, await self._store.heartbeat_nodes(beats), strict=True):
             if isinstance(beaten, StoreError):
@@ -98,9 +98,8 @@ class Registry:
         # Without any capabilities there is no record either, and the script will say so.
         status = status_of(caps, heard=True) if caps else DEGRADED
         pools = self._pools(frame.node_id, frame.caps) if frame.caps else None
-        beaten = await self._store.heartbeat_node(
-            frame.node_id, frame.edge, frame.epoch, frame.load, status, frame.caps, pools
-        )
+        beat = Heartbeat(frame.node_id, frame.edge, frame.epoch, frame.load, status == "ready")
+        beaten = await self._store.heartbeat_node(beat, frame.caps, pools)
         facts = NodeFacts(frame.edge, frame.epoch, status, caps, frame.load) if caps else None
         self._take(message, frame, beaten, facts)
 
