@@ -1,8 +1,8 @@
 """What nodes and edges say to one another on /ws/node. One struct per message; docs/protocol.md has the tables.
 
-The union of what the original's generations say, plus four extensions that an original node neither sends nor sees:
-more fields in node_register, the job list in node_heartbeat, and job_result_ack for nodes that asked for it. What a
-node's words mean for scheduling is worked out in mesh/capabilities.py.
+The union of what the original's generations say, plus extensions that an original node neither sends nor sees: more
+fields in node_register, the job list in node_heartbeat, the deadline in node_control, and job_result_ack for nodes that
+asked for it. What a node's words mean for scheduling is worked out in mesh/capabilities.py.
 """
 
 from __future__ import annotations
@@ -222,6 +222,8 @@ class NodeRegister(Message, frozen=True, kw_only=True):
     region: Word | None = None
     gpu_tier: Word | None = None
     result_ack: bool | None = None
+    #: The node works for this tenant only.
+    tenant_id: Id | None = None
 
 
 class NodeHeartbeat(Message, frozen=True, kw_only=True):
@@ -308,7 +310,10 @@ class JobResult(Message, frozen=True, kw_only=True):
 
 
 class NodeError(Message, frozen=True, kw_only=True):
-    """Something went wrong on the node; logged."""
+    """Something went wrong on the node.
+
+    `details.job_id` (and `details.attempt_id`) name the job that it cannot finish; without it, that is every job it has.
+    """
 
     node_id: Id
     code: Word
@@ -378,10 +383,12 @@ class JobCancel(Message, frozen=True, kw_only=True):
 
 
 class NodeControl(Message, frozen=True, kw_only=True):
-    """An operator's command, such as drain."""
+    """An operator's command: "drain" (finish what you have, no more will come) or "resume"."""
 
     command: Word
     reason: Line | None = None
+    # extension: time from now until what is unfinished is given to others
+    deadline_ms: Whole | None = None
 
 
 class JobResultAck(Message, frozen=True, kw_only=True):

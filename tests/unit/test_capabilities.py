@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from mesh import capabilities
+from mesh.choosing import ModelsConfig
 from mesh.config import NodeConfig
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import NodeCaps, NodeLoad
@@ -53,6 +54,9 @@ def test_a_full_registration_is_flattened() -> None:
         max_jobs=8,
         region="eu",
         gpu_tier="high",
+        tenant_id="acme",
+        models=["whisper-large"],
+        pairs=["en>es"],
     )
 
 
@@ -84,33 +88,6 @@ def test_asr_and_semantic_languages_are_mandatory(missing: str) -> None:
     assert error.details == {"missing": [missing]}
 
 
-MODELS = [
-    {"model_id": "a", "kind": "ASR", "src_lang": "EN", "version": "1"},
-    {"model_id": "b", "kind": "asr", "src_lang": "fr", "version": "1", "enabled": False},
-    {"model_id": "c", "kind": "nmt", "src_lang": "en", "tgt_lang": "es", "version": "1"},
-    {"model_id": "d", "kind": "tts", "tgt_lang": "es", "version": "1"},
-    {"model_id": "e", "kind": "vad", "version": "1"},
-]
-
-
-@pytest.mark.parametrize("said", [None, {}, {"semantic_core_ready": True}])
-def test_languages_that_are_not_said_are_those_of_the_enabled_models(said: Any) -> None:
-    flat = caps(language_capabilities=said, installed_models=MODELS)
-    assert (flat.asr_langs, flat.semantic_langs, flat.tts_langs) == (["en"], ["es"], ["es"])
-
-
-def test_models_without_languages_do_not_count() -> None:
-    error = refusal(language_capabilities=None, installed_models=MODELS[-1:])
-    assert error.code is ErrorCode.MISSING_LANG_CAPABILITIES
-
-
-def test_language_pairs_and_translation_models_stand_in_for_semantic_languages() -> None:
-    pairs = {"asr_languages": ["en"], "supported_language_pairs": [{"src": "en", "tgt": "DE"}]}
-    assert caps(language_capabilities=pairs).semantic_langs == ["de"]
-    nmt = {"asr_languages": ["en"], "nmt_capabilities": [{"model_id": "m", "languages": ["it"], "rule": "any_to_any"}]}
-    assert caps(language_capabilities=nmt).semantic_langs == ["it"]
-
-
 def test_the_spelling_of_languages_and_services_does_not_matter() -> None:
     langs = {"asr_languages": [" EN ", "en", ""], "semantic_languages": ["zh-CN"]}
     flat = caps(
@@ -120,21 +97,6 @@ def test_the_spelling_of_languages_and_services_does_not_matter() -> None:
     )
     assert (flat.asr_langs, flat.semantic_langs) == (["en"], ["zh-cn"])
     assert (flat.services_installed, flat.services_ready) == (["asr", "nmt"], ["asr"])
-
-
-def test_what_is_no_language_tag_is_left_out() -> None:
-    strange = ["EN", "zh-Hant-TW", "e", "en_US", "languages!", "x" * 9, "12", "en-", "de-" + "x" * 9, "\u0435n"]
-    flat = caps(language_capabilities={"asr_languages": strange, "semantic_languages": ["es"]})
-    assert flat.asr_langs == ["en", "zh-hant-tw"]
-    error = refusal(language_capabilities={"asr_languages": strange[2:], "semantic_languages": ["es"]})
-    assert error.code is ErrorCode.MISSING_LANG_CAPABILITIES
-
-
-def test_one_node_has_a_bounded_number_of_languages() -> None:
-    many = [f"{chr(122 - index // 26)}{chr(122 - index % 26)}" for index in range(200)]
-    flat = caps(language_capabilities={"asr_languages": many, "semantic_languages": ["aa", *many[:3], "bb"]})
-    assert flat.asr_langs == sorted(many[: capabilities.LANGUAGES_MAX]), "the first that it says, not of the alphabet"
-    assert flat.semantic_langs == sorted(many[:3])
 
 
 def test_without_a_list_of_services_what_is_reported_on_counts_as_installed() -> None:
@@ -190,3 +152,47 @@ def test_a_heartbeat_changes_readiness_services_and_languages() -> None:
 )
 def test_load_is_brought_into_range(usage: dict[str, Any], load: NodeLoad) -> None:
     assert capabilities.load_from(heartbeat(resource_usage=usage)) == load
+
+
+def test_a_tenant_must_be_an_id() -> None:
+    assert caps(tenant_id=None).tenant_id == "" == caps(tenant_id="").tenant_id
+    assert refusal(tenant_id="{c01}").code is ErrorCode.INVALID_ID
+
+
+def test_models_are_those_that_are_enabled_and_their_number_is_bounded() -> None:
+    models = [
+        {"model_id": name, "kind": "other", "version": "1", "enabled": enabled}
+        for name, enabled in (("b", True), (" a ", None), ("off", False), ("b", True), (" ", None))
+    ]
+    assert caps(installed_models=models).models == ["a", "b"]
+    many = [{"model_id": f"m{number}", "kind": "other", "version": "1"} for number in range(400)]
+    assert len(caps(installed_models=many).models) == capabilities.MODELS_MAX
+
+
+def test_a_heartbeat_changes_models_and_pairs_and_leaves_what_it_does_not_say() -> None:
+    before = caps()
+    models = [{"model_id": "new", "kind": "other", "version": "1"}]
+    after = capabilities.caps_after(before, heartbeat(installed_models=models))
+    assert (after.models, after.pairs, after.tenant_id) == (["new"], ["en>es"], "acme")
+    assert capabilities.caps_after(before, heartbeat(installed_models=[])).models == []
+    pairs = [{"src": "zh", "tgt": "en"}]
+    said: dict[str, Any] = {"semantic_languages": ["en", "es"], "supported_language_pairs": pairs}
+    after = capabilities.caps_after(before, heartbeat(language_capabilities=said))
+    assert (after.pairs, after.models, after.asr_langs) == (["zh>en"], ["whisper-large"], ["en", "zh"])
+    del said["semantic_languages"]
+    after = capabilities.caps_after(before, heartbeat(language_capabilities=said))
+    assert (after.semantic_langs, after.pairs) == (["en"], []), "the targets of the pairs are all it translates to"
+
+
+def test_the_type_of_a_service_is_what_the_node_says_else_what_is_configured() -> None:
+    message = heartbeat(
+        installed_services=[
+            {"service_id": "whisper", "type": "ASR"},
+            {"service_id": "piper-tts", "type": "tone"},
+            {"service_id": "old", "version": "1"},
+        ],
+        capability_by_type=[{"type": "nmt", "ready": True, "ready_impl_ids": ["m2m", "whisper"]}],
+    )
+    types = capabilities.service_types(message.installed_services, message.capability_by_type, ModelsConfig())
+    assert types == {"whisper": "asr", "m2m": "nmt", "node-inference": "asr", "nmt-m2m100": "nmt", "piper-tts": "tone"}
+    assert capabilities.service_types(None, None, ModelsConfig())["piper-tts"] == "tts"

@@ -320,6 +320,7 @@ FROM_NODE = [
             "region": "eu",
             "gpu_tier": "high",
             "result_ack": True,
+            "tenant_id": "acme",
         },
         "version platform hardware accept_public_jobs",
     ),
@@ -435,6 +436,6 @@ FROM_SCHEDULER = [
         "pipeline audio audio_format sample_rate trace_id",
     ),
     Sample({"type": "job_cancel", "job_id": "job-03-ab", "trace_id": "t", "reason": "job_timeout"}, "job_id"),
-    Sample({"type": "node_control", "command": "drain", "reason": "upgrade"}, "command"),
+    Sample({"type": "node_control", "command": "drain", "reason": "upgrade", "deadline_ms": 30000}, "command"),
     Sample({"type": "job_result_ack", "job_id": "job-03-ab", "attempt_id": 1}, "job_id attempt_id"),
 ]
