@@ -195,7 +195,7 @@ class SelectorMetrics(Metrics):
         self.dispatch_total = self._counters(
             "lingua_selector_dispatch_total",
             "Dispatches by what came of them",
-            {"outcome": ("new", "bound", "full", "refused", "unknown", "undone", "expired", "error")},
+            {"outcome": ("new", "bound", "full", "waiting", "refused", "unknown", "undone", "expired", "error")},
         )
         self.removed_total = self._counters(
             "lingua_selector_removed_total", "Nodes removed from consideration, by filter", {"filter": None}
@@ -215,6 +215,11 @@ class SelectorMetrics(Metrics):
         )
         self.conflicts_total = self._counter(
             "lingua_selector_conflicts_total", "Candidates that turned out to be taken at the commit"
+        )
+        self.waiting = self._gauge("lingua_selector_waiting", "Requests that stand in line for a node")
+        self.waiting_bytes = self._gauge("lingua_selector_waiting_bytes", "Their audio")
+        self.waited_seconds = self._histogram(
+            "lingua_selector_waited_seconds", "Time in line of those that got a node or were refused", RESULT_SECONDS
         )
         self.weights_version = self._gauge("lingua_selector_weights_version", "Version of the weights in force")
         self.queries_total = self._counters(
