@@ -132,6 +132,11 @@ class EdgeConfig(Section, frozen=True):
     heartbeat_min_ms: Ms = 500
     #: A node whose socket closed keeps its jobs this long; then they are dispatched elsewhere.
     reconnect_grace_ms: Ms = 3_000
+    #: Jobs for nodes whose socket closed a moment ago wait here for them, in all and per node; more go elsewhere.
+    held_jobs_max: Count = 1_000
+    held_bytes_max: MemoryBytes = 64 * 1024 * 1024
+    held_jobs_per_node_max: Count = 64
+    held_bytes_per_node_max: MemoryBytes = 16 * 1024 * 1024
     #: Requests and jobs that ended are remembered, so that late repeats are recognised.
     ended_kept_max: Count = 10_000
     ended_kept_ms: Ms = 30_000
