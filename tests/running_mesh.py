@@ -9,9 +9,12 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from linguamesh.operator import Operator
 
 ROOT = Path(__file__).resolve().parent.parent
 READY_SECONDS = 60.0
@@ -52,6 +55,27 @@ class MeshProcess:
         """kill -9, at once."""
         self.popen.send_signal(signal.SIGKILL)
         self.popen.wait(STOP_SECONDS)
+        if self.popen.stdout is not None:
+            self.popen.stdout.close()
+
+    def freeze(self) -> None:
+        """SIGSTOP: it does nothing more, and its sockets stay open."""
+        self.popen.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self.popen.send_signal(signal.SIGCONT)
+
+    def is_alive(self) -> bool:
+        """True until it has ended."""
+        return self.popen.poll() is None
+
+    def metric(self, name: str, *labels: str) -> float:
+        """The sum of a metric's series whose labels contain all of `labels`, as in 'verdict="fenced"'."""
+        with urllib.request.urlopen(f"{self.ready['url']}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        series = (line.rsplit(" ", 1) for line in lines if line.startswith((f"{name}{{", f"{name} ")))
+        return sum(float(value) for key, value in series if all(label in key for label in labels))
 
     def stop(self) -> int:
         """SIGTERM and the exit code; kill -9 and AssertionError if that takes too long."""
@@ -117,10 +141,34 @@ class RunningMesh:
     def start(self, kind: str, index: int) -> MeshProcess:
         """Start one process; the caller waits for its ready line."""
         options = ("--index", str(index)) if kind == "broker" else ()
-        name = f"{kind}-{index}"
-        process = MeshProcess(kind, name, self.directory, self._env, *options)
+        return self._start(kind, f"{kind}-{index}", *options)
+
+    def _start(self, module: str, name: str, *options: str) -> MeshProcess:
+        process = MeshProcess(module, name, self.directory, self._env, *options)
         self.processes[name] = process
         return process
+
+    def restart(self, kind: str, index: int) -> MeshProcess:
+        """Kill -9 what is there and start it again; the caller waits for its ready line."""
+        self.kill(f"{kind}-{index}")
+        return self.start(kind, index)
+
+    def start_nodes(self, name: str, url: str, *options: str) -> MeshProcess:
+        """A process of SDK nodes (tests/e2e/fleet.py); the caller waits for its ready line."""
+        return self._start("tests.e2e.fleet", name, "--url", url, *options)
+
+    def start_plain_node(self, name: str, url: str, *options: str) -> MeshProcess:
+        """A process with one node that knows no cancellation (tests/e2e/plain_node.py)."""
+        return self._start("tests.e2e.plain_node", name, "--url", url, *options)
+
+    def operator(self, edge: str = "edge-0") -> Operator:
+        """Asks and commands by that edge."""
+        return Operator(str(self.processes[edge].ready["url"]), timeout_s=20)
+
+    def metric(self, name: str, *labels: str) -> float:
+        """The sum of a metric over all live edges and selectors."""
+        told = [p for p in self.processes.values() if p.is_alive() and p.ready.get("kind") in ("edge", "selector")]
+        return sum(process.metric(name, *labels) for process in told)
 
     def url(self, edge: str) -> str:
         """ws://host:port of one edge's own port."""

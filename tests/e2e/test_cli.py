@@ -29,6 +29,14 @@ def test_no_mesh_running(wav: Path, free_port: int) -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("words", [("explain", "job-1"), ("weights", "show"), ("node", "drain", "node-1")])
+def test_no_mesh_to_ask(free_port: int, words: tuple[str, ...]) -> None:
+    done = lingua(*words, "--url", f"http://127.0.0.1:{free_port}")
+    assert (done.returncode, done.stdout) == (69, "")
+    assert done.stderr.startswith("error: no mesh running there: cannot connect to ")
+    assert done.stderr.count("\n") == 1
+
+
 def test_an_address_that_is_no_websocket(wav: Path, free_port: int) -> None:
     done = lingua("translate", str(wav), "--to", "es", "--url", f"ftp://127.0.0.1:{free_port}")
     assert done.returncode == 69
@@ -61,5 +69,6 @@ def test_roles_pass_their_options_on() -> None:
 def test_version_and_help() -> None:
     assert lingua("version").stdout.count(".") == 2
     done = lingua("--help")
-    for command in ("up", "broker", "edge", "selector", "node", "translate", "version"):
+    commands = ("up", "broker", "edge", "selector", "node", "translate", "explain", "weights", "replay", "version")
+    for command in commands:
         assert f"\n    {command}" in done.stdout
