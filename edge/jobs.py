@@ -9,21 +9,25 @@ from typing import Any, Final, get_args
 from websockets.asyncio.server import ServerConnection
 
 from edge.core import assignment as effects
+from edge.core import away, kept
 from edge.core.deliveries import Deliveries, Limits
 from edge.core.node import NodeConnection
 from edge.link import EdgeLink, early_ms_max
 from edge.outbox import Bounds
 from edge.socket import Socket
-from mesh.clock import now_ms
+from mesh.clock import now_ms, wall_ms
 from mesh.config import Config, EdgeConfig
-from mesh.frames import Assign, CancelJob, Frame, JobDone, ResultAck, decode_work
+from mesh.frames import Assign, CancelJob, ControlNode, Frame, JobDone, ResultAck, decode_work
 from mesh.handover import job_assign_from
 from mesh.link import Received
+from mesh.log import get_logger
 from mesh.metrics import EdgeMetrics
-from mesh.node_wire import JobCancel, JobResultAck
+from mesh.node_wire import JobCancel, JobResultAck, NodeControl
 
 #: Ends of a kept result that are a loss -> the metric's reason.
 DROPPED: Final = {"fenced": "fenced", "no_session": "no_session", "shed": "overflow", "expired": "overflow"}
+
+log = get_logger()
 
 
 class NodeSocket(Socket):
@@ -44,8 +48,6 @@ class Jobs:
         self._link = link
         self._metrics = metrics
         self._socket_of = socket_of
-        #: Payloads of the Assign that is being handled: work and audio.
-        self._payload: list[bytes] = []
         self._counted: Counter[str] = Counter()
         self._run_effect: dict[type, Callable[[Any], None]] = {
             effects.WriteJob: self._write_job,
@@ -54,11 +56,14 @@ class Jobs:
             effects.SendDone: self._send_done,
             effects.TellNode: self._tell_node,
             effects.StopJob: self._stop_job,
+            effects.TellControl: self._tell_control,
+            effects.NodeDrained: self._node_drained,
         }
         assert set(self._run_effect) == set(get_args(effects.Effect)), "every effect is carried out"
         handlers: dict[type[Frame], Callable[[Received], None]] = {
             Assign: self._on_assign,
             CancelJob: self._on_cancel,
+            ControlNode: self._on_control,
             ResultAck: self._on_result_ack,
         }
         link.handle(handlers, {JobDone: self._on_done_back})
@@ -73,11 +78,16 @@ class Jobs:
     def _on_assign(self, message: Received) -> None:
         assign = message.frame
         assert isinstance(assign, Assign)
-        socket = self._socket_of(assign.node_id)
-        epoch = socket.node.epoch if socket is not None and socket.outbox.is_open else None
-        self._payload = message.payload
-        self.run(self.deliveries.on_assign(assign, epoch, now_ms()))
-        self._payload = []
+        work, audio = message.payload
+        epoch = self._epoch_of(assign.node_id)
+        self.run(self.deliveries.on_assign(assign, effects.Payload(work, audio), epoch, now_ms()))
+
+    def _on_control(self, message: Received) -> None:
+        control = message.frame
+        assert isinstance(control, ControlNode)
+        log.info("node_control", node_id=control.node_id, command=control.command, reason=control.reason)
+        due_ms = now_ms() + max(0, control.deadline_ms - wall_ms())
+        self.run(self.deliveries.on_control(control, self._epoch_of(control.node_id), due_ms))
 
     def _on_cancel(self, message: Received) -> None:
         assert isinstance(message.frame, CancelJob)
@@ -90,6 +100,11 @@ class Jobs:
     def _on_done_back(self, frame: Frame, retry_after_ms: int) -> None:
         assert isinstance(frame, JobDone)
         self.deliveries.given_back(frame, retry_after_ms, now_ms())
+
+    def _epoch_of(self, node_id: str) -> int | None:
+        """The epoch of the node's connection here; None if it has none that takes anything."""
+        socket = self._socket_of(node_id)
+        return socket.node.epoch if socket is not None and socket.outbox.is_open else None
 
     # --- effects ----------------------------------------------------------------------------
 
@@ -110,7 +125,7 @@ class Jobs:
         assign = effect.assign
         socket = self._socket_of(assign.node_id)
         assert socket is not None, "its epoch was read a moment ago"
-        work, audio = self._payload
+        work, audio = effect.payload
         if not socket.tell(job_assign_from(assign, decode_work(work), audio)):
             self.run(self.deliveries.write_failed(assign))
             return
@@ -139,20 +154,47 @@ class Jobs:
         if socket is not None:
             socket.tell(JobCancel(job_id=cancel.job_id, trace_id=cancel.trace_id or None, reason=cancel.reason))
 
+    def _tell_control(self, effect: effects.TellControl) -> None:
+        control = effect.control
+        socket = self._socket_of(control.node_id)
+        if socket is not None:
+            is_drain = control.command == "drain"
+            socket.tell(
+                NodeControl(
+                    command=control.command,
+                    reason=control.reason or None,
+                    deadline_ms=max(0, effect.due_ms - now_ms()) if is_drain else None,
+                )
+            )
+
+    def _node_drained(self, effect: effects.NodeDrained) -> None:
+        log.info("node_drained", node_id=effect.node_id, handed_over=effect.handed_over)
+
 
 def _limits_of(config: Config) -> Limits:
-    edge = config.edge
+    edge, job = config.edge, config.job
     return Limits(
-        resend_ms=edge.resend_ms,
-        resend_ms_max=edge.resend_ms_max,
-        resend_early_ms_max=early_ms_max(config),
-        results_max=edge.results_kept_max,
-        results_bytes_max=edge.results_kept_bytes_max,
-        unknown_results_per_node_max=edge.unknown_results_per_node_max,
-        result_kept_ms=config.job.lease_ms + config.job.record_extra_ms,
+        kept=kept.Limits(
+            results_max=edge.results_kept_max,
+            bytes_max=edge.results_kept_bytes_max,
+            unknown_per_node_max=edge.unknown_results_per_node_max,
+            kept_ms=job.lease_ms + job.record_extra_ms,
+            resend_ms=edge.resend_ms,
+            resend_ms_max=edge.resend_ms_max,
+            resend_early_ms_max=early_ms_max(config),
+        ),
+        away=away.Limits(
+            grace_ms=edge.reconnect_grace_ms,
+            nodes_max=edge.connections_max,
+            jobs_max=edge.held_jobs_max,
+            bytes_max=edge.held_bytes_max,
+            jobs_per_node_max=edge.held_jobs_per_node_max,
+            bytes_per_node_max=edge.held_bytes_per_node_max,
+        ),
         no_session_tries_max=edge.no_session_tries_max,
         jobs_per_node_max=edge.jobs_per_node_max,
-        reconnect_grace_ms=edge.reconnect_grace_ms,
+        job_kept_ms=max(job.lease_ms, job.deadline_ms),
+        job_named_ms=config.node.heartbeat_interval_ms,
         ended_kept_max=edge.ended_kept_max,
         ended_kept_ms=edge.ended_kept_ms,
         job_event_delay_ms=edge.job_event_delay_ms,

@@ -3,45 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from websockets.asyncio.server import ServerConnection
 
 from edge.core import node
 from edge.core.asks import Answer
-from edge.core.assignment import Report, key_of
+from edge.core.assignment import key_of
 from edge.core.timers import Timers, earliest
+from edge.job_messages import JobMessages
 from edge.jobs import Jobs, NodeSocket
 from edge.link import EdgeLink
 from edge.outbox import Bounds
 from edge.socket import internal_error
-from mesh.capabilities import caps_after, caps_from, load_from
-from mesh.cells import cell_of_job
-from mesh.clock import now_ms
+from mesh.capabilities import caps_after, caps_from, load_from, service_types
+from mesh.clock import now_ms, wall_ms
 from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError
-from mesh.frames import Failed, Frame, NodeRegistered, NodeStale
+from mesh.frames import Failed, Frame, NodeRegistered, NodeStale, StatusChanged
 from mesh.frames import NodeHeartbeat as HeartbeatFrame
 from mesh.frames import NodeOffline as OfflineFrame
 from mesh.frames import NodeRegister as RegisterFrame
 from mesh.ids import is_id, new_node_id
-from mesh.jobs import Event
 from mesh.link import Received
 from mesh.log import get_logger
 from mesh.metrics import EdgeMetrics
 from mesh.node_wire import (
-    AsrPartial,
-    JobAck,
-    JobResult,
-    JobStarted,
-    NodeError,
     NodeHeartbeat,
     NodeMessage,
     NodeRegister,
     NodeRegisterAck,
+    NodeStatus,
     decode_from_node,
 )
 from mesh.wire import Message
+
+#: Service ids whose type is remembered of one node.
+SERVICE_TYPES_MAX: Final = 1_024
 
 log = get_logger()
 
@@ -57,6 +55,7 @@ class Nodes:
         self._held_beats: Timers[NodeSocket] = Timers()
         self.jobs = Jobs(config, link, metrics, self._current.get)
         self.deliveries = self.jobs.deliveries
+        self._job_messages = JobMessages(config, link, self.jobs)
         self._config = config
         self._bounds = Bounds.of(config.edge)
         self._link = link
@@ -64,11 +63,7 @@ class Nodes:
         self._on_message: dict[type[Message], Callable[[NodeSocket, Any, bytes], None]] = {
             NodeRegister: self._on_register,
             NodeHeartbeat: self._on_heartbeat,
-            JobAck: self._on_ack,
-            JobStarted: self._on_started,
-            AsrPartial: self._on_partial,
-            JobResult: self._on_result,
-            NodeError: self._on_error,
+            **self._job_messages.handlers,
         }
         assert set(self._on_message) == set(get_args(NodeMessage)), "every message of a node has a handler"
         self._run_for_node: dict[type, Callable[[NodeSocket, Any], None]] = {
@@ -80,7 +75,11 @@ class Nodes:
             node.Close: self._close,
         }
         assert set(self._run_for_node) == set(get_args(node.Effect)), "every effect is carried out"
-        link.handle({NodeStale: self._on_stale}, {HeartbeatFrame: self._on_heartbeat_back})
+        handlers: dict[type[Frame], Callable[[Received], None]] = {
+            NodeStale: self._on_stale,
+            StatusChanged: self._on_status,
+        }
+        link.handle(handlers, {HeartbeatFrame: self._on_heartbeat_back})
 
     def __len__(self) -> int:
         return len(self._current)
@@ -120,7 +119,7 @@ class Nodes:
         node_id = socket.node.node_id
         if self._current.get(node_id) is socket:
             del self._current[node_id]
-            self.deliveries.node_gone(node_id, now_ms())
+            self.deliveries.node_gone(node_id, socket.node.epoch, now_ms())
             log.info("node_gone", node_id=node_id, reason=socket.close_reason)
         self._link.changed()
 
@@ -128,12 +127,14 @@ class Nodes:
 
     def next_due_ms(self) -> int | None:
         """When `tick` has something to do; None while nothing waits."""
-        return earliest((self.deliveries.next_due_ms(), self._held_beats.next_due_ms()))
+        words = self._job_messages.model_words
+        return earliest((self.deliveries.next_due_ms(), self._held_beats.next_due_ms(), words.next_due_ms()))
 
     def tick(self, now: int) -> None:
         """Do what is due."""
         for socket in self._held_beats.pop_due(now):
             self._run_node(socket, socket.node.beat(now))
+        self._job_messages.tick(now)
         self.jobs.tick(now)
 
     # --- messages -----------------------------------------------------------------------------
@@ -143,61 +144,30 @@ class Nodes:
             raise PeerError(ErrorCode.INVALID_ID, "`node_id` is not an id")
         caps = caps_from(message, self._config.node)
         effects = socket.node.on_register(message.node_id, new_node_id(), caps, bool(message.result_ack))
+        self._learn_services(socket, message)
         self._run_node(socket, effects)
 
     def _on_heartbeat(self, socket: NodeSocket, message: NodeHeartbeat, text: bytes) -> None:
         socket.node.own(message.node_id)
         assert socket.node.caps is not None
         caps = caps_after(socket.node.caps, message)
+        if message.installed_services is not None or message.capability_by_type is not None:
+            self._learn_services(socket, message)
+        named = socket.node.jobs_named = self._job_messages.named(message.node_id, message.jobs)
+        if self._current.get(message.node_id) is socket:
+            # First, so that what it lost is not told as running.
+            has = None if message.jobs is None else {key_of(message.node_id, *job) for job in named}
+            self.jobs.run(self.deliveries.on_jobs(message.node_id, has, now_ms()))
         self._run_node(socket, socket.node.on_heartbeat(message.node_id, load_from(message), caps, now_ms()))
         if socket.node.beat_due_ms is not None:
             self._held_beats.set(socket, socket.node.beat_due_ms)
-        if message.jobs is not None and self._current.get(message.node_id) is socket:
-            has = {key_of(message.node_id, job.job_id, job.attempt_id) for job in message.jobs}
-            self.jobs.run(self.deliveries.on_jobs(message.node_id, has))
 
-    def _on_ack(self, socket: NodeSocket, message: JobAck, text: bytes) -> None:
-        socket.node.own(message.node_id)
-        self.jobs.run(
-            self.deliveries.on_progress(message.node_id, message.job_id, message.attempt_id, Event.ACCEPT, now_ms())
-        )
-
-    def _on_started(self, socket: NodeSocket, message: JobStarted, text: bytes) -> None:
-        socket.node.own(message.node_id)
-        self.jobs.run(
-            self.deliveries.on_progress(message.node_id, message.job_id, message.attempt_id, Event.START, now_ms())
-        )
-
-    def _on_partial(self, socket: NodeSocket, message: AsrPartial, text: bytes) -> None:
-        socket.node.own(message.node_id)
-        self.jobs.run(self.deliveries.on_progress(message.node_id, message.job_id, None, Event.START, now_ms(), text))
-
-    def _on_result(self, socket: NodeSocket, message: JobResult, text: bytes) -> None:
-        socket.node.own(message.node_id)
-        self._check_job_id(message.job_id)
-        if not is_id(message.session_id):
-            raise PeerError(ErrorCode.INVALID_ID, "`session_id` is not an id")
-        report = Report(
-            job_id=message.job_id,
-            attempt=message.attempt_id,
-            node_id=message.node_id,
-            session_id=message.session_id,
-            utterance_index=message.utterance_index,
-            success=message.success,
-        )
-        self.jobs.run(self.deliveries.on_result(report, text, now_ms()))
-
-    def _on_error(self, socket: NodeSocket, message: NodeError, text: bytes) -> None:
-        socket.node.own(message.node_id)
-        log.warning("node_error", node_id=message.node_id, code=message.code, message=message.message)
-
-    def _check_job_id(self, job_id: str) -> None:
-        try:
-            known = is_id(job_id) and 0 <= cell_of_job(job_id) < self._link.cells
-        except ValueError:
-            known = False
-        if not known:
-            raise PeerError(ErrorCode.INVALID_ID, "`job_id` is not one of ours")
+    def _learn_services(self, socket: NodeSocket, message: NodeRegister | NodeHeartbeat) -> None:
+        services, capabilities = message.installed_services, message.capability_by_type
+        types = service_types(services, capabilities, self._config.models)
+        known = {**socket.node.service_types, **types}
+        # What is left out is unchanged; but a node that makes up new names keeps only the latest.
+        socket.node.service_types = known if len(known) <= SERVICE_TYPES_MAX else types
 
     # --- frames -------------------------------------------------------------------------------
 
@@ -207,6 +177,23 @@ class Nodes:
         socket = self._current.get(stale.node_id)
         if socket is not None:
             self._run_node(socket, socket.node.on_stale(stale.epoch, stale.reason))
+
+    def _on_status(self, message: Received) -> None:
+        changed = message.frame
+        assert isinstance(changed, StatusChanged)
+        socket = self._current.get(changed.node_id)
+        if socket is None or socket.node.epoch != changed.epoch:
+            return  # about a connection that it had before, or has elsewhere
+        log.info("node_status", node_id=changed.node_id, status=changed.status, reason=changed.reason)
+        socket.node.status = changed.status
+        socket.tell(
+            NodeStatus(
+                node_id=changed.node_id,
+                status=changed.status,
+                reason=changed.reason or None,
+                timestamp=wall_ms() // 1_000,
+            )
+        )
 
     def _on_heartbeat_back(self, frame: Frame, retry_after_ms: int) -> None:
         assert isinstance(frame, HeartbeatFrame)
@@ -240,17 +227,20 @@ class Nodes:
     def _adopt(self, socket: NodeSocket, answer: NodeRegistered) -> None:
         """The higher epoch is the connection in force; the other one is closed, and can do this one no harm."""
         effects = socket.node.on_registered(answer)
-        if socket.node.is_open:
-            old = self._current.get(answer.node_id)
-            if old is not None and old is not socket and old.node.epoch > socket.node.epoch:
-                effects = socket.node.supersede()
-            else:
-                self._current[answer.node_id] = socket
-                if old is not socket:
-                    self.deliveries.node_back(answer.node_id)
-                if old is not None and old is not socket:
-                    self._run_node(old, old.node.supersede())
+        if not socket.node.is_open:
+            self._run_node(socket, effects)
+            return
+        old = self._current.get(answer.node_id)
+        if old is not None and old is not socket and old.node.epoch > socket.node.epoch:
+            self._run_node(socket, socket.node.supersede())
+            return
+        self._current[answer.node_id] = socket
+        if old is not None and old is not socket:
+            self._run_node(old, old.node.supersede())
         self._run_node(socket, effects)
+        if old is not socket:
+            # After its acknowledgement: before that a node takes no job.
+            self.jobs.run(self.deliveries.node_back(answer.node_id, now_ms()))
 
     def _send_heartbeat(self, socket: NodeSocket, effect: node.SendHeartbeat) -> None:
         frame = HeartbeatFrame(
@@ -259,6 +249,7 @@ class Nodes:
             epoch=effect.epoch,
             load=effect.load,
             caps=effect.caps,
+            jobs=self.deliveries.jobs_of(effect.node_id, socket.node.jobs_named),
         )
         if not self._link.to_node_cell(effect.node_id, frame):
             socket.node.heartbeat_lost(effect.caps is not None)

@@ -5,8 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mesh.frames import Assign, AssignFailed, CancelJob, JobDone, JobEvent, Notice, Placed
+from mesh.frames import Assign, AssignFailed, CancelJob, ControlNode, JobDone, JobEvent, Notice, Placed
 from mesh.jobs import Event
+
+
+class Payload(NamedTuple):
+    """What rides behind an Assign."""
+
+    work: bytes
+    audio: bytes
 
 
 @dataclass(slots=True, eq=False)
@@ -14,12 +21,16 @@ class Assignment:
     """A job that a node of ours runs."""
 
     frame: Assign
+    #: When it was written to the node's socket.
+    written_ms: int
     #: The furthest event so far, and those the mesh has not been told (edge/core/progress.py).
     reached: Event | None = None
     untold: list[str] = field(default_factory=list)
     tell_ms: int = 0
     #: Written to a socket that the node has replaced; whether the node still has it is not known yet.
     in_doubt: bool = False
+    #: The same, for good: how long it took says nothing of the node's speed.
+    interrupted: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +66,7 @@ class WriteJob:
     """Write job_assign to the node's socket; if that fails, call `write_failed`; else send `placed`."""
 
     assign: Assign
+    payload: Payload
     placed: Placed
 
 
@@ -101,12 +113,33 @@ class StopJob:
     cancel: CancelJob
 
 
-Effect = WriteJob | SendToEdge | SendToJob | SendDone | TellNode | StopJob
+@dataclass(frozen=True, slots=True)
+class TellControl:
+    """Write node_control to the node's socket, if it is there. A drain ends at `due_ms`."""
+
+    control: ControlNode
+    due_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDrained:
+    """For the log: the node has no job left, after so many were given to others."""
+
+    node_id: str
+    handed_over: int
+
+
+Effect = WriteJob | SendToEdge | SendToJob | SendDone | TellNode | StopJob | TellControl | NodeDrained
 
 
 def key_of(node_id: str, job_id: str, attempt: int) -> str:
     """The name of one attempt at a job by one node: what another node says of the job concerns only that node."""
     return f"{node_id}/{job_id}#{attempt}"
+
+
+def key_of_assign(assign: Assign) -> str:
+    """`key_of` the attempt that is assigned."""
+    return key_of(assign.node_id, assign.job_id, assign.attempt)
 
 
 # --- frames about a job -----------------------------------------------------------------------------
@@ -121,6 +154,7 @@ def placed(assign: Assign) -> Placed:
         node_id=assign.node_id,
         session_id=assign.session_id,
         utterance_index=assign.utterance_index,
+        late_after_ms=assign.late_after_ms,
     )
 
 
@@ -149,3 +183,42 @@ def failed(assign: Assign, reason: str) -> SendToJob:
         reason=reason,
     )
     return SendToJob(assign.job_id, frame)
+
+
+def stopped(assign: Assign, reason: str) -> StopJob:
+    """Nobody wants it of that node any more."""
+    return StopJob(CancelJob(assign.job_id, assign.attempt, assign.node_id, assign.trace_id, reason))
+
+
+def done(edge: str, report: Report, assignment: Assignment | None, now_ms: int) -> JobDone:
+    """The result of a job of ours. Of one that we do not know, only what the node says."""
+    if assignment is None:
+        return JobDone(
+            job_id=report.job_id,
+            attempt=report.attempt,
+            node_id=report.node_id,
+            node_edge=edge,
+            request_id="",
+            session_id=report.session_id,
+            utterance_index=report.utterance_index,
+            session_edge="",
+            success=report.success,
+            # Whose session it is must be looked up at once, as if this were a repeat.
+            resend=1,
+        )
+    # What we were told when the job was assigned counts, not what the node repeats.
+    frame = assignment.frame
+    return JobDone(
+        job_id=frame.job_id,
+        attempt=frame.attempt,
+        node_id=frame.node_id,
+        node_edge=edge,
+        request_id=frame.request_id,
+        session_id=frame.session_id,
+        utterance_index=frame.utterance_index,
+        session_edge=frame.session_edge,
+        success=report.success,
+        took_ms=-1 if assignment.interrupted else now_ms - assignment.written_ms,
+        pair=frame.pair,
+        audio_ms=frame.audio_ms,
+    )

@@ -1,58 +1,62 @@
 """Deliveries: the jobs that the nodes of this edge run, and the results it keeps until they are acknowledged.
 
-The node's side of custody (docs/adr/0006). Owns the table of assignments per node, which outlives a node's
-socket so that a result sent after a reconnect still finds its job, and the results that nobody acknowledged yet.
+The node's side of custody (docs/adr/0006). Joins the table of running jobs, the jobs held for nodes that are away, the
+nodes that are being drained, and the results that nobody acknowledged yet. A job is in one of these places at most.
 Knows no sockets; whether a node is here, and with which epoch, is an argument.
 """
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Mapping, Set
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Mapping, Set
+from typing import Final, NamedTuple
 
-import msgspec
-
+from edge.core import away, kept
 from edge.core.assignment import (
     Assignment,
     Effect,
+    NodeDrained,
+    Payload,
     Report,
     Result,
-    SendDone,
     SendToEdge,
     SendToJob,
     StopJob,
+    TellControl,
     TellNode,
     WriteJob,
+    done,
     failed,
     key_of,
+    key_of_assign,
     notice,
     placed,
+    stopped,
 )
-from edge.core.kept import Kept
+from edge.core.draining import Draining
 from edge.core.memory import Memory
-from edge.core.progress import Progress
-from edge.core.timers import Timers, earliest, resend_wait_ms
+from edge.core.running import Running
+from edge.core.timers import earliest
 from mesh.errors import ErrorCode, PeerError
-from mesh.frames import Assign, CancelJob, JobDone, ResultAck
+from mesh.frames import Assign, CancelJob, ControlNode, JobDone, ResultAck
 from mesh.jobs import Event
+from mesh.keys import lease_member
+
+#: Jobs of one node that a heartbeat names. A node that says more is not believed, and its leases are not audited.
+JOBS_NAMED_MAX: Final = 1_024
 
 
 class Limits(NamedTuple):
     """The bounds this core obeys, from the configuration."""
 
-    resend_ms: int
-    resend_ms_max: int
-    #: Between the first few repeats: half of the time in which the mesh notices a peer that hangs.
-    resend_early_ms_max: int
-    results_max: int
-    results_bytes_max: int
-    unknown_results_per_node_max: int
-    #: A result older than this belongs to a job that the mesh has forgotten.
-    result_kept_ms: int
+    kept: kept.Limits
+    away: away.Limits
     no_session_tries_max: int
     jobs_per_node_max: int
-    reconnect_grace_ms: int
+    #: A job older than this has outlived its slot, and nobody waits for it.
+    job_kept_ms: int
+    #: A node that names its jobs has named one that it was given so long ago.
+    job_named_ms: int
     ended_kept_max: int
     ended_kept_ms: int
     job_event_delay_ms: int
@@ -64,13 +68,13 @@ class Deliveries:
     def __init__(self, edge: str, limits: Limits) -> None:
         self.edge = edge
         self.limits = limits
-        #: What became of results, and which messages were of no use: outcome -> count.
+        #: What became of jobs and results, and which messages were of no use: outcome -> count.
         self.outcomes: Counter[str] = Counter()
-        self._kept = Kept(limits.results_max, limits.results_bytes_max, limits.unknown_results_per_node_max)
-        self._nodes: dict[str, OrderedDict[str, Assignment]] = {}
-        self._resends: Timers[str] = Timers()
-        self._graces: Timers[str] = Timers()
-        self._progress = Progress(limits.job_event_delay_ms)
+        self._kept = kept.Kept(limits.kept)
+        self._running = Running(limits.jobs_per_node_max, limits.job_event_delay_ms)
+        self._away = away.Away(limits.away)
+        self._draining = Draining()
+        #: Jobs that ended: those that were given back to the mesh, with the reason.
         self._memory = Memory(limits.ended_kept_max, limits.ended_kept_ms)
 
     @property
@@ -80,33 +84,54 @@ class Deliveries:
 
     # --- jobs towards the node ----------------------------------------------------------------
 
-    def on_assign(self, assign: Assign, epoch: int | None, now_ms: int) -> list[Effect]:
+    def on_assign(self, assign: Assign, payload: Payload, epoch: int | None, now_ms: int) -> list[Effect]:
         """Give the job to the node, whose connection here has that epoch (None = it is not here)."""
-        key = key_of(assign.node_id, assign.job_id, assign.attempt)
+        key = key_of_assign(assign)
         if key in self.results:
-            self._resends.set(key, now_ms)  # done already, and the mesh seems not to know
+            self._kept.hurry(key, now_ms)  # done already, and the mesh seems not to know
             return [SendToEdge(assign.session_edge, placed(assign))]
-        if key in self._memory:
+        how = self._memory.how(key)
+        if how is not None:
+            return [failed(assign, how)] if how else []
+        if key in self._running.of(assign.node_id):
+            return [SendToEdge(assign.session_edge, placed(assign))]
+        if self._away.holds(assign.node_id, key):
             return []
-        if key in self._nodes.get(assign.node_id, ()):
-            return [SendToEdge(assign.session_edge, placed(assign))]
-        if epoch != assign.node_epoch:
-            return [failed(assign, "node_absent")]
-        self._progress.note(self._remember(assign), Event.DISPATCH, now_ms)
-        return [WriteJob(assign, placed(assign))]
+        had = self._away.had(assign.node_id, assign.node_epoch)
+        if epoch == assign.node_epoch or (had and epoch is not None):
+            return [self._write(assign, payload, now_ms)]
+        if had and epoch is None and self._away.hold(away.HeldJob(assign, payload)):
+            self.outcomes["job_held"] += 1
+            return []
+        return [failed(assign, "node_absent")]
 
     def write_failed(self, assign: Assign) -> list[Effect]:
         """The node's socket did not take the job."""
-        self._drop(assign.node_id, key_of(assign.node_id, assign.job_id, assign.attempt))
+        self._drop(assign.node_id, key_of_assign(assign))
         return [failed(assign, "node_stuck")]
 
     def on_cancel(self, cancel: CancelJob, now_ms: int) -> list[Effect]:
         """Nobody waits for the job any more: an Assign that this overtook, or a late result, finds it ended."""
         key = key_of(cancel.node_id, cancel.job_id, cancel.attempt)
         self._drop(cancel.node_id, key)
+        self._away.drop(cancel.node_id, key)
         if key not in self.results:
             self._memory.add(key, now_ms)
         return [StopJob(cancel)]
+
+    def on_control(self, control: ControlNode, epoch: int | None, due_ms: int) -> list[Effect]:
+        """An operator drains the node until `due_ms`, or takes that back. Disregarded unless the node is ours."""
+        is_here = epoch is not None and epoch >= control.epoch
+        if not is_here and not self._away.had(control.node_id, control.epoch):
+            self.outcomes["control_stale"] += 1
+            return []
+        if control.command == "drain":
+            self._draining.start(control, due_ms)
+            if not self._running.of(control.node_id) and control.node_id not in self._away:
+                self._draining.has_no_job(control.node_id)
+        else:
+            self._draining.stop(control.node_id)
+        return [TellControl(control, due_ms)]
 
     # --- what the node says -------------------------------------------------------------------
 
@@ -114,11 +139,11 @@ class Deliveries:
         self, node_id: str, job_id: str, attempt: int | None, event: Event, now_ms: int, partial: bytes = b""
     ) -> list[Effect]:
         """`event` is ACCEPT or START; an asr_partial is a START that names no attempt (then it is the latest)."""
-        assignment = self._find(node_id, job_id, attempt)
+        assignment = self._running.find(node_id, job_id, attempt)
         if assignment is None:
             self.outcomes["progress_unknown"] += 1
             return []
-        self._progress.note(assignment, event, now_ms)
+        self._running.progress.note(assignment, event, now_ms)
         if partial:
             return [notice(assignment.frame, "asr_partial", partial)]
         # That a job was started is shown to no client.
@@ -130,52 +155,77 @@ class Deliveries:
         PeerError if the node has too many results already of jobs that it was not given here.
         """
         key = key_of(report.node_id, report.job_id, report.attempt)
-        if key in self._memory:
+        if self._memory.how(key) == "":
             self.outcomes["repeated"] += 1
             return [TellNode(report.node_id, report.job_id, report.attempt)]
         if key in self.results:
             self.outcomes["repeated"] += 1
             return []
-        assignment = self._find(report.node_id, report.job_id, report.attempt)
-        self._drop(report.node_id, key)
+        self._away.drop(report.node_id, key)  # it says so before it is back, of a job that it cannot have from us
+        assignment = self._drop(report.node_id, key)
         if assignment is None:
             self.outcomes["job_unknown"] += 1
             if not self._kept.takes_unknown(report.node_id):
                 self.outcomes["refused"] += 1
                 raise PeerError(ErrorCode.SLOW_DOWN, "too many results of jobs that this node was not given here")
-        result = Result(self._done(report, assignment), text, now_ms, known=assignment is not None)
-        for shed in self._kept.add(key, result):
-            self._resends.drop(shed)
-            self.outcomes["shed"] += 1
-        return [self._send(key, result, now_ms)] if key in self.results else []
+        frame = done(self.edge, report, assignment, now_ms)
+        result = Result(frame, text, now_ms, known=assignment is not None)
+        self.outcomes["shed"] += len(self._kept.add(key, result))
+        return [self._kept.send(key, now_ms)] if key in self.results else []
 
-    def node_gone(self, node_id: str, now_ms: int) -> None:
-        """The node's last socket here closed; it may come back within the grace."""
-        if node_id in self._nodes:
-            self._graces.set(node_id, now_ms + self.limits.reconnect_grace_ms)
+    def on_node_error(self, node_id: str, job_id: str | None, attempt: int | None, now_ms: int) -> list[Effect]:
+        """The node cannot finish that job (without an attempt: none of its attempts), or none of what it has."""
+        wrong = [
+            assignment.frame
+            for assignment in self._running.of(node_id).values()
+            if job_id in (None, assignment.frame.job_id) and attempt in (None, assignment.frame.attempt)
+        ]
+        return [self._give_back(frame, "node_error", now_ms) for frame in wrong]
 
-    def node_back(self, node_id: str) -> None:
-        """The node has another registered socket here and keeps its jobs, unless it says that it does not."""
-        self._graces.drop(node_id)
-        for assignment in self._nodes.get(node_id, {}).values():
-            assignment.in_doubt = True
+    def on_jobs(self, node_id: str, has: Set[str] | None, now_ms: int) -> list[Effect]:
+        """A heartbeat, and the node's own word on which jobs it has, by `key_of` (None = it does not say).
 
-    def on_jobs(self, node_id: str, has: Set[str]) -> list[Effect]:
-        """The node's own word on which jobs it has, by `key_of`.
-
-        It may have restarted, or its old socket may have died with a job unread. Only jobs of an earlier socket are
-        compared: one that was just written to this socket may have crossed the node's message.
+        It may have restarted, or its old socket may have died with a job unread. A job that was written to this socket
+        just now may have crossed the node's message, so it is compared only after a while. A job that outlived its
+        slot is given up whatever the node says.
         """
-        jobs = self._nodes.get(node_id, OrderedDict())
-        in_doubt = [(key, assignment) for key, assignment in jobs.items() if assignment.in_doubt]
         effects: list[Effect] = []
-        for key, assignment in in_doubt:
-            assignment.in_doubt = False
-            if key not in has:
-                self._drop(node_id, key)
-                self.outcomes["job_lost"] += 1
-                effects.append(failed(assignment.frame, "job_lost"))
+        for key, assignment in list(self._running.of(node_id).items()):
+            age_ms = now_ms - assignment.written_ms
+            is_due = assignment.in_doubt or age_ms >= self.limits.job_named_ms
+            if has is not None and is_due and key not in has:
+                effects.append(self._give_back(assignment.frame, "job_lost", now_ms))
+            elif age_ms >= self.limits.job_kept_ms:
+                effects += [self._give_back(assignment.frame, "job_lost", now_ms), stopped(assignment.frame, "expired")]
+            assignment.in_doubt = assignment.in_doubt and has is None
         return effects
+
+    def jobs_of(self, node_id: str, named: Iterable[tuple[str, int]]) -> list[str] | None:
+        """What runs at the node, for the audit of its slots: what it named and what we know of, as lease members.
+
+        A job whose result nobody acknowledged counts: until then its slot is not free. None if it would be too much.
+        """
+        members = {
+            lease_member(job_id, attempt)
+            for job_id, attempt in named
+            if key_of(node_id, job_id, attempt) not in self._memory
+        }
+        frames = [assignment.frame for assignment in self._running.of(node_id).values()]
+        members.update(lease_member(frame.job_id, frame.attempt) for frame in frames)
+        members.update(lease_member(result.done.job_id, result.done.attempt) for result in self._kept.of_node(node_id))
+        return sorted(members) if len(members) <= JOBS_NAMED_MAX else None
+
+    def node_gone(self, node_id: str, epoch: int, now_ms: int) -> None:
+        """The node's last socket here closed; it may come back within the grace."""
+        self._away.gone(node_id, epoch, now_ms, has_jobs=bool(self._running.of(node_id)))
+
+    def node_back(self, node_id: str, now_ms: int) -> list[Effect]:
+        """The node has another registered socket here and keeps its jobs, unless it says that it does not."""
+        for assignment in self._running.of(node_id).values():
+            assignment.in_doubt = assignment.interrupted = True
+        effects: list[Effect] = [self._write(job.assign, job.payload, now_ms) for job in self._away.back(node_id)]
+        drain = self._draining.of(node_id)
+        return [TellControl(drain.control, drain.due_ms), *effects] if drain is not None else effects
 
     # --- acknowledgements ---------------------------------------------------------------------
 
@@ -194,111 +244,78 @@ class Deliveries:
 
     def sent(self, key: str, broker: str) -> None:
         """The rim's word on which broker took the last JobDone ("" = none is alive)."""
-        result = self.results.get(key)
-        if result is not None:
-            result.broker = broker
+        self._kept.sent(key, broker)
 
-    def given_back(self, done: JobDone, retry_after_ms: int, now_ms: int) -> None:
-        """A broker could not pass that JobDone on: try again sooner than if it had been lost."""
-        key = key_of(done.node_id, done.job_id, done.attempt)
-        result = self.results.get(key)
-        if result is not None:
-            wait_ms = max(retry_after_ms, self.limits.resend_ms // 4)
-            self._resends.set(key, now_ms + self._wait_ms(wait_ms or 1, result.sends - 1))
+    def given_back(self, frame: JobDone, retry_after_ms: int, now_ms: int) -> None:
+        """A broker could not pass that JobDone on."""
+        self._kept.came_back(key_of(frame.node_id, frame.job_id, frame.attempt), retry_after_ms, now_ms)
 
     # --- time ---------------------------------------------------------------------------------
 
     def next_due_ms(self) -> int | None:
         """When `tick` has something to do; None while nothing waits."""
-        return earliest((self._resends.next_due_ms(), self._graces.next_due_ms(), self._progress.next_due_ms()))
+        timed = (self._kept, self._away, self._running.progress, self._draining)
+        return earliest(part.next_due_ms() for part in timed)
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """Resends and progress that are due, and the jobs of nodes that did not come back."""
-        effects: list[Effect] = []
-        for key in self._resends.pop_due(now_ms):
-            result = self.results[key]
-            if now_ms - result.received_ms >= self.limits.result_kept_ms:
-                self._end(key, "expired", now_ms)
-            else:
-                effects.append(self._send(key, result, now_ms))
-        for node_id in self._graces.pop_due(now_ms):
-            for key, assignment in self._nodes.pop(node_id).items():
-                self._progress.drop(key)
-                # Not "node_absent": it may have come back to another edge, and have the job still.
-                effects.append(failed(assignment.frame, "node_gone"))
-        effects += [SendToJob(frame.job_id, frame) for frame in self._progress.pop_due(now_ms)]
+        """Resends and progress that are due, the jobs of nodes that did not come back, and drains that end."""
+        again, expired = self._kept.pop_due(now_ms)
+        effects: list[Effect] = [*again]
+        for key in expired:
+            self._end(key, "expired", now_ms)
+        for node_id, held in self._away.pop_due(now_ms):
+            self._draining.stop(node_id)
+            # Not "node_absent": it may have come back to another edge, and have the job still.
+            effects += [failed(assignment.frame, "node_gone") for assignment in self._running.pop_node(node_id)]
+            effects += [self._give_back(job.assign, "job_lost", now_ms) for job in held]
+        effects += [NodeDrained(node_id, 0) for node_id in self._draining.pop_emptied()]
+        for node_id in self._draining.pop_due(now_ms):
+            effects += self._hand_over(node_id, now_ms)
+        effects += [SendToJob(frame.job_id, frame) for frame in self._running.progress.pop_due(now_ms)]
         self._memory.forget(now_ms)
         return effects
 
     # --- inside -------------------------------------------------------------------------------
 
-    def _remember(self, assign: Assign) -> Assignment:
-        jobs = self._nodes.setdefault(assign.node_id, OrderedDict())
-        assignment = jobs[key_of(assign.node_id, assign.job_id, assign.attempt)] = Assignment(assign)
-        while len(jobs) > self.limits.jobs_per_node_max:
-            self._progress.drop(jobs.popitem(last=False)[0])
-            self.outcomes["job_forgotten"] += 1
+    def _write(self, assign: Assign, payload: Payload, now_ms: int) -> WriteJob:
+        assignment, forgotten = self._running.add(assign, now_ms)
+        self.outcomes["job_forgotten"] += forgotten
+        self._running.progress.note(assignment, Event.DISPATCH, now_ms)
+        return WriteJob(assign, payload, placed(assign))
+
+    def _drop(self, node_id: str, key: str) -> Assignment | None:
+        assignment = self._running.pop(node_id, key)
+        if assignment is not None and not self._running.of(node_id):
+            self._draining.has_no_job(node_id)
         return assignment
 
-    def _find(self, node_id: str, job_id: str, attempt: int | None) -> Assignment | None:
-        jobs = self._nodes.get(node_id)
-        if not jobs:
-            return None
-        if attempt is not None:
-            return jobs.get(key_of(node_id, job_id, attempt))
-        latest = [assignment for assignment in jobs.values() if assignment.frame.job_id == job_id]
-        return max(latest, key=lambda assignment: assignment.frame.attempt, default=None)
+    def _give_back(self, assign: Assign, reason: str, now_ms: int) -> SendToJob:
+        """The node will not finish it. Remembered: the mesh may ask again because it did not hear this."""
+        key = key_of_assign(assign)
+        self._drop(assign.node_id, key)
+        self._memory.add(key, now_ms, reason)
+        self.outcomes[reason] += 1
+        return failed(assign, reason)
 
-    def _drop(self, node_id: str, key: str) -> None:
-        jobs = self._nodes.get(node_id)
-        if jobs is None or jobs.pop(key, None) is None:
-            return
-        self._progress.drop(key)
-        if not jobs:
-            del self._nodes[node_id]
-            self._graces.drop(node_id)
-
-    def _done(self, report: Report, assignment: Assignment | None) -> JobDone:
-        # What we were told when the job was assigned counts, not what the node repeats.
-        frame = assignment.frame if assignment is not None else None
-        return JobDone(
-            job_id=report.job_id,
-            attempt=report.attempt,
-            node_id=report.node_id,
-            node_edge=self.edge,
-            request_id=frame.request_id if frame else "",
-            session_id=frame.session_id if frame else report.session_id,
-            utterance_index=frame.utterance_index if frame else report.utterance_index,
-            session_edge=frame.session_edge if frame else "",
-            success=report.success,
-            # Whose session it is must be looked up at once, as if this were a repeat.
-            resend=0 if frame else 1,
-        )
-
-    def _send(self, key: str, result: Result, now_ms: int) -> SendDone:
-        self._resends.set(key, now_ms + self._wait_ms(self.limits.resend_ms, result.sends))
-        done = result.done
-        if result.sends:
-            done = msgspec.structs.replace(done, resend=done.resend + result.sends)
-        result.sends += 1
-        return SendDone(key, done, result.text, result.broker if result.sends > 1 else "")
-
-    def _wait_ms(self, first_ms: int, tries: int) -> int:
-        return resend_wait_ms(first_ms, tries, self.limits.resend_early_ms_max, self.limits.resend_ms_max)
+    def _hand_over(self, node_id: str, now_ms: int) -> list[Effect]:
+        """The time of a node that is drained is up: what it has not finished goes to others."""
+        unfinished = [assignment.frame for assignment in self._running.of(node_id).values()]
+        held = [job.assign for job in self._away.drop_all(node_id)]
+        effects: list[Effect] = [self._give_back(assign, "drained", now_ms) for assign in [*unfinished, *held]]
+        effects += [stopped(assign, "drained") for assign in unfinished]
+        return [*effects, NodeDrained(node_id, len(unfinished) + len(held))]
 
     def _end(self, key: str, outcome: str, now_ms: int) -> None:
         self._kept.pop(key)
-        self._resends.drop(key)
         self._memory.add(key, now_ms)
         self.outcomes[outcome] += 1
 
     def check(self) -> None:
-        """Every kept result has a timer; nothing is both running and done; all bounds hold."""
+        """A job is held, running or done, and only one of these; all bounds hold."""
         self._kept.check()
-        assert len(self._resends) == len(self.results)
+        self._running.check()
+        self._away.check()
+        self._draining.check()
         assert len(self._memory) <= self.limits.ended_kept_max
-        untold = {key for jobs in self._nodes.values() for key, assignment in jobs.items() if assignment.untold}
-        assert len(untold) == len(self._progress) and all(key in self._progress for key in untold)
-        for node_id, jobs in self._nodes.items():
-            assert 0 < len(jobs) <= self.limits.jobs_per_node_max, node_id
-            assert not jobs.keys() & self.results.keys()
+        running, held = self._running.keys(), self._away.keys()
+        assert not (running & held or running & self.results.keys() or held & self.results.keys())

@@ -11,7 +11,7 @@ class Memory:
     def __init__(self, kept_max: int, kept_ms: int) -> None:
         self._kept_max = kept_max
         self._kept_ms = kept_ms
-        self._ended: OrderedDict[str, int] = OrderedDict()
+        self._ended: OrderedDict[str, tuple[int, str]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._ended)
@@ -19,16 +19,21 @@ class Memory:
     def __contains__(self, key: str) -> bool:
         return key in self._ended
 
-    def add(self, key: str, now_ms: int) -> None:
+    def how(self, key: str) -> str | None:
+        """How it ended, in the word that was given then; None if it is not remembered."""
+        ended = self._ended.get(key)
+        return ended[1] if ended is not None else None
+
+    def add(self, key: str, now_ms: int, how: str = "") -> None:
         """Remember that `key` ended now, and forget what is too old or too much."""
-        self._ended[key] = now_ms
+        self._ended[key] = (now_ms, how)
         self._ended.move_to_end(key)
         self.forget(now_ms)
 
     def forget(self, now_ms: int) -> None:
         """Drop what is older than `kept_ms`, and the oldest beyond `kept_max`."""
         while self._ended:
-            key, ended_ms = next(iter(self._ended.items()))
+            key, (ended_ms, _) = next(iter(self._ended.items()))
             if len(self._ended) <= self._kept_max and ended_ms + self._kept_ms > now_ms:
                 return
             del self._ended[key]

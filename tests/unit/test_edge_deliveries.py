@@ -9,14 +9,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.core.assignment import Report, SendDone, SendToEdge, SendToJob, StopJob, TellNode, WriteJob
+from edge.core import away, kept
+from edge.core.assignment import Payload, Report, SendDone, SendToEdge, SendToJob, StopJob, TellNode, WriteJob
 from edge.core.deliveries import Deliveries, Limits
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Assign, AssignFailed, CancelJob, JobEvent, Notice, Placed, ResultAck
 from mesh.jobs import Event
 
 DELAY_MS = 25
-LIMITS = Limits(400, 5_000, 1_500, 4, 1_000, 5, 60_000, 3, 3, 2_000, 16, 30_000, DELAY_MS)
+NAMED_MS = 15_000
+KEPT_MS = 90_000
+GRACE_MS = 2_000
+PAYLOAD = Payload(b"work", b"audio")
+LIMITS = Limits(
+    kept=kept.Limits(4, 1_000, 5, 60_000, 400, 5_000, 1_500),
+    away=away.Limits(GRACE_MS, nodes_max=4, jobs_max=4, bytes_max=40, jobs_per_node_max=3, bytes_per_node_max=30),
+    no_session_tries_max=3,
+    jobs_per_node_max=3,
+    job_kept_ms=KEPT_MS,
+    job_named_ms=NAMED_MS,
+    ended_kept_max=16,
+    ended_kept_ms=30_000,
+    job_event_delay_ms=DELAY_MS,
+)
 
 
 def assign(number: int = 1, **fields: Any) -> Assign:
@@ -45,7 +60,7 @@ def event(words: str) -> SendToJob:
 
 def with_job() -> Deliveries:
     core = Deliveries("b", LIMITS)
-    (write,) = core.on_assign(assign(), 7, 0)
+    (write,) = core.on_assign(assign(), PAYLOAD, 7, 0)
     assert isinstance(write, WriteJob)
     assert isinstance(write.placed, Placed)
     core.check()
@@ -54,23 +69,23 @@ def with_job() -> Deliveries:
 
 def test_repeated_assign_is_only_confirmed_again() -> None:
     core = with_job()
-    (again,) = core.on_assign(assign(), 7, 10)
+    (again,) = core.on_assign(assign(), PAYLOAD, 7, 10)
     assert isinstance(again, SendToEdge) and isinstance(again.frame, Placed) and again.to == "a"
-    (again,) = core.on_assign(assign(), None, 20)
+    (again,) = core.on_assign(assign(), PAYLOAD, None, 20)
     assert isinstance(again, SendToEdge), "within the grace a node that is away keeps its job"
 
 
 def test_absent_node_wrong_epoch_and_stuck_socket_give_the_job_back() -> None:
     core = Deliveries("b", LIMITS)
     for epoch in (None, 6, 8):
-        (failed,) = core.on_assign(assign(), epoch, 0)
+        (failed,) = core.on_assign(assign(), PAYLOAD, epoch, 0)
         assert isinstance(failed, SendToJob) and isinstance(failed.frame, AssignFailed)
         assert failed.frame.reason == "node_absent"
-    core.on_assign(assign(), 7, 0)
+    core.on_assign(assign(), PAYLOAD, 7, 0)
     (failed,) = core.write_failed(assign())
     assert isinstance(failed, SendToJob) and isinstance(failed.frame, AssignFailed)
     assert failed.frame.reason == "node_stuck"
-    (write,) = core.on_assign(assign(), 7, 0)
+    (write,) = core.on_assign(assign(), PAYLOAD, 7, 0)
     assert isinstance(write, WriteJob), "it was not remembered"
 
 
@@ -143,7 +158,7 @@ def test_result_is_kept_and_sent_again_until_acknowledged() -> None:
     assert core.next_due_ms() is None and not core.results
     assert core.on_ack(ack("delivered"), 8_100) == []
     assert core.on_result(report(), b"text", 8_200) == [TellNode("n", "job-00-1", 1)]
-    assert core.on_assign(assign(), 7, 8_300) == [], "done and delivered: nothing to do"
+    assert core.on_assign(assign(), PAYLOAD, 7, 8_300) == [], "done and delivered: nothing to do"
 
 
 def test_result_of_an_unknown_job_is_sent_with_what_the_node_says() -> None:
@@ -197,7 +212,7 @@ def test_assign_of_a_finished_job_hurries_its_result() -> None:
     core = with_job()
     core.on_result(report(), b"text", 0)
     core.tick(400)
-    (again,) = core.on_assign(assign(), 7, 500)
+    (again,) = core.on_assign(assign(), PAYLOAD, 7, 500)
     assert isinstance(again, SendToEdge) and core.next_due_ms() == 500
 
 
@@ -215,7 +230,7 @@ def test_results_are_bounded_in_number_and_bytes() -> None:
 
 
 def test_results_of_jobs_that_were_not_given_are_bounded_per_node_and_go_first() -> None:
-    core = Deliveries("b", LIMITS._replace(unknown_results_per_node_max=2))
+    core = Deliveries("b", LIMITS._replace(kept=LIMITS.kept._replace(unknown_per_node_max=2)))
     for number in (1, 2):
         core.on_result(report(number), b"invented", 0)
     with pytest.raises(PeerError) as error:
@@ -225,7 +240,7 @@ def test_results_of_jobs_that_were_not_given_are_bounded_per_node_and_go_first()
     core.on_ack(ack("fenced", 1), 10)
     assert core.on_result(report(3), b"invented", 20) != [], "room again"
     for number in (6, 7, 8, 9):
-        core.on_assign(assign(number, node_id="m"), 7, 30)
+        core.on_assign(assign(number, node_id="m"), PAYLOAD, 7, 30)
         core.on_result(report(number, node_id="m"), b"real", 30)
         core.check()
     assert [kept.text for kept in core.results.values()] == [b"real"] * 4
@@ -236,31 +251,31 @@ def test_results_of_jobs_that_were_not_given_are_bounded_per_node_and_go_first()
 def test_jobs_per_node_are_bounded() -> None:
     core = Deliveries("b", LIMITS)
     for number in range(5):
-        core.on_assign(assign(number), 7, 0)
+        core.on_assign(assign(number), PAYLOAD, 7, 0)
         core.check()
     assert core.outcomes["job_forgotten"] == 2
 
 
 def test_node_that_stays_away_gives_its_jobs_back_and_one_that_returns_keeps_them() -> None:
     core = with_job()
-    core.on_assign(assign(2), 7, 0)
+    core.on_assign(assign(2), PAYLOAD, 7, 0)
     core.on_result(report(2), b"text", 5)
-    core.node_gone("n", 100)
-    core.node_back("n")
+    core.node_gone("n", 7, 100)
+    core.node_back("n", 100)
     assert [effect for effect in core.tick(2_100) if isinstance(effect, SendToJob)] == [event("dispatch")]
-    core.node_gone("n", 3_000)
+    core.node_gone("n", 7, 3_000)
     failed = [effect for effect in core.tick(5_000) if isinstance(effect, SendToJob)]
     reasons = [effect.frame.reason for effect in failed if isinstance(effect.frame, AssignFailed)]
     assert reasons == ["node_gone"], "whether it is anywhere else is for the selector to say"
     assert [effect.job_id for effect in failed] == ["job-00-1"], "the finished one is not given back"
-    (write,) = core.on_assign(assign(1, attempt=2, node_epoch=9), 9, 5_100)
+    (write,) = core.on_assign(assign(1, attempt=2, node_epoch=9), PAYLOAD, 9, 5_100)
     assert isinstance(write, WriteJob)
 
 
 def test_result_after_a_reconnect_with_a_new_epoch_finds_its_job() -> None:
     core = with_job()
-    core.node_gone("n", 100)
-    core.node_back("n")
+    core.node_gone("n", 7, 100)
+    core.node_back("n", 100)
     (done,) = core.on_result(report(), b"text", 200)
     assert isinstance(done, SendDone) and done.done.request_id == "r1"
 
@@ -268,20 +283,20 @@ def test_result_after_a_reconnect_with_a_new_epoch_finds_its_job() -> None:
 def test_jobs_that_a_node_came_back_without_are_given_to_another() -> None:
     core = with_job()
     for number in (2, 3):
-        core.on_assign(assign(number), 7, 0)
+        core.on_assign(assign(number), PAYLOAD, 7, 0)
     core.on_result(report(3), b"text", 5)
-    core.node_gone("n", 100)
-    core.node_back("n")
-    core.on_assign(assign(4, node_epoch=9), 9, 110)
-    lost = core.on_jobs("n", {"n/job-00-2#1"})
+    core.node_gone("n", 7, 100)
+    core.node_back("n", 100)
+    core.on_assign(assign(4, node_epoch=9), PAYLOAD, 9, 110)
+    lost = core.on_jobs("n", {"n/job-00-2#1"}, 120)
     core.check()
     (given_back,) = lost
     assert isinstance(given_back, SendToJob) and isinstance(given_back.frame, AssignFailed)
     assert (given_back.frame.job_id, given_back.frame.reason) == ("job-00-1", "job_lost")
-    assert core.on_jobs("n", set()) == [], "what it had then, and what came on this socket, is not in doubt"
+    assert core.on_jobs("n", set(), 130) == [], "what it had then, and what came on this socket, is not in doubt"
     (done,) = core.on_result(report(2), b"text", 200)
     assert isinstance(done, SendDone) and done.done.request_id == "r2"
-    assert core.outcomes["job_lost"] == 1 and core.on_jobs("unknown", set()) == []
+    assert core.outcomes["job_lost"] == 1 and core.on_jobs("unknown", set(), 130) == []
 
 
 def test_cancel_stops_the_node_and_forgets_the_job() -> None:
@@ -295,9 +310,9 @@ def test_cancel_stops_the_node_and_forgets_the_job() -> None:
 def test_assign_that_its_cancel_overtook_is_not_written() -> None:
     core = Deliveries("b", LIMITS)
     core.on_cancel(CancelJob("job-00-1", 1, "n", "t", "job_timeout"), 0)
-    assert core.on_assign(assign(), 7, 10) == []
+    assert core.on_assign(assign(), PAYLOAD, 7, 10) == []
     core.check()
-    (write,) = core.on_assign(assign(attempt=2), 7, 20)
+    (write,) = core.on_assign(assign(attempt=2), PAYLOAD, 7, 20)
     assert isinstance(write, WriteJob), "another attempt is another matter"
 
 
@@ -343,7 +358,7 @@ def test_any_sequence_keeps_the_bounds(events: list[tuple[str, int]]) -> None:
     core, now = Deliveries("b", LIMITS), 0
     for kind, number in events:
         if kind in ("assign", "absent"):
-            core.on_assign(assign(number), 7 if kind == "assign" else None, now)
+            core.on_assign(assign(number), PAYLOAD, 7 if kind == "assign" else None, now)
         elif kind in ("accept", "start"):
             core.on_progress("n", f"job-00-{number}", 1, Event(kind), now)
         elif kind == "result":
@@ -351,11 +366,11 @@ def test_any_sequence_keeps_the_bounds(events: list[tuple[str, int]]) -> None:
         elif kind in ("ack", "no_session"):
             core.on_ack(ack("delivered" if kind == "ack" else kind, number), now)
         elif kind == "gone":
-            core.node_gone("n", now)
+            core.node_gone("n", 7, now)
         elif kind == "back":
-            core.node_back("n")
+            core.node_back("n", 100)
         elif kind == "jobs":
-            core.on_jobs("n", {f"n/job-00-{number}#1"})
+            core.on_jobs("n", {f"n/job-00-{number}#1"}, now)
         elif kind == "cancel":
             core.on_cancel(CancelJob(f"job-00-{number}", 1, "n", "", ""), now)
         elif kind == "stuck":

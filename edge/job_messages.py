@@ -1,0 +1,118 @@
+"""Job messages: what nodes say of their jobs. Reads acknowledgements, progress, results and errors into deliveries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from edge.core.assignment import Report
+from edge.core.complaints import MODEL_MISSING, missing_model, trouble_of
+from edge.core.model_words import ModelWords
+from edge.jobs import Jobs, NodeSocket
+from edge.link import EdgeLink
+from mesh.cells import cell_of, cell_of_job
+from mesh.clock import now_ms
+from mesh.config import Config
+from mesh.errors import ErrorCode, PeerError
+from mesh.frames import ModelMissing
+from mesh.ids import is_id
+from mesh.jobs import Event
+from mesh.log import get_logger
+from mesh.node_wire import AsrPartial, JobAck, JobRef, JobResult, JobStarted, NodeError
+from mesh.wire import Message
+
+log = get_logger()
+
+
+class JobMessages:
+    """The handlers of nodes' messages about jobs, and what they said of missing models."""
+
+    def __init__(self, config: Config, link: EdgeLink, jobs: Jobs) -> None:
+        self.model_words = ModelWords(config.models.queue_max)
+        self.handlers: dict[type[Message], Callable[[NodeSocket, Any, bytes], None]] = {
+            JobAck: self._on_ack,
+            JobStarted: self._on_started,
+            AsrPartial: self._on_partial,
+            JobResult: self._on_result,
+            NodeError: self._on_error,
+        }
+        self._link = link
+        self._jobs = jobs
+        self._deliveries = jobs.deliveries
+
+    def tick(self, now: int) -> None:
+        """Tell of missing models what is due."""
+        for frame in self.model_words.pop_due(now):
+            self._link.to_node_cell(frame.node_id, frame)
+
+    def named(self, node_id: str, jobs: list[JobRef] | None) -> list[tuple[str, int]]:
+        """The jobs in a heartbeat that the node can have: job and attempt."""
+        cell = cell_of(node_id, self._link.cells)
+        return [(job.job_id, job.attempt_id) for job in jobs or [] if _cell_in(job.job_id) == cell]
+
+    # --- messages -----------------------------------------------------------------------------
+
+    def _on_ack(self, socket: NodeSocket, message: JobAck, text: bytes) -> None:
+        self._on_event(socket, message, Event.ACCEPT)
+
+    def _on_started(self, socket: NodeSocket, message: JobStarted, text: bytes) -> None:
+        self._on_event(socket, message, Event.START)
+
+    def _on_event(self, socket: NodeSocket, message: JobAck | JobStarted, event: Event) -> None:
+        socket.node.own(message.node_id)
+        self._jobs.run(
+            self._deliveries.on_progress(message.node_id, message.job_id, message.attempt_id, event, now_ms())
+        )
+
+    def _on_partial(self, socket: NodeSocket, message: AsrPartial, text: bytes) -> None:
+        socket.node.own(message.node_id)
+        self._jobs.run(self._deliveries.on_progress(message.node_id, message.job_id, None, Event.START, now_ms(), text))
+
+    def _on_result(self, socket: NodeSocket, message: JobResult, text: bytes) -> None:
+        socket.node.own(message.node_id)
+        cell = _cell_in(message.job_id)
+        if cell is None or not 0 <= cell < self._link.cells:
+            raise PeerError(ErrorCode.INVALID_ID, "`job_id` is not one of ours")
+        if not is_id(message.session_id):
+            raise PeerError(ErrorCode.INVALID_ID, "`session_id` is not an id")
+        if message.error is not None:
+            self._note_missing(socket, message.error.code, message.error.message, message.error.details)
+        report = Report(
+            job_id=message.job_id,
+            attempt=message.attempt_id,
+            node_id=message.node_id,
+            session_id=message.session_id,
+            utterance_index=message.utterance_index,
+            success=message.success,
+        )
+        self._jobs.run(self._deliveries.on_result(report, text, now_ms()))
+
+    def _on_error(self, socket: NodeSocket, message: NodeError, text: bytes) -> None:
+        socket.node.own(message.node_id)
+        trouble = trouble_of(message.details)
+        self._note_missing(socket, message.code, message.message, message.details)
+        # A missing model is no reason to take away jobs that need others.
+        if trouble.job_id is not None or message.code.strip().upper() != MODEL_MISSING:
+            log.warning("node_error", node_id=message.node_id, code=message.code, message=message.message)
+            self._jobs.run(self._deliveries.on_node_error(message.node_id, trouble.job_id, trouble.attempt, now_ms()))
+
+    def _note_missing(self, socket: NodeSocket, code: str, message: str, details: Any) -> None:
+        missing = missing_model(code, message, details)
+        if missing is not None:
+            word = ModelMissing(
+                node_id=socket.node.node_id,
+                epoch=socket.node.epoch,
+                service_id=missing.service_id,
+                service=socket.node.service_types.get(missing.service_id, ""),
+                version=missing.version,
+                reason=missing.reason,
+            )
+            self.model_words.note(word, now_ms())
+
+
+def _cell_in(job_id: str) -> int | None:
+    """The cell that a job id carries; None if it is none of ours."""
+    try:
+        return cell_of_job(job_id) if is_id(job_id) else None
+    except ValueError:
+        return None
