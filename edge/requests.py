@@ -15,7 +15,7 @@ from edge.socket import Socket
 from mesh.clock import now_ms, wall_ms
 from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError
-from mesh.frames import Cancel, Dispatch, Frame, Notice, Placed, Push, Refused, ResultAck, Undone
+from mesh.frames import Dispatch, Frame, Notice, Placed, Push, Refused, ResultAck, Undone, Waiting
 from mesh.handover import is_silence
 from mesh.link import Received
 from mesh.log import get_logger
@@ -57,17 +57,23 @@ class Requests:
             effects.Deliver: self._deliver,
             effects.Fail: self._fail,
             effects.AckResult: self._ack_result,
+            effects.CountHedge: self._count_hedge,
             effects.TellBackpressure: self._tell_backpressure,
         }
         assert set(self._run_effect) == set(get_args(effects.Effect)), "every effect is carried out"
         handlers: dict[type[Frame], Callable[[Received], None]] = {
             Placed: self._on_placed,
             Refused: self._on_refused,
+            Waiting: self._on_waiting,
             Undone: self._on_undone,
             Push: self._on_push,
             Notice: self._on_notice,
         }
         link.handle(handlers, {Dispatch: self._on_dispatch_back})
+
+    def counts(self) -> dict[str, int]:
+        """What became of the utterances accepted here; `accepted` is the sum of the others."""
+        return self.custody.retained.counts()
 
     def tick(self, now: int) -> None:
         """Do what is due."""
@@ -83,19 +89,30 @@ class Requests:
         assert isinstance(message.frame, Refused)
         self.run(self.custody.on_refused(message.frame, now_ms()))
 
+    def _on_waiting(self, message: Received) -> None:
+        assert isinstance(message.frame, Waiting)
+        self.run(self.custody.on_waiting(message.frame, now_ms()))
+
     def _on_undone(self, message: Received) -> None:
         assert isinstance(message.frame, Undone)
         self.run(self.custody.on_undone(message.frame, now_ms()))
 
     def _on_push(self, message: Received) -> None:
         assert isinstance(message.frame, Push)
-        self.run(self.custody.on_push(message.frame, message.payload[0], now_ms()))
+        result: JobResult | None = None
+        try:
+            result = decode_job_result(message.payload[0])
+        except PeerError as error:
+            # Its edge read it before it kept it, so this is a mesh of mixed versions; the client must still hear.
+            log.error("result_unreadable", job_id=message.frame.job_id, error=error.message)
+        self.run(self.custody.on_push(message.frame, result, now_ms()))
 
     def _on_notice(self, message: Received) -> None:
         notice = message.frame
         assert isinstance(notice, Notice)
         request = self.custody.requests.get(notice.request_id)
-        if request is None or request.attempt != notice.attempt:
+        # Of two attempts at once the client sees one.
+        if request is None or request.current.number != notice.attempt:
             return
         now = now_ms()
         if notice.event == "accepted":
@@ -120,58 +137,49 @@ class Requests:
             self._run_effect[type(effect)](effect)
 
     def _send_dispatch(self, effect: effects.SendDispatch) -> None:
-        request = effect.request
-        if request.sends > 1:
+        request, attempt = effect.request, effect.attempt
+        if effect.why is effects.Why.REPEAT:
             self._metrics.resends_total.labels("Dispatch").inc()
-        elif request.attempt > 1:
+        elif effect.why is effects.Why.NEXT:
             self._metrics.attempts_total.inc()
         broker = self._link.to_session_cell(
             request.session_id,
-            request.frame(),
+            request.frame(attempt),
             request.work,
             request.audio,
             deadline_ms=request.dispatch.deadline_ms,
             avoid=effect.avoid,
         )
-        self.custody.sent(request.request_id, broker)
+        self.custody.sent(request.request_id, attempt.number, broker)
 
     def _send_cancel(self, effect: effects.SendCancel) -> None:
-        request = effect.request
-        cancel = Cancel(
-            request_id=request.request_id,
-            job_id=request.job_id,
-            attempt=request.attempt,
-            node_id=request.node_id,
-            session_id=request.session_id,
-            reason=effect.reason,
-        )
-        if effect.reason == "session_closed":
-            self._metrics.results_total.labels("cancelled").inc()
-        if request.job_id:
-            self._link.to_job_cell(request.job_id, cancel)
+        cancel = effect.cancel
+        self._metrics.cancels_total.labels(cancel.reason).inc()
+        if cancel.job_id:
+            self._link.to_job_cell(cancel.job_id, cancel)
         else:
             # The job, if there is one, is known by its request only: that binding lives in the session's cell.
-            self._link.to_session_cell(request.session_id, cancel)
+            self._link.to_session_cell(cancel.session_id, cancel)
 
     def _tell_placed(self, effect: effects.TellPlaced) -> None:
         self._tell(effect.request, [results.ui_event(effect.request, "DISPATCHED", now_ms())])
 
     def _deliver(self, effect: effects.Deliver) -> None:
-        request, now = effect.request, now_ms()
-        try:
-            result = decode_job_result(effect.text)
-        except PeerError as error:
-            # Its edge read it before it kept it, so this is a mesh of mixed versions; the client must still hear.
-            log.error("result_unreadable", job_id=effect.push.job_id, error=error.message)
+        request, result, now = effect.request, effect.result, now_ms()
+        self._metrics.results_total.labels(_outcome_of(result)).inc()
+        if result is None:
             told = results.for_failure(request, ErrorCode.PROCESSING_ERROR, "the result is unreadable", None, now)
             self._tell(request, told)
-            self._allow_retry(request)
+        else:
+            self._metrics.result_seconds.observe((now - request.created_ms) / 1_000)
+            self._tell(request, results.for_result(request, effect.push, result, now, wall_ms()))
+        socket = self._socket_of(request.session_id)
+        if socket is None or socket.session is None:
             return
-        self._metrics.results_total.labels(_outcome_of(result)).inc()
-        self._metrics.result_seconds.observe((now - request.created_ms) / 1_000)
-        self._tell(request, results.for_result(request, effect.push, result, now, wall_ms()))
-        if not result.success:
-            self._allow_retry(request)
+        if result is not None and result.success:
+            socket.session.warm_node = effect.push.node_id
+        else:
+            socket.session.failed(request.request_id)
 
     def _fail(self, effect: effects.Fail) -> None:
         request = effect.request
@@ -183,11 +191,14 @@ class Requests:
             job_id=request.job_id,
             trace_id=request.dispatch.trace_id,
             code=effect.code.name,
-            attempts=request.attempt,
+            attempts=request.attempts,
+            reason=request.obstacle,
         )
         details = effect.details and {str(key): value for key, value in effect.details.items()}
         self._tell(request, results.for_failure(request, effect.code, effect.message, details, now_ms()))
-        self._allow_retry(request)
+        socket = self._socket_of(request.session_id)
+        if socket is not None and socket.session is not None:
+            socket.session.failed(request.request_id)
 
     def _ack_result(self, effect: effects.AckResult) -> None:
         push = effect.push
@@ -195,6 +206,9 @@ class Requests:
             self._metrics.results_total.labels("duplicate" if effect.verdict == "duplicate" else "late").inc()
         ack = ResultAck(job_id=push.job_id, attempt=push.attempt, node_id=push.node_id, verdict=effect.verdict)
         self._link.to_peer(push.node_edge, ack)
+
+    def _count_hedge(self, effect: effects.CountHedge) -> None:
+        self._metrics.hedges_total.labels(effect.outcome).inc()
 
     def _tell_backpressure(self, effect: effects.TellBackpressure) -> None:
         socket = self._socket_of(effect.session_id)
@@ -208,26 +222,24 @@ class Requests:
             for message in messages:
                 socket.tell(message)
 
-    def _allow_retry(self, request: Request) -> None:
-        socket = self._socket_of(request.session_id)
-        if socket is not None and socket.session is not None:
-            socket.session.failed(request.dispatch.utterance_index, request.dispatch.tgt_lang)
 
-
-def _outcome_of(result: JobResult) -> str:
-    if not result.success:
+def _outcome_of(result: JobResult | None) -> str:
+    if result is None or not result.success:
         return "failed"
     return "silence" if is_silence(result) else "result"
 
 
 def _limits_of(config: Config) -> Limits:
-    edge = config.edge
+    edge, job = config.edge, config.job
     return Limits(
         resend_ms=edge.resend_ms,
         resend_ms_max=edge.resend_ms_max,
         resend_early_ms_max=early_ms_max(config),
-        attempts_max=config.job.attempts_max,
+        attempts_max=job.attempts_max,
         audio_bytes_max=edge.audio_kept_bytes_max,
         ended_kept_max=edge.ended_kept_max,
         ended_kept_ms=edge.ended_kept_ms,
+        pending_ms=job.pending_timeout_ms,
+        dispatched_ms=job.dispatched_timeout_ms,
+        hedge_percent=job.hedge_budget_percent if job.hedging else 0.0,
     )

@@ -131,6 +131,7 @@ class Sessions:
             return
         old.closed = True
         self._by_id.pop(old.session_id, None)
+        self._metrics.results_total.labels("cancelled").inc(self.custody.waiting(old.session_id))
         self.requests.run(self.custody.close_session(old.session_id, now_ms()))
         self._link.to_session_cell(
             old.session_id, SessionRelease(session_id=old.session_id, edge=self._link.identity, epoch=old.epoch)
@@ -142,7 +143,9 @@ class Sessions:
     async def _on_init(self, socket: ClientSocket, message: SessionInit) -> None:
         if message.tenant_id and not is_id(message.tenant_id):
             raise PeerError(ErrorCode.INVALID_ID, "`tenant_id` is not an id")
-        opened = Session(new_session_id(), message, _trace_of(message.trace_id), self._limits)
+        opened = Session(
+            new_session_id(), message, _trace_of(message.trace_id), self._limits, self._config.modules.table
+        )
         self._release(socket)
         answer = await self._claim(opened)
         if answer is None:

@@ -266,21 +266,7 @@ class SelectorMetrics(Metrics):
         self.undone_total = self._counters(
             "lingua_selector_undone_total",
             "Attempts that came to nothing",
-            {
-                "reason": (
-                    "node_absent",
-                    "node_stuck",
-                    "job_lost",
-                    "node_gone",
-                    "node_error",
-                    "drained",
-                    "unroutable",
-                    "queue_full",
-                    "expired",
-                    "no_selector",
-                    "released",
-                )
-            },
+            {"reason": UNDONE_REASONS},
         )
         self.cancelled_total = self._counter("lingua_selector_cancelled_total", "Jobs that were cancelled")
 
@@ -327,6 +313,10 @@ class SelectorMetrics(Metrics):
         }
 
 
+UNDONE_REASONS: Final = (
+    "node_absent", "node_stuck", "job_lost", "node_gone", "node_error", "drained", "unroutable", "queue_full",
+    "expired", "no_selector", "released",
+)  # fmt: skip
 STATUSES: Final = ("registering", "ready", "degraded", "draining", "offline")
 QUERY_KINDS: Final = (
     "selectors", "explain", "invariants", "pools", "simulate", "metrics", "recording", "node", "drain", "weights",
@@ -360,7 +350,7 @@ class EdgeMetrics(Metrics):
         self.refused_total = self._counters(
             "lingua_edge_refused_total",
             "Connections refused or closed by us",
-            {"reason": ("full", "path", "idle", "superseded", "draining", "handshake", "too_large")},
+            {"reason": ("full", "path", "idle", "superseded", "draining", "handshake", "too_large", "forbidden")},
         )
 
     def _utterances(self) -> None:
@@ -371,6 +361,16 @@ class EdgeMetrics(Metrics):
             {"outcome": ("result", "silence", "failed", "timeout", "no_node", "cancelled", "duplicate", "late")},
         )
         self.attempts_total = self._counter("lingua_edge_attempts_total", "Dispatches with a new attempt number")
+        self.hedges_total = self._counters(
+            "lingua_edge_hedges_total",
+            "Late jobs that a second node got as well, or would have got, and what came of it",
+            {"outcome": ("won", "lost", "refused", "failed", "promoted", "cancelled", "over_budget")},
+        )
+        self.cancels_total = self._counters(
+            "lingua_edge_cancels_total",
+            "Jobs that nobody waited for any more",
+            {"reason": CANCEL_REASONS},
+        )
         self.resends_total = self._counters(
             "lingua_edge_resends_total", "Frames sent again for want of an answer", {"frame": FRAME_NAMES}
         )
@@ -391,7 +391,10 @@ class EdgeMetrics(Metrics):
         )
 
 
-PEERS: Final = ("session", "node")
+CANCEL_REASONS: Final = (
+    "session_closed", "job_timeout", "no_available_node", "node_unavailable", "superseded", "failed",
+)  # fmt: skip
+PEERS: Final = ("session", "node", "control")
 
 
 def describe_process(role: str, version: str, registry: CollectorRegistry = REGISTRY) -> None:

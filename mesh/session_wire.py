@@ -101,6 +101,9 @@ class SessionInit(Message, frozen=True, kw_only=True):
     enable_streaming_asr: bool | None = None
     partial_update_interval_ms: Whole | None = None
     trace_id: Id | None = None
+    # Not in the original: where the client is, and what kind of GPU it would like.
+    region: Word | None = None
+    gpu_tier: Word | None = None
 
 
 class Utterance(Message, frozen=True, kw_only=True):

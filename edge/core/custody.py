@@ -1,283 +1,341 @@
-"""Custody: what the session's edge retains until its result is in, and what it does to get that result.
+"""Custody: what the session's edge does to get the one result of each utterance that it accepted.
 
-Owns every accepted utterance from `submit` to its one end: delivered, failed, or abandoned because its session
+Owns the rules from `submit` to the end of a request: delivered, failed, refused, or cancelled because its session
 closed. Knows no sockets: frames that arrived go in, effects come out, and time is an argument (docs/adr/0006).
 
-A request is in one of three stages:
+An attempt is in one of three stages:
 
     SENDING   a Dispatch is out and unanswered: repeat it, with back-off, by another broker if there is one
-    RESTING   told to come back later (Busy, Refused with retry_after_ms, Undone again and again)
+    RESTING   told to come back later (Waiting, Busy, Refused with retry_after_ms, Undone again and again)
     PLACED    a node has the job: ask again now and then, because the word that it failed may have been lost
+
+Usually a request has one attempt at a time. Beside one that is late there may be a hedge; the first result of the two
+counts, and when one of them comes to nothing the other is the attempt.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
-from edge.core.memory import Memory
+from edge.core.ends import Ends
+from edge.core.hedging import Hedging
+from edge.core.pacing import Limits as Limits
+from edge.core.pacing import Pacing
 from edge.core.request import (
     AckResult,
+    Attempt,
+    CountHedge,
     Deliver,
     Effect,
-    Fail,
+    Failure,
     Request,
-    SendCancel,
-    SendDispatch,
     Stage,
     TellBackpressure,
     TellPlaced,
+    Why,
 )
-from edge.core.timers import Timers, back_off_ms, resend_wait_ms
+from edge.core.retained import Retained
+from edge.core.timers import back_off_ms
 from mesh.errors import ErrorCode
-from mesh.frames import Dispatch, Placed, Push, Refused, Undone
+from mesh.frames import Dispatch, Placed, Push, Refused, Undone, Waiting
+from mesh.node_wire import JobResult
 
 #: Names of filters in a refusal (selector/core/filters.py): nodes that would do but were excluded, or lack a free slot.
 EXCLUDED: Final = "excluded"
 OCCUPIED: Final = "capacity_exceeded"
 
-
-class Limits(NamedTuple):
-    """The bounds this core obeys, from the configuration."""
-
-    resend_ms: int
-    resend_ms_max: int
-    #: Between the first few repeats: half of the time in which the mesh notices a peer that hangs.
-    resend_early_ms_max: int
-    attempts_max: int
-    audio_bytes_max: int
-    ended_kept_max: int
-    ended_kept_ms: int
+#: Failures of a node that another node may not have.
+FAILOVER_CODES: Final = frozenset({
+    "MODEL_NOT_AVAILABLE", "MODEL_LOAD_FAILED", "MODEL_VERIFY_FAILED", "MODEL_CORRUPTED", "NODE_OVERLOADED",
+    "NODE_UNAVAILABLE", "NO_GPU_AVAILABLE", "INTERNAL_ERROR", "PROCESSING_ERROR",
+})  # fmt: skip
+#: Reasons of Undone that say for sure that the node will not do it: no need to let the fleet's picture settle.
+SURE_REASONS: Final = frozenset({"node_error", "drained"})
 
 
 class Custody:
-    """All requests of this edge that wait for a result."""
+    """What is done with the requests of this edge."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.requests: dict[str, Request] = {}
-        self.audio_bytes = 0
-        self.accepted = 0
-        #: How requests ended, and what came for none: outcome -> count.
-        self.ended: Counter[str] = Counter()
+        self.retained = Retained(limits.ended_kept_max, limits.ended_kept_ms)
+        self.pacing = Pacing(limits, self.retained)
+        self.hedging = Hedging(limits.hedge_percent)
+        self.ends = Ends(self.retained, self.hedging)
+        #: Results that came for no request: verdict -> count.
         self.strays: Counter[str] = Counter()
-        self._sessions: dict[str, set[str]] = {}
-        self._timers: Timers[str] = Timers()
-        self._memory = Memory(limits.ended_kept_max, limits.ended_kept_ms)
+
+    @property
+    def requests(self) -> dict[str, Request]:
+        """Those that wait for a result."""
+        return self.retained.requests
 
     # --- sessions -----------------------------------------------------------------------------
 
     def open_session(self, session_id: str) -> None:
         """Results for this session are welcome from now on."""
-        self._sessions.setdefault(session_id, set())
+        self.retained.open_session(session_id)
 
     def close_session(self, session_id: str, now_ms: int) -> list[Effect]:
         """Nobody waits for this session's results any more."""
         effects: list[Effect] = []
-        for request_id in sorted(self._sessions.get(session_id, ())):
-            request = self.requests[request_id]
-            self._end(request, "abandoned", now_ms)
-            effects.append(SendCancel(request, "session_closed"))
-        self._sessions.pop(session_id, None)
+        for request in self.retained.of_session(session_id):
+            effects += self.ends.end(request, "cancelled", "session_closed", now_ms)
+        self.retained.close_session(session_id)
         return effects
 
     def waiting(self, session_id: str) -> int:
         """How many utterances of a session wait for their result."""
-        return len(self._sessions.get(session_id, ()))
+        return self.retained.waiting(session_id)
 
     # --- requests -----------------------------------------------------------------------------
 
     def has_room(self, audio_bytes: int) -> bool:
         """False if that much more audio would exceed what this edge may retain."""
-        return self.audio_bytes + audio_bytes <= self.limits.audio_bytes_max
+        return self.retained.audio_bytes + audio_bytes <= self.limits.audio_bytes_max
 
     def submit(self, dispatch: Dispatch, work: bytes, audio: bytes, deadline_ms: int, now_ms: int) -> list[Effect]:
         """Accept an utterance. One that is already here is the same request again: nothing happens."""
-        assert dispatch.session_id in self._sessions, "the session is opened first"
-        if dispatch.request_id in self.requests or dispatch.request_id in self._memory:
+        assert self.retained.has_session(dispatch.session_id), "the session is opened first"
+        if self.retained.knows(dispatch.request_id):
             return []
-        request = Request(dispatch, work, audio, now_ms, deadline_ms)
-        self.requests[request.request_id] = request
-        self._sessions[request.session_id].add(request.request_id)
-        self.audio_bytes += len(audio)
-        self.accepted += 1
-        return [self._send(request, now_ms)]
+        request = Request(dispatch, work, audio, now_ms, deadline_ms, Attempt(1, now_ms))
+        self.retained.add(request)
+        return [self.pacing.send(request, request.current, now_ms)]
 
-    def sent(self, request_id: str, broker: str) -> None:
-        """The rim's word on which broker took the last Dispatch ("" = none is alive)."""
-        request = self.requests.get(request_id)
-        if request is not None:
-            request.broker = broker
+    def sent(self, request_id: str, number: int, broker: str) -> None:
+        """The rim's word on which broker took the last Dispatch of an attempt ("" = none is alive)."""
+        found = self.retained.live(request_id, number)
+        if found is not None:
+            found[1].broker = broker
 
     def on_placed(self, placed: Placed, now_ms: int) -> list[Effect]:
         """A node has the job."""
-        request = self._current(placed.request_id, placed.attempt)
-        if request is None:
-            return []
+        found = self.retained.live(placed.request_id, placed.attempt)
+        if found is None:
+            return self._unwanted(placed)
+        request, attempt = found
+        if attempt.stage is not Stage.PLACED:
+            attempt.placed_ms = now_ms
+            attempt.late_ms = now_ms + placed.late_after_ms if placed.late_after_ms > 0 else 0
+        attempt.stage, attempt.job_id, attempt.node_id = Stage.PLACED, placed.job_id, placed.node_id
+        attempt.sends = attempt.busy = 0
+        self.pacing.wake(request, attempt, now_ms + self.limits.resend_ms_max)
+        request.refusal, request.obstacle = None, ""
         first = request.placed_ms == 0
-        request.stage, request.job_id, request.node_id = Stage.PLACED, placed.job_id, placed.node_id
-        request.sends = request.busy = 0
-        request.refusal = None
         request.placed_ms = request.placed_ms or now_ms
-        self._wake(request, now_ms + self.limits.resend_ms_max)
         return [TellPlaced(request)] if first else []
+
+    def on_waiting(self, waiting: Waiting, now_ms: int) -> list[Effect]:
+        """It stands in line at a selector: ask again when told to. A hedge does not stand in line."""
+        found = self._pending(waiting.request_id, waiting.attempt)
+        if found is None:
+            return []
+        request, attempt = found
+        if attempt is request.hedge:
+            return self._drop_hedge(request, "refused")
+        request.obstacle = waiting.reason
+        attempt.in_line = True
+        attempt.sends = attempt.busy = 0  # it was heard
+        self.pacing.rest(request, attempt, now_ms + max(1, waiting.ask_again_ms))
+        return []
 
     def on_refused(self, refused: Refused, now_ms: int) -> list[Effect]:
         """No node can take it now: try again when told to, or give up."""
-        request = self._current(refused.request_id, refused.attempt)
         # A placed job is at a node; that another one could not be found now means nothing.
-        if request is None or request.stage is Stage.PLACED:
+        found = self._pending(refused.request_id, refused.attempt)
+        if found is None:
             return []
-        request.refusal = refused
-        if refused.removed.get(EXCLUDED) and not refused.removed.get(OCCUPIED):
-            # Nobody else could ever take it: a node that failed once is better than none.
+        request, attempt = found
+        if attempt is request.hedge:
+            return self._drop_hedge(request, "refused")
+        request.refusal, request.obstacle = refused, refused.reason
+        nobody_else = bool(refused.removed.get(EXCLUDED)) and not refused.removed.get(OCCUPIED)
+        waited_ms = max(refused.waited_ms, now_ms - attempt.began_ms)
+        if refused.retry_after_ms <= 0 or waited_ms >= self.limits.pending_ms or (nobody_else and request.failure):
+            return self.ends.refuse(request, now_ms, None if attempt.in_line else attempt)
+        if nobody_else:
+            # Nobody else could ever take it: a node that went away once is better than none.
             request.excluded.clear()
-        if refused.retry_after_ms <= 0:
-            return [self._refuse(request, now_ms)]
-        self._rest(request, now_ms + refused.retry_after_ms)
+        self.pacing.rest(request, attempt, now_ms + refused.retry_after_ms)
         return []
 
     def on_undone(self, undone: Undone, now_ms: int) -> list[Effect]:
         """The attempt came to nothing: the next one, elsewhere."""
-        request = self._current(undone.request_id, undone.attempt)
-        if request is None:
+        found = self.retained.live(undone.request_id, undone.attempt)
+        if found is None:
             return []
-        if request.attempt >= self.limits.attempts_max:
-            self._end(request, "failed", now_ms)
-            details = {"reason": undone.reason, "attempts": request.attempt}
-            return [Fail(request, ErrorCode.NODE_UNAVAILABLE, "no node kept the utterance", details)]
-        if undone.exclude_node and undone.node_id not in request.excluded:
-            request.excluded.append(undone.node_id)
-        request.attempt += 1
-        request.job_id = request.node_id = ""
-        request.stage, request.sends, request.busy = Stage.SENDING, 0, 0
-        if request.attempt == 2:
-            return [self._send(request, now_ms)]
-        self._rest(request, now_ms + self.limits.resend_ms)  # twice in a row: let the fleet's picture settle
-        return []
+        request, attempt = found
+        sure = undone.reason in SURE_REASONS
+        if undone.exclude_node or sure:
+            request.exclude(undone.node_id)
+        if attempt is request.hedge:
+            return self._drop_hedge(request, "failed")
+        # Twice in a row: let the fleet's picture settle.
+        wait_ms = 0 if sure or request.attempts == 1 else self.limits.resend_ms
+        if self._has_next(request):
+            return self._next(request, wait_ms, now_ms)
+        details: dict[str, object] = {"reason": undone.reason, "attempts": request.attempts}
+        return self.ends.fail(
+            request, ErrorCode.NODE_UNAVAILABLE, "no node kept the utterance", details, now_ms, attempt
+        )
 
     def on_busy(self, dispatch: Dispatch, retry_after_ms: int, now_ms: int) -> list[Effect]:
         """No selector had room for that Dispatch."""
-        request = self._current(dispatch.request_id, dispatch.attempt)
-        if request is None or request.stage is not Stage.SENDING:
+        found = self.retained.live(dispatch.request_id, dispatch.attempt)
+        if found is None or found[1].stage is not Stage.SENDING:
             return []
-        wait_ms = back_off_ms(max(1, retry_after_ms), request.busy, self.limits.resend_ms_max)
-        request.busy += 1
-        self._rest(request, now_ms + wait_ms)
+        request, attempt = found
+        if attempt is request.hedge:
+            return self._drop_hedge(request, "refused")
+        wait_ms = back_off_ms(max(1, retry_after_ms), attempt.busy, self.limits.resend_ms_max)
+        attempt.busy += 1
+        self.pacing.rest(request, attempt, now_ms + wait_ms)
         return [TellBackpressure(request.session_id, wait_ms)]
 
     def on_bounce(self, dispatch: Dispatch, now_ms: int) -> list[Effect]:
         """A broker could not pass that Dispatch on: do not wait for the whole back-off."""
-        request = self._current(dispatch.request_id, dispatch.attempt)
-        if request is not None and request.stage is Stage.SENDING:
-            self._rest(request, now_ms + self._wait_ms(self.limits.resend_ms // 4 or 1, request.sends))
+        found = self.retained.live(dispatch.request_id, dispatch.attempt)
+        if found is not None and found[1].stage is Stage.SENDING:
+            self.pacing.rest(*found, now_ms + self.pacing.wait_ms(self.limits.resend_ms // 4 or 1, found[1].sends))
         return []
 
-    def on_push(self, push: Push, text: bytes, now_ms: int) -> list[Effect]:
-        """A result came: it is delivered once; whatever else comes is answered so that its keeper stops."""
-        request = self._find(push)
-        if request is None:
-            verdict = self._verdict_on_stray(push)
-        elif push.attempt != request.attempt:
-            verdict = "fenced"
-        else:
-            self._end(request, "delivered", now_ms)
-            return [Deliver(request, push, text), AckResult(push, "delivered")]
-        self.strays[verdict] += 1
-        return [AckResult(push, verdict)]
+    def on_push(self, push: Push, result: JobResult | None, now_ms: int) -> list[Effect]:
+        """A result came: it is delivered once; whatever else comes is answered so that its keeper stops.
+
+        `result` None: it cannot be read, which ends the request too.
+        """
+        request = self.retained.owner_of(push)
+        attempt = None if request is None else request.attempt(push.attempt)
+        if request is None or attempt is None:
+            verdict = "fenced" if request is not None else self._verdict_on_stray(push)
+            self.strays[verdict] += 1
+            return [AckResult(push, verdict)]
+        ack = AckResult(push, "delivered")
+        if result is not None and is_failover(result):
+            return [ack, *self._fail_over(request, attempt, Failure(push, result), now_ms)]
+        outcome = "delivered" if result is not None and result.success else "failed"
+        return [Deliver(request, push, result), ack, *self.ends.end(request, outcome, "superseded", now_ms, attempt)]
 
     # --- time ---------------------------------------------------------------------------------
 
     def next_due_ms(self) -> int | None:
         """When `tick` has something to do; None while nothing waits."""
-        return self._timers.next_due_ms()
+        return self.retained.timers.next_due_ms()
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """Resends, retries and deadlines that are due."""
+        """Resends, retries, hedges, time-outs and deadlines that are due."""
         effects: list[Effect] = []
-        for request_id in self._timers.pop_due(now_ms):
-            request = self.requests[request_id]
-            effects += self._expire(request, now_ms) if now_ms >= request.deadline_ms else [self._send(request, now_ms)]
-        self._memory.forget(now_ms)
+        for request, attempt in self.retained.pop_due(now_ms):
+            if now_ms >= request.deadline_ms or now_ms >= self.pacing.limit_ms(request, attempt):
+                effects += self._time_out(request, attempt, now_ms)
+                continue
+            if attempt.late_ms and now_ms >= attempt.late_ms:
+                attempt.late_ms = 0
+                effects += self._hedge(request, attempt, now_ms)
+            if now_ms >= attempt.wake_ms:
+                effects.append(self.pacing.send(request, attempt, now_ms))
+            else:
+                self.pacing.arm(request, attempt)
         return effects
 
-    # --- inside -------------------------------------------------------------------------------
+    # --- attempts -----------------------------------------------------------------------------
 
-    def _wait_ms(self, first_ms: int, tries: int) -> int:
-        return resend_wait_ms(first_ms, tries, self.limits.resend_early_ms_max, self.limits.resend_ms_max)
+    def _pending(self, request_id: str, number: int) -> tuple[Request, Attempt] | None:
+        found = self.retained.live(request_id, number)
+        return found if found is not None and found[1].stage is not Stage.PLACED else None
 
-    def _current(self, request_id: str, attempt: int) -> Request | None:
-        request = self.requests.get(request_id)
-        return request if request is not None and request.attempt == attempt else None
+    def _has_next(self, request: Request) -> bool:
+        return request.hedge is not None or request.attempts < self.limits.attempts_max
 
-    def _find(self, push: Push) -> Request | None:
-        if push.request_id:
-            request = self.requests.get(push.request_id)
-            return request if request is not None and request.session_id == push.session_id else None
-        # The node's edge restarted and knows only what the node said. A node's word alone must not reach
-        # a client, so the job id has to be the one that was placed.
-        for request_id in self._sessions.get(push.session_id, ()):
-            request = self.requests[request_id]
-            if request.job_id == push.job_id and request.node_id == push.node_id:
-                return request
-        return None
+    def _next(self, request: Request, wait_ms: int, now_ms: int) -> list[Effect]:
+        """The current attempt came to nothing: the hedge takes its place, or the next one begins."""
+        self.retained.disarm(request, request.current)
+        if request.hedge is not None:
+            request.current, request.hedge = request.hedge, None
+            return [self.ends.count_hedge("promoted")]
+        request.attempts += 1
+        request.current = Attempt(request.attempts, now_ms, Why.NEXT)
+        if not wait_ms:
+            return [self.pacing.send(request, request.current, now_ms)]
+        self.pacing.rest(request, request.current, now_ms + wait_ms)
+        return []
+
+    def _fail_over(self, request: Request, attempt: Attempt, failure: Failure, now_ms: int) -> list[Effect]:
+        request.exclude(failure.push.node_id)
+        if attempt is request.hedge:
+            return self._drop_hedge(request, "failed")
+        request.failure = failure
+        if self._has_next(request):
+            return self._next(request, 0, now_ms)
+        return self.ends.tell_failure(request, failure, now_ms, attempt)
+
+    def _time_out(self, request: Request, attempt: Attempt, now_ms: int) -> list[Effect]:
+        """The attempt, or the whole request, took too long."""
+        if now_ms < request.deadline_ms:
+            if attempt is request.hedge:
+                # Without its job a cancellation would reach the first attempt, which goes on.
+                cancels = [request.cancel(attempt, "job_timeout")] if attempt.job_id else []
+                return [*cancels, *self._drop_hedge(request, "failed")]
+            if attempt.stage is Stage.PLACED and self._has_next(request):
+                request.exclude(attempt.node_id)
+                return [request.cancel(attempt, "job_timeout"), *self._next(request, 0, now_ms)]
+        if attempt.stage is not Stage.PLACED and request.obstacle:
+            return self.ends.refuse(request, now_ms)
+        details: dict[str, object] = {"attempts": request.attempts}
+        return self.ends.fail(request, ErrorCode.JOB_TIMEOUT, "the result did not come in time", details, now_ms)
+
+    # --- hedges -------------------------------------------------------------------------------
+
+    def _hedge(self, request: Request, late: Attempt, now_ms: int) -> list[Effect]:
+        """The node is late: a second attempt beside it, if there may be one."""
+        if late is not request.current or request.hedge is not None or request.attempts >= self.limits.attempts_max:
+            return []
+        if not self.hedging.percent:
+            return []
+        if not self.hedging.take(self.retained.accepted):
+            return [CountHedge("over_budget")]
+        request.attempts += 1
+        request.hedge = Attempt(request.attempts, now_ms, Why.HEDGE)
+        return [self.pacing.send(request, request.hedge, now_ms)]
+
+    def _drop_hedge(self, request: Request, outcome: str) -> list[Effect]:
+        """The hedge came to nothing: the first attempt goes on as if there had been none."""
+        assert request.hedge is not None
+        self.retained.disarm(request, request.hedge)
+        request.hedge = None
+        return [self.ends.count_hedge(outcome)]
+
+    def _unwanted(self, placed: Placed) -> list[Effect]:
+        """A node got an attempt that was given up meanwhile, like a hedge that had stood in line."""
+        request = self.requests.get(placed.request_id)
+        if request is None:
+            return []
+        given_up = Attempt(placed.attempt, 0, job_id=placed.job_id, node_id=placed.node_id)
+        return [request.cancel(given_up, "superseded")]
+
+    # --- the rest -----------------------------------------------------------------------------
 
     def _verdict_on_stray(self, push: Push) -> str:
-        if push.request_id in self._memory:
+        if self.retained.has_ended(push.request_id):
             return "duplicate"
-        if push.session_id not in self._sessions:
+        if not self.retained.has_session(push.session_id):
             return "no_session"
         # Without a request id it may still match once Placed has told us the job id.
         return "duplicate" if push.request_id else "no_session"
 
-    def _send(self, request: Request, now_ms: int) -> SendDispatch:
-        wait_ms = self.limits.resend_ms_max  # a placed job is only asked after: normally its result comes long before
-        if request.stage is not Stage.PLACED:
-            request.stage = Stage.SENDING
-            wait_ms = self._wait_ms(self.limits.resend_ms, request.sends)
-        self._wake(request, now_ms + wait_ms)
-        request.sends += 1
-        return SendDispatch(request, request.broker if request.sends > 1 else "")
-
-    def _rest(self, request: Request, due_ms: int) -> None:
-        request.stage = Stage.RESTING
-        self._wake(request, due_ms)
-
-    def _wake(self, request: Request, due_ms: int) -> None:
-        self._timers.set(request.request_id, min(due_ms, request.deadline_ms))
-
-    def _expire(self, request: Request, now_ms: int) -> Iterable[Effect]:
-        if request.refusal is not None and request.stage is not Stage.PLACED:
-            return [self._refuse(request, now_ms), SendCancel(request, "no_available_node")]
-        self._end(request, "failed", now_ms)
-        message = "the result did not come in time"
-        return [Fail(request, ErrorCode.JOB_TIMEOUT, message), SendCancel(request, "job_timeout")]
-
-    def _refuse(self, request: Request, now_ms: int) -> Fail:
-        refusal = request.refusal
-        assert refusal is not None
-        self._end(request, "failed", now_ms)
-        code = ErrorCode.__members__.get(refusal.code, ErrorCode.NO_AVAILABLE_NODE)
-        details: dict[str, object] = {"reason": refusal.reason, "removed": refusal.removed}
-        return Fail(request, code, f"no node can take the utterance: {refusal.reason}", details)
-
-    def _end(self, request: Request, outcome: str, now_ms: int) -> None:
-        del self.requests[request.request_id]
-        self._sessions[request.session_id].discard(request.request_id)
-        self._timers.drop(request.request_id)
-        self._memory.add(request.request_id, now_ms)
-        self.audio_bytes -= len(request.audio)
-        self.ended[outcome] += 1
-
     def check(self) -> None:
-        """Every accepted utterance is either waiting, with a timer, or has ended exactly once."""
-        assert self.accepted == len(self.requests) + self.ended.total()
-        assert self.audio_bytes == sum(len(request.audio) for request in self.requests.values())
-        assert len(self._timers) == len(self.requests)
-        assert {key for keys in self._sessions.values() for key in keys} == set(self.requests)
-        assert len(self._memory) <= self.limits.ended_kept_max
-        for request_id, request in self.requests.items():
-            assert request_id in self._timers and request_id not in self._memory
-            assert 1 <= request.attempt <= self.limits.attempts_max
-            assert (request.stage is Stage.PLACED) <= bool(request.job_id)
+        """What must always hold; tests call it after each step."""
+        self.retained.check()
+        self.hedging.check(self.retained.accepted)
+        hedges = [request.hedge for request in self.requests.values() if request.hedge is not None]
+        assert len(hedges) == self.hedging.live
+        assert all(request.attempts <= self.limits.attempts_max for request in self.requests.values())
+
+
+def is_failover(result: JobResult) -> bool:
+    """True for a failure that another node may not have."""
+    if result.success:
+        return False
+    return result.error is None or result.error.code in FAILOVER_CODES

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from edge.core import asks, results
 from edge.core.audio import OPUS_PACKETS_MAX, duration_ms, from_base64, opus_packets
-from edge.core.request import Request
+from edge.core.request import Attempt, Request
 from edge.core.session import Limits, Session
+from mesh.choosing import ModulesConfig
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Failed, Push, SessionClaim, SessionClaimed
 from mesh.node_wire import decode_from_node, decode_job_result
-from mesh.session_wire import PipelineConfig, SessionInit, Utterance, encode
+from mesh.session_wire import FeatureFlags, PipelineConfig, SessionInit, Utterance, encode
 
 INIT = SessionInit(client_version="1", platform="web", src_lang="zh", tgt_lang="EN", tenant_id="t1", dialect="north")
 
@@ -71,13 +72,53 @@ def test_failed_utterance_may_be_sent_again_as_another_request() -> None:
     own = session()
     ids = [dispatched(own, utterance(0))[0].request_id]
     for _ in range(2):
-        own.failed(0, "en")
+        own.failed(ids[-1])
         assert own.is_new(utterance(0), 0)
         ids.append(dispatched(own, utterance(0))[0].request_id)
         assert not own.is_new(utterance(0), 1), "the second try is under way"
     assert len(set(ids)) == 3, "a dead job is bound to the first id"
-    own.failed(7, "en")
+    own.failed("s-1:7:en:t-1")
     assert len(own._seen) == 1
+
+
+def test_other_features_are_another_job_and_the_same_ones_are_not() -> None:
+    own, plain = session(remembered_max=9), FeatureFlags()
+    emotion, both = FeatureFlags(emotion_detection=True), FeatureFlags(emotion_detection=True, persona_adaptation=True)
+    first = dispatched(own, utterance(0))[0].request_id
+    assert first == "s-1:0:en:t-1"
+    assert not own.is_new(utterance(0, features=plain), 1), "all off is as none"
+    ids = {first, *(dispatched(own, utterance(0, features=one))[0].request_id for one in (emotion, both))}
+    assert len(ids) == 3, "one binding per job, whatever the trace"
+    assert not own.is_new(utterance(0, features=emotion), 1)
+    own.failed(first)
+    assert own.is_new(utterance(0), 1) and not own.is_new(utterance(0, features=both), 1)
+
+
+def test_features_need_services_and_models() -> None:
+    init = msgspec.structs.replace(INIT, features=FeatureFlags(voice_style_detection=True))
+    own = Session("s-1", init, "trace", Limits(3, 4), ModulesConfig().table)
+    frame, work = dispatched(own, utterance(0))
+    assert frame.services == ["asr", "nmt", "tts", "tone"] and frame.models == ["speaker-id-ecapa", "vc-model-v1"]
+    assert work.features == {"voice_style_detection": True}
+    assert frame.request_id == "s-1:0:en:t-1", "the session's own features need no mention"
+    frame, _ = dispatched(own, utterance(1, features=FeatureFlags(persona_adaptation=True)))
+    assert frame.models == ["persona-style-transformer"] and frame.request_id.startswith("s-1:1:en:t-1:")
+
+
+def test_wishes_of_a_session_ride_with_every_utterance() -> None:
+    init = msgspec.structs.replace(
+        INIT, src_lang="auto", auto_langs=["ZH", "en"], region="eu", gpu_tier="a", tenant_id=None
+    )
+    own = Session("s-1", init, "trace", Limits(3, 4))
+    frame, _ = dispatched(own, utterance(0, src_lang="auto"))
+    assert (frame.auto_langs, frame.region, frame.gpu_tier, frame.public) == (["zh", "en"], "eu", "a", True)
+    assert (frame.warm_node, frame.preferred_node) == ("", "")
+    own.warm_node, own.preferred_node = "n-1", "n-2"
+    frame, _ = dispatched(own, utterance(1, src_lang="auto", auto_langs=["ja"]))
+    assert (frame.warm_node, frame.preferred_node, frame.auto_langs) == ("n-1", "n-2", ["ja"])
+    assert not dispatched(session(), utterance(0))[0].public, "a tenant's job is not a public one"
+    with pytest.raises(PeerError):
+        dispatched(own, utterance(2, auto_langs=["{}"]))
 
 
 def test_too_many_waiting_utterances_are_refused_and_may_be_tried_again() -> None:
@@ -169,7 +210,8 @@ def test_what_is_not_base64_is_a_fault(text: str) -> None:
 
 def request() -> Request:
     frame, work = dispatched(session(), utterance(4))
-    return Request(frame, msgspec.msgpack.encode(work), b"", 1_000, 9_000, job_id="job-00-1", placed_ms=1_040)
+    attempt = Attempt(1, 1_000, job_id="job-00-1")
+    return Request(frame, msgspec.msgpack.encode(work), b"", 1_000, 9_000, attempt, placed_ms=1_040)
 
 
 def result(**fields: Any) -> Any:
