@@ -25,7 +25,8 @@ from mesh.metrics import SelectorMetrics
 from selector.core import dispatching
 from selector.core.columns import NodeTable
 from selector.core.filters import NO_NODES, is_hopeless
-from selector.core.kernel import LEAST_CONNECTIONS, NO_ROW, PREDICTED_MS, Rules, choose
+from selector.core.kernel import NO_ROW, Rules, choose
+from selector.core.pools import PoolPlan
 from selector.core.requests import job_rows
 from selector.snapshot import Snapshot
 
@@ -66,19 +67,23 @@ class Placer:
         self._table = table
         self._snapshot = snapshot
         self._config = config
+        self._plan = PoolPlan(config.pools)
         self._metrics = metrics
         self._send = send
 
     def rules(self, now_ms: int) -> Rules:
         """The kernel's rules, from the configuration."""
         config = self._config
-        return Rules(
+        return Rules.of(
+            config.weights,
             now_ms=now_ms,
             heartbeat_timeout_ms=config.node.heartbeat_timeout_ms,
             heartbeat_interval_ms=config.node.heartbeat_interval_ms,
             running_fresh_ms=config.selector.running_fresh_ms,
-            resource_threshold_percent=float(config.node.resource_threshold_percent),
-            strategy=LEAST_CONNECTIONS if config.weights.strategy == "least_connections" else PREDICTED_MS,
+            resource_threshold_percent=config.node.resource_threshold_percent,
+            reconnect_grace_ms=config.edge.reconnect_grace_ms,
+            compared_max=config.selector.compared_max,
+            audio_ms_min=config.speed.audio_ms_min,
         )
 
     async def place(self, messages: list[Received]) -> None:
@@ -126,13 +131,12 @@ class Placer:
         started_us = clock.wall_us()
         table = self._table
         tried = {request.dispatch.request_id: request.tried for request in waiting if request.tried}
-        jobs, excluded = job_rows([request.dispatch for request in waiting], table, tried)
-        choice = choose(
-            table.columns, len(table), jobs, excluded, self.rules(clock.now_ms()), self._config.selector.candidates
-        )
-        for request, rows, removed in zip(waiting, choice.rows.tolist(), choice.removed.tolist(), strict=True):
-            request.candidates = [table.id_of(row) for row in rows if row != NO_ROW]
-            request.epochs = [table.epoch_at(row) for row in rows if row != NO_ROW]
+        rows = job_rows([request.dispatch for request in waiting], table, self._plan, tried)
+        rules, best = self.rules(clock.now_ms()), self._config.selector.candidates
+        choice = choose(table.columns, table.index(), rows, table.prior(), rules, best)
+        for request, best_rows, removed in zip(waiting, choice.rows.tolist(), choice.removed.tolist(), strict=True):
+            request.candidates = [table.id_of(row) for row in best_rows if row != NO_ROW]
+            request.epochs = [table.epoch_at(row) for row in best_rows if row != NO_ROW]
             request.removed = removed
         self._metrics.decision_seconds.observe((clock.wall_us() - started_us) / 1e6)
 

@@ -16,6 +16,8 @@ from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Final
 
+from mesh.frames import Dispatch
+
 CACHE_DIR: Final = "NUMBA_CACHE_DIR"
 #: A selector waits this long for another one's compiler before it compiles by itself.
 LOCK_WAIT_S: Final = 30.0
@@ -90,17 +92,47 @@ def _lock(descriptor: int, wait_s: float) -> bool:
 def warm_up() -> None:
     """Choose a node once, with the very types that requests will have."""
     # Imported here and not above: numba reads its settings from the environment when it is imported.
-    import numpy as np
-
+    from mesh.choosing import PoolsConfig
+    from mesh.weights import Weights
     from selector.core.columns import NodeTable
-    from selector.core.kernel import JOB_ROW, Rules, choose
+    from selector.core.kernel import Rules, choose, examine
+    from selector.core.pool_index import index_of
+    from selector.core.pools import PoolPlan
+    from selector.core.requests import job_rows
 
-    rules = Rules(
+    rules = Rules.of(
+        Weights(),
         now_ms=0,
         heartbeat_timeout_ms=1,
         heartbeat_interval_ms=1,
         running_fresh_ms=1,
         resource_threshold_percent=100.0,
+        reconnect_grace_ms=1,
+        compared_max=1,
     )
     table = NodeTable(nodes_max=1)
-    choose(table.columns, 1, np.zeros(1, dtype=JOB_ROW), np.zeros(0, dtype=np.int32), rules, 1)
+    # An empty table would end before the compiled part: pretend that there is a node.
+    index = index_of(table.columns, 1)
+    rows = job_rows([_no_job()], table, PoolPlan(PoolsConfig()))
+    choose(table.columns, index, rows, table.prior(), rules, 1)
+    examine(table.columns, index, rows, table.prior(), rules)
+
+
+def _no_job() -> Dispatch:
+    return Dispatch(
+        request_id="",
+        attempt=1,
+        session_id="",
+        utterance_index=0,
+        edge="",
+        tenant_id="",
+        src_lang="",
+        tgt_lang="",
+        lang_a="",
+        lang_b="",
+        services=[],
+        public=True,
+        audio_ms=0,
+        deadline_ms=0,
+        trace_id="",
+    )

@@ -7,28 +7,52 @@ A copy for choosing only; what is true is in Redis, and every commit asks there.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from mesh.frames import NodeCaps, NodeLoad
-from selector.core.kernel import LANGUAGE_PLANES, NO_ROW, READY_STATUS, SERVICES_MAX, Columns
-from selector.core.vocabulary import UNKNOWN, WORD_BITS, Vocabulary, bits
+from mesh.speeds import Speed
+from selector.core import pool_index
+from selector.core.kernel import (
+    DRAINING_STATUS,
+    LANGUAGE_PLANES,
+    NO_ROW,
+    OFFLINE_STATUS,
+    OTHER_STATUS,
+    PAIR_PLANES,
+    READY_STATUS,
+    SPEED_SLOTS,
+    Columns,
+    Floats,
+    PoolIndex,
+)
+from selector.core.pools import home_among
+from selector.core.speeds import Speeds, clear
+from selector.core.vocabulary import Vocabulary, bits
+from selector.core.words import HELD_NOTHING, NOBODYS, Held, Words
 
 _INT32_MAX: Final = 2**31 - 1
 _FIRST_CAPACITY: Final = 64
-#: Distinct tenants that nodes may name.
-_TENANTS_MAX: Final = 65_536
-#: The services that jobs ask for. They always have a number, whatever else nodes say they can do.
-_SERVICES: Final = ("asr", "nmt", "tts", "tone", "semantic", "phonetic", "punctuation")
-_PLANED: Final = ("asr", "semantic", "tts")
+#: Distinct home pools; a node in one more is in none.
+_POOLS_MAX: Final = 4_096
+_STATUS: Final = {"ready": READY_STATUS, "draining": DRAINING_STATUS, "offline": OFFLINE_STATUS}
 _TYPES: Final[dict[str, type[np.generic]]] = {
-    "seen_ms": np.int64, "unreachable_until_ms": np.int64, "status": np.uint8, "gpus": np.int32,
-    "load_percent": np.float64, "accept_public": np.uint8, "tenant": np.int32, "installed": np.uint64,
-    "ready": np.uint64, "asr": np.uint64, "semantic": np.uint64, "tts": np.uint64, "tts_named": np.uint8,
-    "used": np.int32, "running": np.int32, "max_jobs": np.int32,
+    "seen_ms": np.int64, "unreachable_until_ms": np.int64, "detached_ms": np.int64, "status": np.uint8,
+    "gpus": np.int32, "load_percent": np.float64, "accept_public": np.uint8, "tenant": np.int32, "pool": np.int32,
+    "region": np.int32, "tier": np.int32, "installed": np.uint64, "ready": np.uint64, "marked": np.uint64,
+    "asr": np.uint64, "semantic": np.uint64, "tts": np.uint64, "tts_named": np.uint8, "pairs": np.uint64,
+    "pairs_named": np.uint8, "used": np.int32, "running": np.int32, "max_jobs": np.int32, "charged": np.int32,
+    "speed_pair": np.int32, "speed_mean": np.float32, "speed_variance": np.float32, "speed_jobs": np.float32,
+    "speed_at_ms": np.int64,
+}  # fmt: skip
+#: Columns that have more than one number per node.
+_WIDTHS: Final = {
+    "asr": LANGUAGE_PLANES, "semantic": LANGUAGE_PLANES, "tts": LANGUAGE_PLANES, "pairs": PAIR_PLANES,
+    "speed_pair": SPEED_SLOTS, "speed_mean": SPEED_SLOTS, "speed_variance": SPEED_SLOTS, "speed_jobs": SPEED_SLOTS,
+    "speed_at_ms": SPEED_SLOTS,
 }  # fmt: skip
 
 
@@ -40,12 +64,20 @@ class NodeFacts(NamedTuple):
     status: str
     caps: NodeCaps
     load: NodeLoad
+    #: All its pools, separated by commas.
+    pools: str = ""
+    #: When its socket closed, on the caller's clock; 0: it is open.
+    detached_ms: int = 0
+    drain_until_ms: int = 0
+    #: Why it has its status.
+    reason: str = ""
 
 
-def _empty_columns(capacity: int) -> Columns:
+def empty_columns(capacity: int) -> Columns:
+    """Room for so many nodes."""
     return Columns(
         **{
-            name: np.zeros((LANGUAGE_PLANES, capacity) if name in _PLANED else capacity, dtype=kind)
+            name: np.zeros((capacity, _WIDTHS[name]) if name in _WIDTHS else capacity, dtype=kind)
             for name, kind in _TYPES.items()
         }
     )
@@ -61,20 +93,6 @@ def _percent(number: float) -> float:
     return float(number) if math.isfinite(number) else 0.0
 
 
-class _Words(NamedTuple):
-    """Numbers that a row holds in the vocabularies. Words that did not fit are missing."""
-
-    tenants: tuple[int, ...] = ()
-    installed: tuple[int, ...] = ()
-    ready: tuple[int, ...] = ()
-    asr: tuple[int, ...] = ()
-    semantic: tuple[int, ...] = ()
-    tts: tuple[int, ...] = ()
-
-
-_NO_WORDS: Final = _Words()
-
-
 @dataclass(slots=True)
 class _Record:
     """What the kernel does not need of a row."""
@@ -84,30 +102,58 @@ class _Record:
     version: int
     #: None until the row is written for the first time.
     facts: NodeFacts | None
-    words: _Words = _NO_WORDS
+    held: Held = HELD_NOTHING
     #: Some of its words did not fit: try again with what it says next.
     lacks_words: bool = False
+    #: Services that it said it lacks models for -> until when.
+    marks: dict[str, int] = field(default_factory=dict)
+    #: As it is counted in its pool: pool, status, installed, ready.
+    counted: tuple[int, int, int, int] | None = None
 
 
 class NodeTable:
     """Node id <-> row, and the columns. Rows stay dense: the last row fills the place of a removed one."""
 
-    def __init__(self, nodes_max: int) -> None:
+    def __init__(self, nodes_max: int, words_kept: Iterable[str] = ()) -> None:
+        """`words_kept`: services and models that features of a job may need."""
         self.nodes_max = nodes_max
         #: Nodes turned away because the table was full; each try counts.
         self.refused = 0
-        self.languages = Vocabulary(LANGUAGE_PLANES * WORD_BITS)
-        self.services = Vocabulary(SERVICES_MAX, _SERVICES)
-        self.tenants = Vocabulary(_TENANTS_MAX, [""])  # no tenant is tenant 0
-        self.columns = _empty_columns(min(_FIRST_CAPACITY, nodes_max))
+        self.words = Words(words_kept)
+        self.speeds = Speeds()
+        self.pools = Vocabulary(_POOLS_MAX, [""])  # no pool is pool 0
+        self.columns = empty_columns(min(_FIRST_CAPACITY, nodes_max))
         self._rows: dict[str, int] = {}
         self._records: list[_Record] = []
+        self._version = 0
+        self._written: set[int] = set()
+        self._marked: set[str] = set()
+        self._counts = pool_index.PoolCounts()
+        self._index: PoolIndex | None = None
+        #: What the index no longer knows.
+        self._groups_changed = True
+        self._counts_changed = True
 
     def __len__(self) -> int:
         return len(self._records)
 
     def __contains__(self, node_id: str) -> bool:
         return node_id in self._rows
+
+    @property
+    def languages(self) -> Vocabulary:
+        """The languages that nodes know."""
+        return self.words.languages
+
+    @property
+    def services(self) -> Vocabulary:
+        """The services that nodes have, and the models that jobs may need."""
+        return self.words.services
+
+    @property
+    def tenants(self) -> Vocabulary:
+        """The tenants that nodes belong to."""
+        return self.words.tenants
 
     def row_of(self, node_id: str) -> int:
         """The row of a node, NO_ROW if it is not known."""
@@ -116,6 +162,10 @@ class NodeTable:
     def id_of(self, row: int) -> str:
         """The node at a row."""
         return self._records[row].node_id
+
+    def ids(self) -> list[str]:
+        """All nodes, by row."""
+        return [record.node_id for record in self._records]
 
     def epoch_at(self, row: int) -> int:
         """The connection of the node at a row."""
@@ -132,9 +182,41 @@ class NodeTable:
         row = self._rows.get(node_id)
         return 0 if row is None else int(self.columns.used[row])
 
+    def marks_of(self, node_id: str) -> dict[str, int]:
+        """The services that a node lacks models for, and until when that is believed."""
+        row = self._rows.get(node_id)
+        return {} if row is None else dict(self._records[row].marks)
+
     def ids_in(self, cell: int) -> Iterator[str]:
         """The nodes of one cell."""
         return (record.node_id for record in self._records if record.cell == cell)
+
+    def snapshot_version(self) -> int:
+        """The highest version that was ever taken over."""
+        return self._version
+
+    def take_written(self) -> list[int]:
+        """The rows that were written since the last call, for a recording. Rows beyond the last node are left out."""
+        written = sorted(row for row in self._written if row < len(self._records))
+        self._written.clear()
+        return written
+
+    # --- what the kernel reads besides the columns --------------------------------------------------
+
+    def index(self) -> PoolIndex:
+        """The rows by home pool."""
+        if self._index is None or self._groups_changed:
+            groups = pool_index.grouped(self.columns, len(self._records), self.pools.size)
+            self._index = pool_index.summed(*groups, self._counts)
+            self._groups_changed = self._counts_changed = False
+        elif self._counts_changed:
+            self._index = pool_index.summed(self._index.members, self._index.starts, self._counts)
+            self._counts_changed = False
+        return self._index
+
+    def prior(self) -> Floats:
+        """Per language pair the mean speed of the fleet; negative where nothing is known."""
+        return self.speeds.prior()
 
     # --- what snapshots say -------------------------------------------------------------------------
 
@@ -143,6 +225,7 @@ class NodeTable:
         row = self._rows.get(node_id)
         if row is not None and version < self._records[row].version:
             return False
+        self._version = max(self._version, version)
         if used < 0:
             return self.remove(node_id)
         if row is None:
@@ -154,6 +237,7 @@ class NodeTable:
         self._records[row].version = version
         self.columns.used[row] = _small(used)
         self.columns.seen_ms[row] = seen_ms
+        self._written.add(row)
         if facts is not None:
             self._write(row, facts)
         return True
@@ -163,13 +247,19 @@ class NodeTable:
         row = self._rows.pop(node_id, None)
         if row is None:
             return False
-        self._release(self._records[row].words)
+        self.words.release(self._records[row].held)
+        self._count(self._records[row], None)
+        self._leave_pool(row)
+        self.speeds.forget(node_id)
+        self._marked.discard(node_id)
         last = self._records.pop()
         if last.node_id != node_id:
             for column in self.columns:
-                column[..., row] = column[..., len(self._records)]
+                column[row] = column[len(self._records)]
             self._records[row] = last
             self._rows[last.node_id] = row
+            self._written.add(row)
+        self._groups_changed = True
         return True
 
     def forget_versions(self, cell: int) -> None:
@@ -177,6 +267,36 @@ class NodeTable:
         for record in self._records:
             if record.cell == cell:
                 record.version = 0
+
+    def set_speeds(self, node_id: str, speeds: Mapping[str, Speed], clock_offset_ms: int = 0) -> bool:
+        """All that is known of a node's speed, per pair; `clock_offset_ms` turns the times into the caller's."""
+        row = self._rows.get(node_id)
+        if row is None:
+            return False
+        self.speeds.write(self.columns, row, node_id, speeds, clock_offset_ms)
+        self._written.add(row)
+        return True
+
+    def set_marks(self, node_id: str, marks: Mapping[str, int]) -> bool:
+        """Services that a node lacks models for -> until when, on the caller's clock; all of them."""
+        row = self._rows.get(node_id)
+        if row is None:
+            return False
+        self._records[row].marks = {service.lower(): until_ms for service, until_ms in marks.items()}
+        (self._marked.add if marks else self._marked.discard)(node_id)
+        self._write_marks(row)
+        return True
+
+    def expire_marks(self, now_ms: int) -> int:
+        """Forget marks whose time is over; returns how many. Costs nothing while nobody is marked."""
+        expired = 0
+        for node_id in list(self._marked):
+            marks = self._records[self._rows[node_id]].marks
+            left = {service: until_ms for service, until_ms in marks.items() if until_ms > now_ms}
+            if len(left) < len(marks):
+                expired += len(marks) - len(left)
+                self.set_marks(node_id, left)
+        return expired
 
     # --- what our own commits say -------------------------------------------------------------------
 
@@ -186,7 +306,9 @@ class NodeTable:
         if row is None or used < 0 or version < self._records[row].version:
             return False
         self._records[row].version = version
+        self._version = max(self._version, version)
         self.columns.used[row] = _small(used)
+        self._written.add(row)
         return True
 
     def saturate(self, node_id: str) -> None:
@@ -194,6 +316,7 @@ class NodeTable:
         row = self._rows.get(node_id)
         if row is not None:
             self.columns.used[row] = max(self.columns.used[row], self.columns.max_jobs[row])
+            self._written.add(row)
 
     def avoid_edge(self, edge: str, until_ms: int) -> int:
         """Frames to this edge bounce: none of its nodes gets work until then; returns how many nodes that are."""
@@ -201,6 +324,7 @@ class NodeTable:
         for row, record in enumerate(self._records):
             if record.facts is not None and record.facts.edge == edge:
                 self.columns.unreachable_until_ms[row] = until_ms
+                self._written.add(row)
                 hit += 1
         return hit
 
@@ -215,15 +339,18 @@ class NodeTable:
             self._grow()
         self._rows[node_id] = row
         self._records.append(_Record(node_id, cell, 0, None))
-        self.columns.unreachable_until_ms[row] = 0
+        for column in self.columns:
+            column[row] = 0
+        clear(self.columns, row)
+        self._groups_changed = True
         return row
 
     def _grow(self) -> None:
         old = self.columns
         capacity = len(old.seen_ms)
-        self.columns = _empty_columns(min(2 * capacity, self.nodes_max))
+        self.columns = empty_columns(min(2 * capacity, self.nodes_max))
         for name in Columns._fields:
-            getattr(self.columns, name)[..., :capacity] = getattr(old, name)
+            getattr(self.columns, name)[:capacity] = getattr(old, name)
 
     def _write(self, row: int, facts: NodeFacts) -> None:
         record, load, columns = self._records[row], facts.load, self.columns
@@ -232,56 +359,78 @@ class NodeTable:
             columns.unreachable_until_ms[row] = 0  # it connected again, perhaps elsewhere
         if before is None or before.caps != facts.caps or record.lacks_words:
             self._write_caps(row, facts.caps)
-        columns.status[row] = READY_STATUS if facts.status == "ready" else 0
+        if before is None or before.pools != facts.pools:
+            self._enter_pool(row, home_among(facts.pools))
+        columns.status[row] = _STATUS.get(facts.status, OTHER_STATUS)
+        columns.detached_ms[row] = max(0, facts.detached_ms)
         columns.load_percent[row] = max(
             _percent(load.cpu_percent), _percent(load.gpu_percent), _percent(load.mem_percent)
         )
         columns.running[row] = _small(load.running_jobs)
+        self._count(
+            record,
+            (int(columns.pool[row]), int(columns.status[row]), int(columns.installed[row]), int(columns.ready[row])),
+        )
 
     def _write_caps(self, row: int, caps: NodeCaps) -> None:
-        columns = self.columns
+        record, columns = self._records[row], self.columns
+        # The old words go first, so that a full vocabulary has room for the new ones.
+        self.words.release(record.held)
+        refused = self.words.refused
+        held = record.held = self.words.hold(caps)
+        record.lacks_words = self.words.refused > refused
+        models = self.words.models(caps)
         columns.gpus[row] = _small(caps.gpu_count)
         columns.accept_public[row] = caps.accept_public
-        words = self._hold(self._records[row], caps)
-        # A tenant that does not fit is nobody's: UNKNOWN would equal an unknown job's tenant.
-        columns.tenant[row] = words.tenants[0] if words.tenants else UNKNOWN - 1
-        columns.installed[row] = bits(words.installed, 1)[0]
-        columns.ready[row] = bits(words.ready, 1)[0]
-        columns.asr[:, row] = bits(words.asr, LANGUAGE_PLANES)
-        columns.semantic[:, row] = bits(words.semantic, LANGUAGE_PLANES)
-        columns.tts[:, row] = bits(words.tts, LANGUAGE_PLANES)
+        columns.tenant[row] = held.tenants[0] if held.tenants else NOBODYS
+        columns.region[row] = held.regions[0] if held.regions else NOBODYS
+        columns.tier[row] = held.tiers[0] if held.tiers else NOBODYS
+        columns.installed[row] = bits([*held.installed, *models], 1)[0]
+        columns.ready[row] = bits([*held.ready, *models], 1)[0]
+        columns.asr[row] = bits(held.asr, LANGUAGE_PLANES)
+        columns.semantic[row] = bits(held.semantic, LANGUAGE_PLANES)
+        columns.tts[row] = bits(held.tts, LANGUAGE_PLANES)
         columns.tts_named[row] = bool(caps.tts_langs)
+        columns.pairs[row] = bits(held.pairs, PAIR_PLANES)
+        columns.pairs_named[row] = bool(caps.pairs)
         columns.max_jobs[row] = _small(caps.max_jobs)
+        self._write_marks(row)
 
-    def _hold(self, record: _Record, caps: NodeCaps) -> _Words:
-        """Exchange the words of a row. The old ones go first, so that a full vocabulary has room for the new ones."""
-        self._release(record.words)
-        refused = self._refused_words()
-        record.words = _Words(
-            self.tenants.hold_all([caps.tenant_id]),
-            self.services.hold_all(caps.services_installed),
-            self.services.hold_all(caps.services_ready),
-            self.languages.hold_all(caps.asr_langs),
-            self.languages.hold_all(caps.semantic_langs),
-            self.languages.hold_all(caps.tts_langs),
-        )
-        record.lacks_words = self._refused_words() > refused
-        return record.words
+    def _write_marks(self, row: int) -> None:
+        """Marks of what the node has: the others stop nobody, and their numbers may belong to other words later."""
+        found = (self.services.find(service) for service in self._records[row].marks)
+        marked = bits((number for number in found if number >= 0), 1)[0]
+        self.columns.marked[row] = marked & self.columns.installed[row]
+        self._written.add(row)
 
-    def _release(self, words: _Words) -> None:
-        self.tenants.release(words.tenants)
-        for numbers in (words.installed, words.ready):
-            self.services.release(numbers)
-        for numbers in (words.asr, words.semantic, words.tts):
-            self.languages.release(numbers)
+    def _enter_pool(self, row: int, pool: str) -> None:
+        self._leave_pool(row)
+        number = self.pools.hold(pool) if pool else 0
+        self.columns.pool[row] = max(number, 0)
+        self._groups_changed = True
 
-    def _refused_words(self) -> int:
-        return self.languages.refused + self.services.refused + self.tenants.refused
+    def _leave_pool(self, row: int) -> None:
+        if self.columns.pool[row]:
+            self.pools.release([int(self.columns.pool[row])])
+
+    def _count(self, record: _Record, counted: tuple[int, int, int, int] | None) -> None:
+        if record.counted == counted:
+            return
+        if record.counted is not None:
+            self._counts.add(*record.counted, -1)
+        if counted is not None:
+            self._counts.add(*counted, 1)
+        record.counted = counted
+        self._counts_changed = True
 
     def check(self) -> None:
-        """Assert that ids, rows and records agree; tests call it after each step."""
+        """Assert that ids, rows, records and index agree; tests call it after each step."""
         assert len(self._records) == len(self._rows)
         assert all(self._records[row].node_id == node_id for node_id, row in self._rows.items())
         assert len(self._records) <= len(self.columns.seen_ms) <= self.nodes_max
-        held = {number for record in self._records for numbers in record.words[3:] for number in numbers}
+        held = {number for record in self._records for numbers in record.held[5:8] for number in numbers}
         assert len(held) == len(self.languages), "every language is held by a node"
+        assert not self.columns.charged.any(), "charges are undone after each batch"
+        ours, anew = self.index(), pool_index.index_of(self.columns, len(self._records), self.pools.size)
+        for name in PoolIndex._fields:
+            assert np.array_equal(getattr(ours, name), getattr(anew, name)), f"{name} of the index is up to date"

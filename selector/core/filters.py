@@ -1,40 +1,52 @@
 """Hard filters: why a node may not take a job. The kernel counts each by number; refusals name it.
 
-The order is the order in which a node is tested, and a node is counted under the first filter that stops it.
-The first group does not depend on the job, so the kernel tests it once per batch. SLOT comes last: a node that
-only lacks a free slot is the nearest miss there is.
+The order is the order in which a node is tested, and a node is counted under the first filter that stops it. POOL comes
+first: whole pools are left out without a look at their nodes. SLOT comes last: a node that only lacks a free slot is
+the nearest miss there is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from selector.core.columns import NodeTable
+    from selector.core.kernel import Examined
 
 
 class Filter(IntEnum):
     """Every hard filter, in testing order."""
 
+    POOL = 0  # not in a pool that the job may use
     # the node alone
-    OFFLINE = 0  # no heartbeat for heartbeat_timeout_ms
-    STATUS = 1  # not `ready`
-    UNREACHABLE = 2  # frames to its edge bounced a moment ago
-    GPU = 3
-    RESOURCES = 4  # cpu, gpu or memory above the threshold
+    OFFLINE = 1  # silent for heartbeat_timeout_ms, or detached for longer than the reconnect grace
+    STATUS = 2  # registering or degraded
+    DRAINING = 3
+    UNREACHABLE = 4  # frames to its edge bounced a moment ago
+    GPU = 5
+    RESOURCES = 6  # cpu, gpu or memory above the threshold
     # the node for this job
-    PUBLIC = 5
-    TENANT = 6
-    INSTALLED = 7
-    READY = 8
-    LANGUAGE = 9
-    EXCLUDED = 10
-    SLOT = 11
+    PUBLIC = 7
+    TENANT = 8
+    INSTALLED = 9  # a service, or a model that a feature needs
+    READY = 10
+    MODEL = 11  # it said a moment ago that it lacks the model of a service
+    ASR = 12
+    AUTO = 13  # the same when the job does not say which language is spoken
+    PAIR = 14
+    TTS = 15
+    EXCLUDED = 16
+    SLOT = 17
 
 
 #: Wire names: where the original system had a name for it, that one.
 REASON: Final[dict[Filter, str]] = {
+    Filter.POOL: "pool_not_eligible",
     Filter.OFFLINE: "offline",
     Filter.STATUS: "status_not_ready",
+    Filter.DRAINING: "draining",
     Filter.UNREACHABLE: "edge_unreachable",
     Filter.GPU: "gpu_unavailable",
     Filter.RESOURCES: "resource_threshold_exceeded",
@@ -42,14 +54,43 @@ REASON: Final[dict[Filter, str]] = {
     Filter.TENANT: "tenant_mismatch",
     Filter.INSTALLED: "service_not_installed",
     Filter.READY: "service_not_ready",
-    Filter.LANGUAGE: "lang_pair_unsupported",
+    Filter.MODEL: "model_not_available",
+    Filter.ASR: "asr_lang_unsupported",
+    Filter.AUTO: "src_auto_no_candidate",
+    Filter.PAIR: "lang_pair_unsupported",
+    Filter.TTS: "tts_lang_unsupported",
     Filter.EXCLUDED: "excluded",
     Filter.SLOT: "capacity_exceeded",
 }
 NO_NODES: Final = "no_nodes"
 
-#: These need another node or other software; the others pass by themselves.
-LASTING: Final = frozenset({Filter.GPU, Filter.PUBLIC, Filter.TENANT, Filter.INSTALLED, Filter.LANGUAGE})
+#: What stopped a node, said of the node.
+_WORDS: Final[dict[Filter, str]] = {
+    Filter.POOL: "is not in a pool that this job may use",
+    Filter.OFFLINE: "is silent or has gone away",
+    Filter.STATUS: "is not ready",
+    Filter.DRAINING: "is being drained",
+    Filter.UNREACHABLE: "hangs on an edge that cannot be reached at the moment",
+    Filter.GPU: "has no GPU",
+    Filter.RESOURCES: "has its cpu, gpu or memory above the threshold",
+    Filter.PUBLIC: "takes no public jobs",
+    Filter.TENANT: "takes jobs of its own tenant only",
+    Filter.INSTALLED: "has not installed a service or model that the job needs",
+    Filter.READY: "has a service that is not ready yet",
+    Filter.MODEL: "said a moment ago that it lacks a model for this",
+    Filter.ASR: "does not understand the spoken language",
+    Filter.AUTO: "does not understand every language that may be spoken",
+    Filter.PAIR: "does not translate between these languages",
+    Filter.TTS: "does not speak the target language",
+    Filter.EXCLUDED: "failed this job before, or was left out by name",
+    Filter.SLOT: "has no free slot",
+}
+
+#: These need another node or other software; the others pass by themselves. POOL is none of them: the next node that
+#: registers may be in the right pool. A job that no pool will ever take is `barred` in its row.
+LASTING: Final = frozenset({
+    Filter.GPU, Filter.PUBLIC, Filter.TENANT, Filter.INSTALLED, Filter.ASR, Filter.AUTO, Filter.PAIR, Filter.TTS
+})  # fmt: skip
 
 
 def removed_by_name(counts: Sequence[int]) -> dict[str, int]:
@@ -58,8 +99,11 @@ def removed_by_name(counts: Sequence[int]) -> dict[str, int]:
 
 
 def is_hopeless(counts: Sequence[int]) -> bool:
-    """True if there are nodes and waiting helps with none of them. Without any nodes, one may come."""
-    removed_by = {Filter(place) for place, count in enumerate(counts) if count}
+    """True if there are nodes that the job may use and waiting helps with none of them.
+
+    Nodes of other pools do not count: without any node in its own pools, one may come.
+    """
+    removed_by = {Filter(place) for place, count in enumerate(counts) if count} - {Filter.POOL}
     return bool(removed_by) and removed_by <= LASTING
 
 
@@ -73,4 +117,32 @@ def main_filter(counts: Sequence[int]) -> Filter | None:
     return best
 
 
-assert set(REASON) == set(Filter), "every filter needs a wire name"
+def nearest(examined: Examined, table: NodeTable) -> tuple[str, str]:
+    """The node that came closest to taking the job, and what stopped it in words; two empty texts if there is none.
+
+    Closest: stopped by the last of the filters; among equals the cheapest.
+    """
+    stopped = [
+        (-int(obstacle), int(score), row)
+        for row, (obstacle, score) in enumerate(zip(examined.obstacle, examined.scores, strict=True))
+        if obstacle >= 0
+    ]
+    if not stopped:
+        return "", ""
+    obstacle, _, row = min(stopped)
+    return table.id_of(row), _in_words(Filter(-obstacle), row, table)
+
+
+def _in_words(obstacle: Filter, row: int, table: NodeTable) -> str:
+    words = _WORDS[obstacle]
+    if obstacle == Filter.STATUS:
+        facts = table.facts_of(table.id_of(row))
+        return f"{words}: {facts.status}" if facts is not None else words
+    if obstacle == Filter.RESOURCES:
+        return f"{words}: {table.columns.load_percent[row]:.0f} %"
+    if obstacle == Filter.SLOT:
+        return f"{words}: all {table.columns.max_jobs[row]} are in use"
+    return words
+
+
+assert set(REASON) == set(_WORDS) == set(Filter), "every filter needs a wire name and words"

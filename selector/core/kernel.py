@@ -1,8 +1,8 @@
 """The kernel: hard filters, score, best k and in-batch charging, compiled by numba. See docs/adr/0005-kernel.md.
 
-Owns the layout of the columns and of a job's row, and nothing else: no names, no ids, no clock. Its slow and obvious
-twin is tests/unit/naive_kernel.py; hypothesis holds the two together. To add a filter: a member in filters.py, a
-line in `_standing_obstacle` or `_choose_one`, the same in the twin. To add to the score: `_standing_ms`, `_price_ms`.
+Owns the layout of the columns and of a job's row, and nothing else: no names, no ids, no clock. Everything it reads is
+plain numbers, so a recorded choice can be run again bit for bit. Its slow and obvious twin is
+tests/unit/naive_kernel.py; hypothesis holds the two together. docs/choosing.md says how to add a filter or a price.
 
 Longer than other files on purpose: numba keeps compiled code until this very file changes, so everything that it
 compiles in (layout, constants, rules) must be here.
@@ -17,111 +17,237 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from mesh.weights import Weights
 from selector.core.filters import Filter
 
 F = TypeVar("F", bound=Callable[..., Any])
 Words = npt.NDArray[np.uint64]
 Rows = npt.NDArray[np.int32]
 Scores = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 Jobs = npt.NDArray[np.void]
 #: One element of a JOB_ROW array; numpy has no type for its fields.
 JobRow = Any
 
-#: 4 x 64 languages. Services fit one word: there are about ten.
+#: 4 x 64 languages, 16 x 64 directed pairs. Services, and the models that features need, fit one word.
 LANGUAGE_PLANES: Final = 4
+PAIR_PLANES: Final = 16
 SERVICES_MAX: Final = 64
+#: Speeds kept per node: all pairs together in the first place, then single pairs.
+SPEED_SLOTS: Final = 17
+ANY_PAIR_NUMBER: Final = 0
 
 NOT_ASKED: Final = -1
 NO_ROW: Final = -1
+NO_POOL: Final = -1
+OTHER_STATUS: Final = 0
 READY_STATUS: Final = 1
+DRAINING_STATUS: Final = 2
+OFFLINE_STATUS: Final = 3
+STATUSES: Final = 4
 PREDICTED_MS: Final = 0
 LEAST_CONNECTIONS: Final = 1
+#: What is spoken, what is written, what is said: places in JobRows.languages.
+ASR_STAGE, SEMANTIC_STAGE, TTS_STAGE = 0, 1, 2
+STAGES: Final = 3
+#: So many standard deviations above the mean lie 19 of 20 jobs.
+LATE_DEVIATIONS: Final = 1.65
 
 # Filters as plain numbers. Written out, because compiled code is kept on disk until this very file changes: numbers
 # taken over from filters.py would stay the old ones.
-_PASSED: Final = -1
-_OFFLINE, _STATUS, _UNREACHABLE, _GPU, _RESOURCES = 0, 1, 2, 3, 4
-_PUBLIC, _TENANT, _INSTALLED, _READY, _LANGUAGE, _EXCLUDED, _SLOT = 5, 6, 7, 8, 9, 10, 11
-FILTERS: Final = 12
+PASSED: Final = -1
+_POOL, _OFFLINE, _STATUS, _DRAINING, _UNREACHABLE, _GPU, _RESOURCES, _PUBLIC, _TENANT = 0, 1, 2, 3, 4, 5, 6, 7, 8
+_INSTALLED, _READY, _MODEL, _ASR, _AUTO, _PAIR, _TTS, _EXCLUDED, _SLOT = 9, 10, 11, 12, 13, 14, 15, 16, 17
+FILTERS: Final = 18
 assert [*Filter] == [
-    _OFFLINE, _STATUS, _UNREACHABLE, _GPU, _RESOURCES, _PUBLIC, _TENANT, _INSTALLED, _READY, _LANGUAGE, _EXCLUDED, _SLOT
+    _POOL, _OFFLINE, _STATUS, _DRAINING, _UNREACHABLE, _GPU, _RESOURCES, _PUBLIC, _TENANT,
+    _INSTALLED, _READY, _MODEL, _ASR, _AUTO, _PAIR, _TTS, _EXCLUDED, _SLOT,
 ]  # fmt: skip
 assert len(Filter) == FILTERS
 
+#: What a score is the sum of, in this order, in predicted milliseconds; the last two are savings and thus negative.
+TERMS: Final = ("work", "risk", "busy", "load", "stale", "detached", "region", "tier", "warm", "paired")
+_WORK, _BUSY = 0, 2
+
 
 # numba counts references of arrays each time a tuple of them is passed or a field is read, about 10 ns a time. So the
-# compiled functions take the tuples once per batch or job, read the fields into locals before the loop over the
-# nodes, and call only functions of plain numbers inside it.
+# compiled functions take the tuples once per job, read the fields into locals before the loop over the nodes, and
+# call only functions of plain numbers inside it.
 
 
 class Columns(NamedTuple):
-    """All nodes, one array per fact, one place per node. Language sets: one plane of 64 languages per first index."""
+    """All nodes, one array per fact; the first index is the node's row. Sets are words of 64 bits side by side."""
 
     seen_ms: npt.NDArray[np.int64]  # last heartbeat, on the caller's clock
     unreachable_until_ms: npt.NDArray[np.int64]
-    status: npt.NDArray[np.uint8]  # READY_STATUS or not
+    detached_ms: npt.NDArray[np.int64]  # when its socket closed; 0: it is open
+    status: npt.NDArray[np.uint8]  # one of the *_STATUS
     gpus: npt.NDArray[np.int32]
     load_percent: npt.NDArray[np.float64]  # the highest of cpu, gpu and memory
     accept_public: npt.NDArray[np.uint8]
-    tenant: npt.NDArray[np.int32]
-    installed: npt.NDArray[np.uint64]
+    tenant: npt.NDArray[np.int32]  # 0: none
+    pool: npt.NDArray[np.int32]  # home pool; 0: none
+    region: npt.NDArray[np.int32]
+    tier: npt.NDArray[np.int32]
+    installed: npt.NDArray[np.uint64]  # services, and models that features need
     ready: npt.NDArray[np.uint64]
-    asr: npt.NDArray[np.uint64]
+    marked: npt.NDArray[np.uint64]  # services that it said it lacks models for
+    asr: npt.NDArray[np.uint64]  # [row, plane]
     semantic: npt.NDArray[np.uint64]
     tts: npt.NDArray[np.uint64]
     tts_named: npt.NDArray[np.uint8]  # 0: the node did not say, any target its semantic stage can do
+    pairs: npt.NDArray[np.uint64]  # [row, plane]
+    pairs_named: npt.NDArray[np.uint8]  # 0: any of its asr languages to any of its semantic ones
     used: npt.NDArray[np.int32]  # leases in Redis
     running: npt.NDArray[np.int32]  # what the node said in its heartbeat
     max_jobs: npt.NDArray[np.int32]
+    charged: npt.NDArray[np.int32]  # picks of the batch under way; 0 between batches
+    speed_pair: npt.NDArray[np.int32]  # [row, slot]: number of the pair, NOT_ASKED where the list ends
+    speed_mean: npt.NDArray[np.float32]
+    speed_variance: npt.NDArray[np.float32]
+    speed_jobs: npt.NDArray[np.float32]
+    speed_at_ms: npt.NDArray[np.int64]
 
 
-#: One job. Languages are numbers of the vocabulary, NOT_ASKED, or vocabulary.UNKNOWN, which matches nothing.
+class PoolIndex(NamedTuple):
+    """The rows of each home pool, and what its nodes have between them. selector/core/pool_index.py builds it."""
+
+    members: Rows  # all rows, pool by pool, in each by number
+    starts: Rows  # pool p has members[starts[p]:starts[p + 1]]
+    installed: Words  # per pool: services that any member has installed
+    ready: Words  # per pool: services that are ready on any ready member
+    by_status: Rows  # [pool, *_STATUS]: how many members
+
+
+#: One job. Words are numbers of the vocabularies, NOT_ASKED, or vocabulary.UNKNOWN, which matches nothing.
 JOB_ROW: Final = np.dtype([
     ("public", np.uint8),
+    ("barred", np.uint8),  # no pool will ever take it; the kernel does not look at this
     ("tenant", np.int32),
+    ("region", np.int32),
+    ("tier", np.int32),
     ("services", np.uint64),
     ("services_unknown", np.uint8),
-    ("asr_any", np.uint8),  # src "auto" with no hint: any recogniser will do
-    ("asr_a", np.int32),
-    ("asr_b", np.int32),
-    ("semantic_a", np.int32),
-    ("semantic_b", np.int32),
-    ("tts_a", np.int32),
-    ("tts_b", np.int32),
-    ("preferred", np.int32),  # row or NO_ROW
-    ("excluded_from", np.int32),  # its part of the `excluded` array
+    ("is_auto", np.uint8),  # it does not say which language is spoken
+    ("asr_any", np.uint8),  # nor which it may be: any recogniser will do
+    ("asr_unknown", np.uint8),  # it needs a language that no node has
+    ("semantic_unknown", np.uint8),
+    ("tts_unknown", np.uint8),
+    ("speed_pair", np.int32),
+    ("audio_ms", np.int32),
+    ("paired", np.int32),  # row or NO_ROW
+    ("warm", np.int32),
+    ("pairs_from", np.int32),  # its parts of JobRows.lists
+    ("pairs_to", np.int32),
+    ("excluded_from", np.int32),
     ("excluded_to", np.int32),
+    ("pools_from", np.int32),  # its part of JobRows.pools
+    ("pools_to", np.int32),
     ("seed", np.uint64),  # breaks ties; equal nodes share the load because jobs have different seeds
 ])  # fmt: skip
 
 
+class JobRows(NamedTuple):
+    """A batch of jobs as numbers."""
+
+    jobs: Jobs
+    languages: Words  # [job, stage, plane]: what a node must have at each stage
+    lists: Rows  # pairs that a node must have, and rows that are excluded
+    pools: Rows  # home pools in the order in which they are looked at
+
+
 class Rules(NamedTuple):
-    """What holds for a whole batch: now, limits, and the prices of the score in milliseconds."""
+    """What holds for a whole batch: now, limits, and the prices of the score. mesh/weights.py says what they mean."""
 
     now_ms: int
     heartbeat_timeout_ms: int
     heartbeat_interval_ms: int
     #: A heartbeat's running_jobs counts beside the leases for this long.
     running_fresh_ms: int
+    reconnect_grace_ms: int
+    #: Suitable nodes that are compared for one job.
+    compared_max: int
+    #: Shorter audio counts as this long.
+    audio_ms_min: int
+    strategy: int
     resource_threshold_percent: float
-    strategy: int = PREDICTED_MS
-    #: What a job takes longer on a node with every slot in use than on an idle one.
-    busy_ms: float = 300.0
-    #: The same for full cpu, gpu or memory; grows with the square, so that noise at rest costs nothing.
-    load_ms: float = 200.0
-    #: Per ms of age beyond the heartbeat interval; no cliff, only a slope.
-    stale_ms_per_ms: float = 0.005
-    #: What a warm session saves.
-    preferred_ms: float = 50.0
+    busy: float
+    busy_ms: float
+    load_ms: float
+    stale_ms_per_ms: float
+    risk: float
+    optimism: float
+    speed_unknown: float
+    optimism_jobs: float
+    speed_half_life_ms: float
+    warm_ms: float
+    paired_ms: float
+    region_ms: float
+    tier_ms: float
+    detached_ms: float
+
+    @classmethod
+    def of(
+        cls,
+        weights: Weights,
+        *,
+        now_ms: int,
+        heartbeat_timeout_ms: int,
+        heartbeat_interval_ms: int,
+        running_fresh_ms: int,
+        resource_threshold_percent: float,
+        reconnect_grace_ms: int,
+        compared_max: int,
+        audio_ms_min: int = 500,
+    ) -> Rules:
+        """The rules of a moment, with the types that the kernel was compiled for."""
+        return cls(
+            now_ms=now_ms,
+            heartbeat_timeout_ms=heartbeat_timeout_ms,
+            heartbeat_interval_ms=heartbeat_interval_ms,
+            running_fresh_ms=running_fresh_ms,
+            reconnect_grace_ms=reconnect_grace_ms,
+            compared_max=compared_max,
+            audio_ms_min=audio_ms_min,
+            strategy=LEAST_CONNECTIONS if weights.strategy == "least_connections" else PREDICTED_MS,
+            resource_threshold_percent=float(resource_threshold_percent),
+            busy=float(weights.busy),
+            busy_ms=float(weights.busy_ms),
+            load_ms=float(weights.load_ms),
+            stale_ms_per_ms=weights.stale_ms_per_s / 1_000.0,
+            risk=float(weights.risk),
+            optimism=float(weights.optimism),
+            speed_unknown=float(weights.speed_unknown),
+            optimism_jobs=float(weights.optimism_jobs),
+            speed_half_life_ms=weights.speed_half_life_s * 1_000.0,
+            warm_ms=float(weights.warm_ms),
+            paired_ms=float(weights.paired_ms),
+            region_ms=float(weights.region_ms),
+            tier_ms=float(weights.tier_ms),
+            detached_ms=float(weights.detached_ms),
+        )
 
 
-class Batch(NamedTuple):
-    """Scratch of one batch: the nodes that may work at all, with the charges of earlier jobs of the batch."""
+class Choice(NamedTuple):
+    """Per job: the best nodes in order, and what became of the others."""
 
-    rows: Rows
-    used: Rows
-    standing_ms: npt.NDArray[np.float64]
-    price_ms: npt.NDArray[np.float64]
+    rows: Rows  # [job, k]; NO_ROW fills up
+    scores: Scores
+    expected: Rows  # slots that Redis should find in use there when it comes to this job
+    terms: Floats  # [job, k, term]
+    #: Nodes that each filter removed. A look that ended early did not count the rest; without a candidate all are in.
+    removed: Rows
+    pool: Rows  # home pool of the first candidate, or NO_POOL
+    compared: Rows  # nodes that passed all filters
+    late_ms: Scores  # [job, k]: a result that takes longer is late for that node
+
+
+class Examined(NamedTuple):
+    """One job against every node: the first filter that stops it, PASSED if none, and what the node would cost."""
+
+    obstacle: npt.NDArray[np.int32]
+    terms: Floats  # [row, term]
+    scores: Scores
 
 
 class Top(NamedTuple):
@@ -132,12 +258,12 @@ class Top(NamedTuple):
     ties: Words
 
 
-class Choice(NamedTuple):
-    """Per job: the best rows (NO_ROW fills up), their scores, and how many nodes each filter removed."""
+class Scratch(NamedTuple):
+    """Memory of one call. `obstacles` has a place per node when they are examined, else none."""
 
-    rows: npt.NDArray[np.int32]
-    scores: npt.NDArray[np.int64]
-    removed: npt.NDArray[np.int32]
+    ties: Words
+    special: Rows
+    obstacles: Rows
 
 
 #: numba's types do not know of all its options.
@@ -178,75 +304,86 @@ def tie_hash(seed: np.uint64, row: int) -> np.uint64:
     return mixed ^ (mixed >> np.uint64(31))
 
 
-@_compiled
-def _standing_obstacle(
-    seen_ms: int, status: int, unreachable_until_ms: int, gpus: int, load_percent: float, rules: Rules
-) -> int:
-    """The first filter that keeps a node from any job, or _PASSED."""
-    if rules.now_ms - seen_ms >= rules.heartbeat_timeout_ms:
-        return _OFFLINE
-    if status != READY_STATUS:
-        return _STATUS
-    if rules.now_ms < unreachable_until_ms:
-        return _UNREACHABLE
-    if gpus < 1:
-        return _GPU
-    if load_percent > rules.resource_threshold_percent:
-        return _RESOURCES
-    return _PASSED
+# --- prices: functions of plain numbers -----------------------------------------------------------------
 
 
 @_compiled
-def _standing_ms(seen_ms: int, load_percent: float, rules: Rules) -> float:
-    """The part of the score that neither the job nor the batch changes."""
+def _assumed(fleet: float, fleet_all: float, rules: Rules) -> float:
+    """The speed that a node is given credit for before anything is known of it."""
+    known = fleet if fleet >= 0.0 else fleet_all
+    return float(rules.optimism * known if known >= 0.0 else rules.speed_unknown)
+
+
+@_compiled
+def _weight(jobs: float, at_ms: int, rules: Rules) -> float:
+    """How many fresh observations the remembered ones are worth."""
+    return float(jobs / (1.0 + max(0, rules.now_ms - at_ms) / rules.speed_half_life_ms))
+
+
+@_compiled
+def _audio_ms(audio_ms: int, rules: Rules) -> float:
+    """The length that counts; a job that does not say it has no work to compare nodes by."""
+    return float(max(audio_ms, rules.audio_ms_min)) if audio_ms > 0 else 0.0
+
+
+@_compiled
+def _price(
+    audio_ms: float,
+    assumed: float,
+    mean: float,
+    variance: float,
+    weight: float,
+    used: int,
+    max_jobs: int,
+    load_percent: float,
+    seen_ms: int,
+    detached_ms: int,
+    is_far: bool,
+    is_other_tier: bool,
+    is_warm: bool,
+    is_paired: bool,
+    rules: Rules,
+) -> tuple[float, float, float, float, float, float, float, float, float, float]:
+    """The score's TERMS."""
+    if rules.strategy == LEAST_CONNECTIONS:
+        return 0.0, 0.0, float(used), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    total = weight + rules.optimism_jobs
+    work_ms = audio_ms * ((weight * mean + rules.optimism_jobs * assumed) / total)
+    risk_ms = audio_ms * (rules.risk * np.sqrt(weight * variance / total))
+    busy_ms = max(rules.busy * work_ms, rules.busy_ms) * (used / max(max_jobs, 1))
     load = load_percent / 100.0
     late_ms = max(0, rules.now_ms - seen_ms - rules.heartbeat_interval_ms)
-    return float(rules.load_ms * load * load + rules.stale_ms_per_ms * late_ms)
+    return (
+        work_ms,
+        risk_ms,
+        busy_ms,
+        rules.load_ms * (load * load),
+        rules.stale_ms_per_ms * late_ms,
+        rules.detached_ms if detached_ms > 0 else 0.0,
+        rules.region_ms if is_far else 0.0,
+        rules.tier_ms if is_other_tier else 0.0,
+        -rules.warm_ms if is_warm else 0.0,
+        -rules.paired_ms if is_paired else 0.0,
+    )
 
 
 @_compiled
-def _price_ms(standing_ms: float, used: int, max_jobs: int, rules: Rules) -> float:
-    """The score of a node for a job that does not prefer it, before rounding."""
-    if rules.strategy == LEAST_CONNECTIONS:
-        return float(used)
-    return standing_ms + rules.busy_ms * used / max_jobs
+def _rounded(milliseconds: float) -> np.int64:
+    """Whole milliseconds: nodes that differ by less are equals and share the load."""
+    return np.int64(np.floor(milliseconds + 0.5))
 
 
 @_compiled
-def _score(price_ms: float, is_preferred: bool, rules: Rules) -> np.int64:
-    """Predicted milliseconds, whole ones: nodes that differ by less are equals and share the load. Lowest wins."""
-    if is_preferred:
-        price_ms -= 1.0 if rules.strategy == LEAST_CONNECTIONS else rules.preferred_ms
-    return np.int64(np.floor(price_ms + 0.5))
+def _late_ms(
+    audio_ms: float, assumed: float, variance: float, weight: float, work_ms: float, busy_ms: float, rules: Rules
+) -> np.int64:
+    """19 of 20 results take less. What is not known of a node's variance is taken to be as large as its mean."""
+    total = weight + rules.optimism_jobs
+    deviation = np.sqrt((weight * variance + rules.optimism_jobs * (assumed * assumed)) / total)
+    return _rounded(work_ms + audio_ms * (LATE_DEVIATIONS * deviation) + busy_ms)
 
 
-@_compiled
-def _plane(planes: Words, language: int) -> Words:
-    """The 64 languages among which `language` is."""
-    plane: Words = planes[max(language, 0) >> 6]
-    return plane
-
-
-@_compiled
-def _bit(language: int) -> np.uint64:
-    """The bit of a language in its plane. None for NOT_ASKED: every set holds all of nothing."""
-    return np.uint64(0) if language < 0 else np.uint64(1) << np.uint64(language & 63)
-
-
-@_compiled
-def _is_empty(planes: Words, row: int) -> bool:
-    joined = np.uint64(0)
-    for plane in range(planes.shape[0]):
-        joined |= planes[plane, row]
-    return bool(joined == np.uint64(0))
-
-
-@_compiled
-def _is_among(rows: Rows, start: int, stop: int, row: int) -> bool:
-    found = False
-    for place in range(start, stop):
-        found = found or rows[place] == row
-    return found
+# --- one job --------------------------------------------------------------------------------------------
 
 
 @_compiled
@@ -273,128 +410,377 @@ def _insert(rows: Rows, scores: Scores, ties: Words, filled: int, row: int, scor
 
 
 @_compiled
-def _stand(columns: Columns, count: int, rules: Rules, batch: Batch, removed: Rows) -> int:
-    """Find the nodes that may work at all and what is fixed of their prices; returns how many."""
-    seen_ms, status, gpus, load_percent = columns.seen_ms, columns.status, columns.gpus, columns.load_percent
-    unreachable_until_ms, leases, running = columns.unreachable_until_ms, columns.used, columns.running
-    max_jobs = columns.max_jobs
-    rows, used, standing_ms, price_ms = batch.rows, batch.used, batch.standing_ms, batch.price_ms
-    standing = 0
-    for row in range(count):
-        obstacle = _standing_obstacle(
-            seen_ms[row], status[row], unreachable_until_ms[row], gpus[row], load_percent[row], rules
-        )
-        if obstacle != _PASSED:
+def _look(
+    columns: Columns,
+    members: Rows,
+    start: int,
+    size: int,
+    offset: int,
+    enough: int,
+    job: JobRow,
+    needs: Words,
+    lists: Rows,
+    seen_already: Rows,
+    assumed: float,
+    rules: Rules,
+    top: Top,
+    filled: int,
+    removed: Rows,
+    obstacles: Rows,
+) -> tuple[int, int]:
+    """Test members[start:start + size] in a circle from `offset` on until `enough` have passed.
+
+    Those that pass go into `top`; returns how many places of it are filled now, and how many nodes passed.
+    """
+    seen_ms, unreachable_until_ms, detached_ms = columns.seen_ms, columns.unreachable_until_ms, columns.detached_ms
+    status, gpus, load_percent, accept_public = (
+        columns.status,
+        columns.gpus,
+        columns.load_percent,
+        columns.accept_public,
+    )
+    tenant, region, tier = columns.tenant, columns.region, columns.tier
+    installed, ready, marked = columns.installed, columns.ready, columns.marked
+    asr, semantic, tts, tts_named = columns.asr, columns.semantic, columns.tts, columns.tts_named
+    pairs, pairs_named = columns.pairs, columns.pairs_named
+    leases, running, max_jobs, charged = columns.used, columns.running, columns.max_jobs, columns.charged
+    speed_pair, speed_mean, speed_variance = columns.speed_pair, columns.speed_mean, columns.speed_variance
+    speed_jobs, speed_at_ms = columns.speed_jobs, columns.speed_at_ms
+    rows, scores, ties = top.rows, top.scores, top.ties
+    is_public, its_tenant, its_region, its_tier = job.public != 0, job.tenant, job.region, job.tier
+    services, services_unknown = job.services, job.services_unknown != 0
+    asr_filter = _AUTO if job.is_auto != 0 else _ASR
+    asr_any, asr_unknown = job.asr_any != 0, job.asr_unknown != 0
+    semantic_unknown, tts_unknown, its_pair = job.semantic_unknown != 0, job.tts_unknown != 0, job.speed_pair
+    pairs_from, pairs_to, paired, warm, seed = job.pairs_from, job.pairs_to, job.paired, job.warm, job.seed
+    excluded_from, excluded_to = job.excluded_from, job.excluded_to
+    audio_ms = _audio_ms(job.audio_ms, rules)
+    now_ms, best = rules.now_ms, len(rows)
+    is_examining = len(obstacles) > 0
+    passed = 0
+    for step in range(size):
+        place = offset + step
+        if place >= size:
+            place -= size
+        row = members[start + place]
+        if len(seen_already) > 0:
+            is_again = False
+            for index in range(len(seen_already)):
+                is_again = is_again or seen_already[index] == row
+            if is_again:
+                continue
+        obstacle = PASSED
+        age_ms = now_ms - seen_ms[row]
+        gone_ms = detached_ms[row]
+        state = status[row]
+        in_use = leases[row]
+        if age_ms < rules.running_fresh_ms:
+            in_use = max(in_use, running[row])
+        in_use += charged[row]
+        if (
+            age_ms >= rules.heartbeat_timeout_ms
+            or state == OFFLINE_STATUS
+            or (gone_ms > 0 and now_ms - gone_ms >= rules.reconnect_grace_ms)
+        ):
+            obstacle = _OFFLINE
+        elif state == DRAINING_STATUS:
+            obstacle = _DRAINING
+        elif state != READY_STATUS:
+            obstacle = _STATUS
+        elif now_ms < unreachable_until_ms[row]:
+            obstacle = _UNREACHABLE
+        elif gpus[row] < 1:
+            obstacle = _GPU
+        elif load_percent[row] > rules.resource_threshold_percent:
+            obstacle = _RESOURCES
+        elif not accept_public[row] and (tenant[row] != its_tenant or (is_public and its_tenant == 0)):
+            obstacle = _PUBLIC if is_public else _TENANT
+        elif services_unknown or installed[row] & services != services:
+            obstacle = _INSTALLED
+        elif ready[row] & services != services:
+            obstacle = _READY
+        elif marked[row] & services != np.uint64(0):
+            obstacle = _MODEL
+        else:
+            hears, means, says, has_any = not asr_unknown, not semantic_unknown, not tts_unknown, not asr_any
+            for plane in range(LANGUAGE_PLANES):
+                hears = hears and asr[row, plane] & needs[ASR_STAGE, plane] == needs[ASR_STAGE, plane]
+                has_any = has_any or asr[row, plane] != np.uint64(0)
+                means = means and semantic[row, plane] & needs[SEMANTIC_STAGE, plane] == needs[SEMANTIC_STAGE, plane]
+                says = says and tts[row, plane] & needs[TTS_STAGE, plane] == needs[TTS_STAGE, plane]
+            if pairs_named[row]:
+                for index in range(pairs_from, pairs_to):
+                    pair = lists[index]
+                    if pair < 0:
+                        means = False
+                    else:
+                        held = pairs[row, pair >> 6] >> np.uint64(pair & 63) & np.uint64(1)
+                        means = means and held != np.uint64(0)
+            is_excluded = False
+            for index in range(excluded_from, excluded_to):
+                is_excluded = is_excluded or lists[index] == row
+            if not (hears and has_any):
+                obstacle = asr_filter
+            elif not means:
+                obstacle = _PAIR
+            elif tts_named[row] and not says:
+                obstacle = _TTS
+            elif is_excluded:
+                obstacle = _EXCLUDED
+            elif in_use >= max_jobs[row]:
+                obstacle = _SLOT
+        if is_examining:
+            obstacles[row] = obstacle
+        if obstacle != PASSED:
             removed[obstacle] += 1
             continue
-        in_use = leases[row]
-        if rules.now_ms - seen_ms[row] < rules.running_fresh_ms:
-            in_use = max(in_use, running[row])
-        rows[standing] = row
-        used[standing] = in_use
-        standing_ms[standing] = _standing_ms(seen_ms[row], load_percent[row], rules)
-        price_ms[standing] = _price_ms(standing_ms[standing], in_use, max_jobs[row], rules)
-        standing += 1
-    return standing
+        passed += 1
+        slot = _speed_slot(speed_pair, row, its_pair)
+        terms = _price(
+            audio_ms,
+            assumed,
+            speed_mean[row, slot],
+            speed_variance[row, slot],
+            _weight(speed_jobs[row, slot], speed_at_ms[row, slot], rules),
+            in_use,
+            max_jobs[row],
+            load_percent[row],
+            seen_ms[row],
+            gone_ms,
+            its_region != NOT_ASKED and region[row] != its_region,
+            its_tier != NOT_ASKED and tier[row] != its_tier,
+            row == warm,
+            row == paired,
+            rules,
+        )
+        price_ms = 0.0
+        for term in terms:
+            price_ms += term
+        score = _rounded(price_ms)
+        # Most nodes are worse than what is already kept: spare them the hash and the insertion.
+        if filled < best or score <= scores[best - 1]:
+            filled = _insert(rows, scores, ties, filled, row, score, tie_hash(seed, row))
+        if passed >= enough:
+            break
+    return filled, passed
+
+
+@_compiled
+def _speed_slot(speed_pair: Rows, row: int, pair: int) -> int:
+    """The place of what is known of the node for this pair; else of what is known of it for all pairs."""
+    for slot in range(1, SPEED_SLOTS):
+        if speed_pair[row, slot] < 0:
+            break
+        if speed_pair[row, slot] == pair:
+            return slot
+    return ANY_PAIR_NUMBER
+
+
+@_compiled
+def _is_missing_services(index: PoolIndex, pool: int, job: JobRow, removed: Rows) -> bool:
+    """True if no node of the pool can have the job's services, so that none needs to be looked at; counts them all."""
+    services = job.services
+    if job.services_unknown != 0 or index.installed[pool] & services != services:
+        obstacle = _INSTALLED
+    elif index.ready[pool] & services != services:
+        obstacle = _READY
+    else:
+        return False
+    removed[_OFFLINE] += index.by_status[pool, OFFLINE_STATUS]
+    removed[_STATUS] += index.by_status[pool, OTHER_STATUS]
+    removed[_DRAINING] += index.by_status[pool, DRAINING_STATUS]
+    removed[obstacle] += index.by_status[pool, READY_STATUS]
+    return True
+
+
+@_compiled
+def _find_special(columns: Columns, job: JobRow, pools: Rows, special: Rows) -> int:
+    """Put the paired and the warm node into `special`, if the job may use their pools; returns how many they are."""
+    found = 0
+    for which in range(2):
+        row = job.paired if which == 0 else job.warm
+        if row < 0 or (which == 1 and row == job.paired):
+            continue
+        is_allowed = False
+        for index in range(job.pools_from, job.pools_to):
+            is_allowed = is_allowed or pools[index] == columns.pool[row]
+        if is_allowed:
+            special[found] = row
+            found += 1
+    return found
 
 
 @_compiled
 def _choose_one(
-    columns: Columns, batch: Batch, standing: int, job: JobRow, excluded: Rows, rules: Rules, top: Top, removed: Rows
-) -> int:
-    """Fill `top` with the best nodes for one job; returns the place of the first in `batch`, or -1."""
-    accept_public, tenant, installed, ready = columns.accept_public, columns.tenant, columns.installed, columns.ready
-    asr, tts_named, max_jobs = columns.asr, columns.tts_named, columns.max_jobs
-    batch_rows, used, price_ms = batch.rows, batch.used, batch.price_ms
-    rows, scores, ties = top.rows, top.scores, top.ties
-    hears_a, hears_b = _plane(asr, job.asr_a), _plane(asr, job.asr_b)
-    asr_a, asr_b = _bit(job.asr_a), _bit(job.asr_b)
-    means_a, means_b = _plane(columns.semantic, job.semantic_a), _plane(columns.semantic, job.semantic_b)
-    semantic_a, semantic_b = _bit(job.semantic_a), _bit(job.semantic_b)
-    says_a, says_b = _plane(columns.tts, job.tts_a), _plane(columns.tts, job.tts_b)
-    tts_a, tts_b = _bit(job.tts_a), _bit(job.tts_b)
-    lowest = min(job.asr_a, job.asr_b, job.semantic_a, job.semantic_b, job.tts_a, job.tts_b)
-    unheard_of = lowest < NOT_ASKED
-    is_public, its_tenant, services, services_unknown = job.public, job.tenant, job.services, job.services_unknown
-    any_asr, preferred, seed = job.asr_any, job.preferred, job.seed
-    has_excluded = job.excluded_to > job.excluded_from
-    best = len(rows)
-    filled = 0
-    first = -1
-    for place in range(standing):
-        row = batch_rows[place]
-        if not accept_public[row] and (is_public or tenant[row] != its_tenant):
-            removed[_PUBLIC if is_public else _TENANT] += 1
+    columns: Columns,
+    index: PoolIndex,
+    job: JobRow,
+    needs: Words,
+    lists: Rows,
+    pools: Rows,
+    assumed: float,
+    rules: Rules,
+    top: Top,
+    scratch: Scratch,
+    removed: Rows,
+) -> tuple[int, int]:
+    """Fill `top` from the first pool that has a candidate; returns how many places are filled, and who passed."""
+    members, starts, obstacles = index.members, index.starts, scratch.obstacles
+    is_examining = len(obstacles) > 0
+    filled, passed, outside = 0, 0, len(members)
+    known = len(starts) - 1
+    for place in range(job.pools_from, job.pools_to):
+        if pools[place] < known:
+            outside -= starts[pools[place] + 1] - starts[pools[place]]
+    removed[_POOL] += outside
+    # The paired and the warm node are looked at first and whatever the circle meets; it then leaves them out.
+    special = scratch.special[: 0 if is_examining else _find_special(columns, job, pools, scratch.special)]
+    if len(special) > 0:
+        filled, passed = _look(
+            columns, special, 0, len(special), 0, len(special), job, needs, lists, special[:0], assumed, rules,
+            top, filled, removed, obstacles,
+        )  # fmt: skip
+    for place in range(job.pools_from, job.pools_to):
+        pool = pools[place]
+        if pool >= known or starts[pool] == starts[pool + 1]:
             continue
-        if services_unknown or installed[row] & services != services:
-            removed[_INSTALLED] += 1
+        start, size = starts[pool], starts[pool + 1] - starts[pool]
+        if not is_examining and len(special) == 0 and _is_missing_services(index, pool, job, removed):
             continue
-        if ready[row] & services != services:
-            removed[_READY] += 1
-            continue
-        speaks = (
-            hears_a[row] & asr_a == asr_a
-            and hears_b[row] & asr_b == asr_b
-            and means_a[row] & semantic_a == semantic_a
-            and means_b[row] & semantic_b == semantic_b
-            and (not tts_named[row] or (says_a[row] & tts_a == tts_a and says_b[row] & tts_b == tts_b))
+        offset = int(tie_hash(job.seed, NO_ROW) % np.uint64(size))
+        enough = size if is_examining else max(rules.compared_max - passed, 1)
+        filled, here = _look(
+            columns, members, start, size, offset, enough, job, needs, lists, special, assumed, rules,
+            top, filled, removed, obstacles,
+        )  # fmt: skip
+        passed += here
+        if passed > 0 and not is_examining:
+            break
+    return filled, passed
+
+
+@_compiled
+def _price_rows(
+    columns: Columns,
+    rows: Rows,
+    count: int,
+    job: JobRow,
+    assumed: float,
+    rules: Rules,
+    expected: Rows,
+    scores: Scores,
+    terms: Floats,
+    late_ms: Scores,
+) -> None:
+    """What each of the first `count` of `rows` costs the job, term by term."""
+    audio_ms = _audio_ms(job.audio_ms, rules)
+    for place in range(count):
+        row = rows[place]
+        in_use = columns.used[row]
+        if rules.now_ms - columns.seen_ms[row] < rules.running_fresh_ms:
+            in_use = max(in_use, columns.running[row])
+        slot = _speed_slot(columns.speed_pair, row, job.speed_pair)
+        variance = columns.speed_variance[row, slot]
+        weight = _weight(columns.speed_jobs[row, slot], columns.speed_at_ms[row, slot], rules)
+        price = _price(
+            audio_ms,
+            assumed,
+            columns.speed_mean[row, slot],
+            variance,
+            weight,
+            in_use + columns.charged[row],
+            columns.max_jobs[row],
+            columns.load_percent[row],
+            columns.seen_ms[row],
+            columns.detached_ms[row],
+            job.region != NOT_ASKED and columns.region[row] != job.region,
+            job.tier != NOT_ASKED and columns.tier[row] != job.tier,
+            row == job.warm,
+            row == job.paired,
+            rules,
         )
-        if unheard_of or not speaks or (any_asr and _is_empty(asr, row)):
-            removed[_LANGUAGE] += 1
-            continue
-        if has_excluded and _is_among(excluded, job.excluded_from, job.excluded_to, row):
-            removed[_EXCLUDED] += 1
-            continue
-        if used[place] >= max_jobs[row]:
-            removed[_SLOT] += 1
-            continue
-        score = _score(price_ms[place], row == preferred, rules)
-        # Most nodes are worse than what is already kept: spare them the hash and the insertion.
-        if filled == best and score > scores[best - 1]:
-            continue
-        filled = _insert(rows, scores, ties, filled, row, score, tie_hash(seed, row))
-        if rows[0] == row:
-            first = place
-    return first
+        price_ms = 0.0
+        for number, term in enumerate(price):
+            terms[place, number] = term
+            price_ms += term
+        scores[place] = _rounded(price_ms)
+        expected[place] = columns.used[row] + columns.charged[row]
+        late_ms[place] = _late_ms(audio_ms, assumed, variance, weight, price[_WORK], price[_BUSY], rules)
 
 
 @_entry
 def _choose(
-    columns: Columns, count: int, jobs: Jobs, excluded: Rows, rules: Rules, batch: Batch, choice: Choice, ties: Words
+    columns: Columns, index: PoolIndex, rows: JobRows, prior: Floats, rules: Rules, choice: Choice, scratch: Scratch
 ) -> None:
     """Fill `choice`. All memory comes from the caller: compiling numpy's constructors would double the start-up."""
-    removed = choice.removed
-    # The nodes removed from every job are counted in the first job's place, then copied to the others.
-    standing = _stand(columns, count, rules, batch, removed[0])
-    for index in range(1, len(jobs)):
-        for place in range(FILTERS):
-            removed[index, place] = removed[0, place]
-    for index in range(len(jobs)):
-        top = Top(choice.rows[index], choice.scores[index], ties)
-        first = _choose_one(columns, batch, standing, jobs[index], excluded, rules, top, removed[index])
-        if first >= 0:
-            batch.used[first] += 1
-            batch.price_ms[first] = _price_ms(
-                batch.standing_ms[first], batch.used[first], columns.max_jobs[batch.rows[first]], rules
-            )
+    jobs, lists, pools, charged = rows.jobs, rows.lists, rows.pools, columns.charged
+    is_examining = len(scratch.obstacles) > 0
+    for number in range(len(jobs)):
+        job = jobs[number]
+        pair = job.speed_pair
+        assumed = _assumed(prior[pair] if pair >= 0 else -1.0, prior[ANY_PAIR_NUMBER], rules)
+        best, scores = choice.rows[number], choice.scores[number]
+        filled, passed = _choose_one(
+            columns, index, job, rows.languages[number], lists, pools, assumed, rules,
+            Top(best, scores, scratch.ties), scratch, choice.removed[number],
+        )  # fmt: skip
+        choice.compared[number] = passed
+        if is_examining:
+            best, filled = index.members, len(index.members)
+        _price_rows(
+            columns, best, filled, job, assumed, rules,
+            choice.expected[number], scores, choice.terms[number], choice.late_ms[number],
+        )  # fmt: skip
+        if filled > 0 and not is_examining:
+            choice.pool[number] = columns.pool[best[0]]
+            charged[best[0]] += 1
+    for number in range(len(jobs)):
+        if choice.rows[number, 0] >= 0:
+            charged[choice.rows[number, 0]] = 0
 
 
-def choose(columns: Columns, count: int, jobs: Jobs, excluded: Rows, rules: Rules, best: int) -> Choice:
-    """The `best` candidates for each of `jobs` among the first `count` nodes.
+# --- for Python -----------------------------------------------------------------------------------------
+
+
+def _empty_choice(jobs: int, best: int) -> Choice:
+    return Choice(
+        rows=np.full((jobs, best), NO_ROW, dtype=np.int32),
+        scores=np.zeros((jobs, best), dtype=np.int64),
+        expected=np.zeros((jobs, best), dtype=np.int32),
+        terms=np.zeros((jobs, best, len(TERMS)), dtype=np.float64),
+        removed=np.zeros((jobs, FILTERS), dtype=np.int32),
+        pool=np.full(jobs, NO_POOL, dtype=np.int32),
+        compared=np.zeros(jobs, dtype=np.int32),
+        late_ms=np.zeros((jobs, best), dtype=np.int64),
+    )
+
+
+def _scratch(best: int, examined: int = 0) -> Scratch:
+    return Scratch(
+        np.zeros(best, dtype=np.uint64), np.zeros(2, dtype=np.int32), np.full(examined, _POOL, dtype=np.int32)
+    )
+
+
+def choose(columns: Columns, index: PoolIndex, rows: JobRows, prior: Floats, rules: Rules, best: int) -> Choice:
+    """The `best` candidates for each job among the nodes of `index`.
 
     The first pick of a job is charged before the next job looks, so a burst spreads instead of piling on one node.
+    `prior`: per pair the speed of the fleet, negative where nothing is known; the first is that of all pairs.
     """
-    choice = Choice(
-        rows=np.full((len(jobs), best), NO_ROW, dtype=np.int32),
-        scores=np.zeros((len(jobs), best), dtype=np.int64),
-        removed=np.zeros((len(jobs), FILTERS), dtype=np.int32),
-    )
-    if len(jobs) and count:
-        batch = Batch(
-            rows=np.empty(count, dtype=np.int32),
-            used=np.empty(count, dtype=np.int32),
-            standing_ms=np.empty(count, dtype=np.float64),
-            price_ms=np.empty(count, dtype=np.float64),
-        )
-        _choose(columns, count, jobs, excluded, rules, batch, choice, np.zeros(best, dtype=np.uint64))
+    choice = _empty_choice(len(rows.jobs), best)
+    if len(rows.jobs) and len(index.members):
+        _choose(columns, index, rows, prior, rules, choice, _scratch(best))
     return choice
+
+
+def examine(columns: Columns, index: PoolIndex, rows: JobRows, prior: Floats, rules: Rules) -> Examined:
+    """What every node is to the one job in `rows`. Looks at the whole fleet: for questions, not for work."""
+    assert len(rows.jobs) == 1, "one job at a time"
+    count = len(index.members)
+    if not count:
+        return Examined(np.zeros(0, np.int32), np.zeros((0, len(TERMS))), np.zeros(0, np.int64))
+    choice, scratch = _empty_choice(1, count), _scratch(count, count)
+    _choose(columns, index, rows, prior, rules, choice, scratch)
+    # The kernel priced the nodes in the order of the index.
+    order = np.argsort(index.members)
+    return Examined(scratch.obstacles, choice.terms[0][order], choice.scores[0][order])

@@ -36,6 +36,15 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self._numbers)
 
+    @property
+    def size(self) -> int:
+        """One more than the highest number ever given."""
+        return len(self._words)
+
+    def word(self, number: int) -> str:
+        """The word that has a number."""
+        return self._words[number]
+
     def hold(self, word: str) -> int:
         """The number of `word`, new if need be, for one holder more; UNKNOWN when the vocabulary is full."""
         word = word.lower()

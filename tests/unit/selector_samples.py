@@ -6,19 +6,32 @@ from typing import Any
 
 import msgspec
 
+from mesh.choosing import PoolsConfig
 from mesh.frames import Dispatch, NodeCaps, NodeLoad
+from mesh.weights import Weights
 from selector.core.columns import NodeFacts, NodeTable
-from selector.core.kernel import Rules
+from selector.core.kernel import Choice, Rules, choose
+from selector.core.pools import PoolPlan
+from selector.core.requests import job_rows
 
 NOW_MS = 1_000_000
 
-RULES = Rules(
-    now_ms=NOW_MS,
-    heartbeat_timeout_ms=45_000,
-    heartbeat_interval_ms=15_000,
-    running_fresh_ms=2_000,
-    resource_threshold_percent=85.0,
-)
+
+def rules_of(weights: Weights, now_ms: int = NOW_MS, compared_max: int = 256) -> Rules:
+    return Rules.of(
+        weights,
+        now_ms=now_ms,
+        heartbeat_timeout_ms=45_000,
+        heartbeat_interval_ms=15_000,
+        running_fresh_ms=2_000,
+        resource_threshold_percent=85.0,
+        reconnect_grace_ms=3_000,
+        compared_max=compared_max,
+    )
+
+
+RULES = rules_of(Weights())
+NO_POOLS = PoolPlan(PoolsConfig())
 
 CAPS = NodeCaps(
     version="1.0",
@@ -64,9 +77,15 @@ def job(**changes: Any) -> Dispatch:
 
 
 def facts(
-    edge: str = "edge:b:1", epoch: int = 1, status: str = "ready", load: NodeLoad | None = None, **changes: Any
+    edge: str = "edge:b:1",
+    epoch: int = 1,
+    status: str = "ready",
+    load: NodeLoad | None = None,
+    in_pools: str = "",
+    detached_ms: int = 0,
+    **changes: Any,
 ) -> NodeFacts:
-    return NodeFacts(edge, epoch, status, caps(**changes), load or NodeLoad())
+    return NodeFacts(edge, epoch, status, caps(**changes), load or NodeLoad(), in_pools, detached_ms)
 
 
 def table_of(*nodes: tuple[str, NodeFacts], used: int = 0, seen_ms: int = NOW_MS) -> NodeTable:
@@ -74,3 +93,8 @@ def table_of(*nodes: tuple[str, NodeFacts], used: int = 0, seen_ms: int = NOW_MS
     for node_id, its_facts in nodes:
         assert table.apply(0, 1, node_id, used, seen_ms, its_facts)
     return table
+
+
+def pick(table: NodeTable, *jobs: Dispatch, rules: Rules = RULES, best: int = 3, plan: PoolPlan = NO_POOLS) -> Choice:
+    rows = job_rows(jobs, table, plan)
+    return choose(table.columns, table.index(), rows, table.prior(), rules, best)

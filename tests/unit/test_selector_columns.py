@@ -2,15 +2,10 @@ from __future__ import annotations
 
 import random
 
-import numpy as np
-
 from selector.core.columns import NodeTable
-from selector.core.kernel import NO_ROW, choose
-from selector.core.requests import job_rows
+from selector.core.kernel import NO_ROW
 from selector.core.vocabulary import UNKNOWN, Vocabulary
-from tests.unit.selector_samples import NOW_MS, RULES, facts, job, table_of
-
-NOBODY = np.array([], dtype=np.int32)
+from tests.unit.selector_samples import NOW_MS, facts, job, pick, table_of
 
 
 def test_an_older_delta_never_undoes_a_newer_commit() -> None:
@@ -164,9 +159,7 @@ def test_services_that_jobs_ask_for_always_have_a_number() -> None:
 
 def test_a_job_never_matches_through_a_number_that_another_word_had() -> None:
     table = table_of(("n", facts(asr_langs=["en"], semantic_langs=["es"])))
-    asked, _ = job_rows([job(src_lang="en", tgt_lang="es")], table)
-    assert choose(table.columns, 1, asked, NOBODY, RULES, 1).rows[0][0] == 0
+    assert pick(table, job(src_lang="en", tgt_lang="es")).rows[0][0] == 0
     table.remove("n")
     table.apply(0, 2, "m", 0, NOW_MS, facts(asr_langs=["xx"], semantic_langs=["yy"]))
-    asked, _ = job_rows([job(src_lang="en", tgt_lang="es")], table)
-    assert choose(table.columns, 1, asked, NOBODY, RULES, 1).rows[0][0] == NO_ROW
+    assert pick(table, job(src_lang="en", tgt_lang="es")).rows[0][0] == NO_ROW

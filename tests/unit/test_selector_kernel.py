@@ -7,19 +7,14 @@ from hypothesis import strategies as st
 from mesh.frames import Dispatch, NodeCaps, NodeLoad
 from selector.core.columns import NodeFacts, NodeTable
 from selector.core.filters import Filter
-from selector.core.kernel import LEAST_CONNECTIONS, NO_ROW, PREDICTED_MS, Choice, Rules, choose
-from selector.core.requests import job_rows, seed_of
+from selector.core.kernel import LEAST_CONNECTIONS, NO_ROW, PREDICTED_MS
+from selector.core.requests import seed_of
 from tests.unit import naive_kernel
 from tests.unit.naive_kernel import NaiveNode
-from tests.unit.selector_samples import NOW_MS, RULES, facts, job, table_of
+from tests.unit.selector_samples import NOW_MS, RULES, facts, job, pick, table_of
 
 LANGUAGES = ["en", "zh", "es", "fr"]
 SERVICES = ["asr", "nmt", "tts", "tone"]
-
-
-def pick(table: NodeTable, *jobs: Dispatch, rules: Rules = RULES, best: int = 3) -> Choice:
-    rows, excluded = job_rows(jobs, table)
-    return choose(table.columns, len(table), rows, excluded, rules, best)
 
 
 def test_no_nodes_gives_no_rows_and_no_counts() -> None:

@@ -1,0 +1,106 @@
+"""What is known of the nodes' speeds, as columns, and what the fleet needs for each language pair."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from mesh.speeds import ANY_PAIR, Speed
+from selector.core.kernel import ANY_PAIR_NUMBER, NOT_ASKED, SPEED_SLOTS, Columns, Floats
+from selector.core.vocabulary import UNKNOWN, Vocabulary
+
+#: Distinct pairs that are told apart; the speed of others counts for the node as a whole.
+PAIRS_MAX: Final = 4_096
+#: Sums are kept in whole millionths, so that what is added can be taken away again without a trace.
+_PARTS: Final = 1_000_000
+#: A peer's clock and a slow node must not overflow a column.
+_RATIO_MAX: Final = 1e6
+
+
+class _Known(NamedTuple):
+    """One speed of one node, as it went into the sums."""
+
+    pair: int
+    work: int
+    jobs: int
+
+
+class Speeds:
+    """The speed columns of a table. Rows that move or go must be told."""
+
+    def __init__(self) -> None:
+        self.pairs = Vocabulary(PAIRS_MAX, [ANY_PAIR])
+        assert self.pairs.find(ANY_PAIR) == ANY_PAIR_NUMBER
+        self._rows: dict[str, tuple[_Known, ...]] = {}
+        #: Per pair: jobs x mean and jobs, of all nodes.
+        self._work: dict[int, int] = {}
+        self._jobs: dict[int, int] = {}
+        self._prior: Floats | None = None
+
+    def prior(self) -> Floats:
+        """Per pair the mean speed of the fleet, -1 where nothing is known. The same array until something changes."""
+        if self._prior is None:
+            prior = np.full(self.pairs.size, -1.0, dtype=np.float64)
+            for pair, jobs in self._jobs.items():
+                prior[pair] = self._work[pair] / jobs
+            self._prior = prior
+        return self._prior
+
+    def write(
+        self, columns: Columns, row: int, node_id: str, speeds: Mapping[str, Speed], clock_offset_ms: int
+    ) -> None:
+        """Replace what is known of a node. Of too many pairs the latest stay."""
+        self.forget(node_id)
+        clear(columns, row)
+        ordered = sorted(
+            ((pair, speed) for pair, speed in speeds.items() if pair != ANY_PAIR and _is_sound(speed)),
+            key=lambda item: (-item[1].at_ms, item[0]),
+        )
+        slot = 1
+        known = []
+        whole = speeds.get(ANY_PAIR)
+        if whole is not None and _is_sound(whole):
+            known.append(_put(columns, row, ANY_PAIR_NUMBER, self.pairs.hold(ANY_PAIR), whole, clock_offset_ms))
+        for pair, speed in ordered[: SPEED_SLOTS - 1]:
+            number = self.pairs.hold(pair)
+            if number != UNKNOWN:
+                known.append(_put(columns, row, slot, number, speed, clock_offset_ms))
+                slot += 1
+        for pair_number, work, jobs in known:
+            self._work[pair_number] = self._work.get(pair_number, 0) + work
+            self._jobs[pair_number] = self._jobs.get(pair_number, 0) + jobs
+        self._rows[node_id] = tuple(known)
+        self._prior = None
+
+    def forget(self, node_id: str) -> None:
+        """The node is gone, or something else is known of it."""
+        for pair, work, jobs in self._rows.pop(node_id, ()):
+            self._work[pair] -= work
+            self._jobs[pair] -= jobs
+            if not self._jobs[pair]:
+                del self._work[pair], self._jobs[pair]
+            self.pairs.release([pair])
+            self._prior = None
+
+
+def clear(columns: Columns, row: int) -> None:
+    """Nothing is known of the node at this row."""
+    columns.speed_pair[row] = NOT_ASKED
+    columns.speed_mean[row] = columns.speed_variance[row] = columns.speed_jobs[row] = 0
+    columns.speed_at_ms[row] = 0
+
+
+def _is_sound(speed: Speed) -> bool:
+    return 0 <= speed.mean <= _RATIO_MAX and 0 <= speed.variance <= _RATIO_MAX**2 and 1 / _PARTS < speed.jobs < 1e6
+
+
+def _put(columns: Columns, row: int, slot: int, pair: int, speed: Speed, clock_offset_ms: int) -> _Known:
+    columns.speed_pair[row, slot] = pair
+    columns.speed_mean[row, slot] = speed.mean
+    columns.speed_variance[row, slot] = speed.variance
+    columns.speed_jobs[row, slot] = speed.jobs
+    columns.speed_at_ms[row, slot] = speed.at_ms + clock_offset_ms
+    jobs = round(speed.jobs * _PARTS)
+    return _Known(pair, round(speed.mean * jobs), jobs)
