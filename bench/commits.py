@@ -18,7 +18,7 @@ from lua.jobs import Jobs
 from lua.loader import load_scripts
 from lua.placing import Placing
 from lua.runner import Runner
-from lua.store import CommitRequest, Store
+from lua.store import CommitRequest, Heartbeat, Store
 from mesh.config import Config, RedisConfig
 from mesh.frames import NodeCaps, NodeLoad
 from mesh.ids import new_job_unique
@@ -27,12 +27,14 @@ from mesh.keys import Keys
 NODES = 50
 COMMITS = 20_000
 BATCHES = (1, 8, 64)
+#: Compared at every commit, and never exceeded.
+EXPECTED = (COMMITS, COMMITS, COMMITS)
 CAPS = NodeCaps("1", "linux", 8, 16.0, 1, 8.0, ["asr"], ["asr"], ["en"], ["es"], [], True, COMMITS)
 
 
 def _request(index: int, unique: str) -> CommitRequest:
     candidates = [f"node-{(index + step) % NODES}" for step in range(3)]
-    return CommitRequest(f"request-{unique}", "s-1", "edge:bench:1", 0, 1, unique, candidates, 0, "trace")
+    return CommitRequest(f"request-{unique}", "s-1", "edge:bench:1", 0, 1, unique, candidates, 0, "trace", EXPECTED)
 
 
 async def _ours(store: Store, batch: int) -> float:
@@ -48,7 +50,7 @@ async def _ours(store: Store, batch: int) -> float:
 def _the_same_command(runner: Runner, config: Config) -> Command:
     """One commit as the runner would send it, with redis-benchmark's placeholder in place of the unique id."""
     call = Placing(runner, Keys(), config, Jobs(runner, Keys(), config))._commit_call(
-        _request(0, "__rand_int__"), ["node-0", "node-1", "node-2"]
+        _request(0, "__rand_int__"), ["node-0", "node-1", "node-2"], EXPECTED
     )
     ticket = Ticket(1, asyncio.get_running_loop().create_future())
     return evalsha([Waiting(load_scripts()["job_commit"], call, 0, ticket, 0)])
@@ -68,8 +70,8 @@ async def _measure(server: RedisServer) -> None:
     store = Store(runner, Keys(), config)
     for index in range(NODES):
         node_id = f"node-{index}"
-        epoch = (await store.register_node(node_id, "edge:bench:1", CAPS, "registering", [])).epoch
-        await store.heartbeat_node(node_id, "edge:bench:1", epoch, NodeLoad(), "ready")
+        epoch = (await store.register_node(node_id, "edge:bench:1", CAPS, [])).epoch
+        await store.heartbeat_node(Heartbeat(node_id, "edge:bench:1", epoch, NodeLoad(), True))
     rows = [(f"our store, batches of {batch}", f"{await _ours(store, batch):.0f}") for batch in BATCHES]
     binary = shutil.which("redis-benchmark") or shutil.which("valkey-benchmark")
     if binary:

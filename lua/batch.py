@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from lua.loader import Script
 from lua.server import Command
 from mesh.errors import StoreError
 
 Answer = list[Any] | StoreError
+T = TypeVar("T")
 
 
 class Call(NamedTuple):
@@ -101,3 +102,10 @@ def read_answer(script: Script, reply: Any) -> Answer:
         return script.read(reply)
     except (ValueError, TypeError, AttributeError) as error:
         return StoreError(f"{script.name} answered {reply!r}, not what its header says: {error}")
+
+
+def sure(answer: T | StoreError) -> T:
+    """The answer; raises it if it is an error."""
+    if isinstance(answer, StoreError):
+        raise answer
+    return answer

@@ -30,7 +30,7 @@ GIVEN: Final = frozenset({"now_ms", "now_us", "now_text"})
 _WORDS: Final = (
     "and break do else elseif end false for function if in local nil not or repeat return then true until while"
 )
-_LIBRARY: Final = "redis string table math tonumber tostring type ipairs pairs unpack error"
+_LIBRARY: Final = "redis cmsgpack string table math tonumber tostring type ipairs pairs pcall unpack error"
 _LUA: Final = frozenset(_WORDS.split() + _LIBRARY.split())
 _TOKEN: Final = re.compile(
     r"--[^\n]*|'(?:\\.|[^'\\\n])*'|\"(?:\\.|[^\"\\\n])*\"|[A-Za-z_]\w*|\d[\w.]*|\.\.\.|\.\.|[=~<>]=|\S"

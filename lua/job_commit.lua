@@ -21,27 +21,38 @@
 -- ARGV per candidate
 --   node_id               text   which node
 --   job_id                text   the job's id, if it goes there
+--   expected              int    it is passed over if more slots are in use; -1: only if all are
 -- RETURNS
 --   verdict               text   new | bound | full
 --   bound                 text   the binding in force
 --   used                  int    the node's slots in use, if new
---   version               int    of the node's cell, if new
---   reasons               text   per candidate without room: gone | not_ready | stale | full
+--   version               int    of the node, if new
+--   reasons               text   per candidate, if full: gone | not_ready | draining | stale | full | moved
+--   seen                  list   per candidate passed over for its slots: its place, slots in use, version
 
 local bound = redis.call('GET', binding)
 if bound and read_binding(bound) >= attempt then return {'bound', bound, 0, 0, ''} end
 
-local reasons = {}
+local reasons, reply = {}, {'full', '', 0, 0, ''}
 for place, candidate in ipairs(candidates) do
   local member = candidate.job_id .. '#' .. attempt
-  local reason, used, node_edge, epoch = room(candidate.node, candidate.leases, member, heartbeat_timeout_ms)
+  local reason, used, node_edge, epoch = room(candidate.node, candidate.leases, member, candidate.expected,
+    heartbeat_timeout_ms)
   if reason == '' then
     used = hold(candidate.leases, used, member, lease_ms, leases_ms)
     open_job(candidate.job, keep_ms, attempt .. ' ' .. candidate.node_id, request, about)
     bound = table.concat({attempt, candidate.job_id, candidate.node_id, node_edge, epoch}, ' ')
     redis.call('SET', binding, bound, 'PX', lease_ms)
-    return {'new', bound, used, settle(used, candidate.ledger, candidate.changes, candidate.node_id), ''}
+    reply[1], reply[2], reply[3] = 'new', bound, used
+    reply[4] = settle(used, candidate.ledger, candidate.changes, candidate.node_id)
+    return reply
   end
   reasons[place] = reason
+  if used then
+    local at = #reply
+    reply[at + 1], reply[at + 2] = place, used
+    reply[at + 3] = settle(used, candidate.ledger, candidate.changes, candidate.node_id)
+  end
 end
-return {'full', '', 0, 0, table.concat(reasons, ',')}
+reply[5] = table.concat(reasons, ',')
+return reply

@@ -1,9 +1,16 @@
--- job_look: how far a job is; reads only.
+-- job_look: what is kept of a job; reads only.
 -- KEYS
 --   job      hash   the job's record
 -- RETURNS
 --   state    text   its state, or nothing if there is no such job
 --   outcome  text   ok | failed, once finished
+--   holder   text   attempt and node that it belongs to
+--   request  text   the job's request, session and session's edge
+--   reason   text   of a release
+--   times    list   when it was created, dispatched, accepted, started, finished, released; 0: it was not
 
-local record = redis.call('HMGET', job, 'state', 'outcome')
-return {record[1] or '', record[2] or ''}
+local record = redis.call('HMGET', job, 'state', 'outcome', 'holder', 'request', 'reason',
+  'created_ms', 'dispatch_ms', 'accept_ms', 'start_ms', 'finish_ms', 'release_ms')
+for i = 1, 5 do record[i] = record[i] or '' end
+for i = 6, 11 do record[i] = tonumber(record[i]) or 0 end
+return record

@@ -16,7 +16,7 @@
 -- RETURNS
 --   verdict  text   released | same | fenced | kept: the node lives, by a later connection | unknown: no such job
 --   used     int    the node's slots in use; -1 if fenced or kept
---   version  int    of the node's cell
+--   version  int    of the node
 
 local record = redis.call('HMGET', job, 'state', 'holder')
 if record[1] and record[2] ~= holder then return {'fenced', -1, 0} end
@@ -35,4 +35,5 @@ elseif record[1] then
 end
 redis.call('ZREM', leases, member)
 local used = redis.call('ZCARD', leases)
-return {verdict, used, settle(used, ledger, changes, node_id)}
+local version = settle(used, ledger, changes, node_id)
+return {verdict, used, version}

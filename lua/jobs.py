@@ -6,17 +6,23 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from lua.answers import Advance, Advanced, Bound, Release, Released
-from lua.batch import Answer
+from lua.answers import Advance, Advanced, Bound, JobRecord, Release, Released
+from lua.batch import Answer, sure
 from lua.runner import Call, Runner
+from lua.view import read_reason, spell_reason, unpack_speeds
 from mesh.cells import cell_of, cell_of_job
 from mesh.config import Config
 from mesh.errors import StoreError
 from mesh.ids import is_id
+from mesh.jobs import Event
 from mesh.keys import Keys, lease_member
+from mesh.speeds import ANY_PAIR
 
 #: Nodes whose key names are kept at hand: spelling them is most of the work of a call.
 NODES_REMEMBERED: Final = 65_536
+#: Characters of a language pair; a longer one is not told apart.
+PAIR_MAX: Final = 64
+_TIMES: Final = ("created", *(event.value for event in Event))
 _UNKNOWN: Final = Advanced("unknown")
 _UNTOUCHED: Final = Released("unknown", -1, 0)
 
@@ -35,6 +41,11 @@ class Jobs:
         self._cells = config.mesh.cells
         self.node_keys = lru_cache(NODES_REMEMBERED)(self._make_node_keys)
         self.lease_ms = config.job.lease_ms
+        self._audio_ms_min = config.speed.audio_ms_min
+        self._learning = {
+            "jobs_remembered": config.speed.jobs_remembered, "half_life_ms": config.speed.half_life_ms,
+            "pairs_max": config.speed.pairs_per_node_max,
+        }  # fmt: skip
         #: Life of a job's record. No event renews it: nobody waits for a job beyond its deadline, and then its lease
         #: and the repeats of its result have this long.
         self.keep_ms = config.job.deadline_ms + config.job.lease_ms + config.job.record_extra_ms
@@ -54,32 +65,54 @@ class Jobs:
         return [_released(next(answers)) if call else _UNTOUCHED for call in calls]
 
     async def look(self, job_ids: Sequence[str]) -> list[Answer]:
-        """State and outcome of each, both empty if there is no such job."""
+        """What is kept of each; all of it empty if there is no such job."""
         keys = [self._keys.job(cell_of_job(job_id), job_id) for job_id in job_ids]
         return await self._runner.call_many("job_look", [Call([key], {}) for key in keys])
 
+    async def record(self, job_id: str) -> JobRecord | None:
+        """What is kept of one, None if there is no such job."""
+        if self.cell(job_id) is None:
+            return None
+        [answer] = await self.look([job_id])
+        state, outcome, holder, request, reason, times = sure(answer)
+        if not state:
+            return None
+        attempt, _, node_id = holder.partition(" ")
+        happened = {name: time_ms for name, time_ms in zip(_TIMES, times, strict=True) if time_ms}
+        return JobRecord(state, int(attempt), node_id, *_words(request), outcome, read_reason(reason), happened)
+
     def _advance_call(self, one: Advance) -> Call | None:
-        cell = self._cell(one.job_id)
+        cell = self.cell(one.job_id)
         if cell is None:
             return None
-        args = {
+        args: dict[str, Any] = {
             "node_id": one.node_id, "member": lease_member(one.job_id, one.attempt),
             "holder": holder_of(one.attempt, one.node_id), "events": one.events,
             "success": "ok" if one.success else "failed", "lease_ms": self.lease_ms, "leases_ms": self.leases_ms,
+            "lessons": self._lessons(one),
         }  # fmt: skip
-        return Call([self._keys.job(cell, one.job_id), *self._keys_in(cell, one.node_id)], args)
+        keys = [self._keys.job(cell, one.job_id), *self._keys_in(cell, one.node_id)]
+        return Call(keys + [self._keys.speeds(cell)] * len(args["lessons"]), args)
+
+    def _lessons(self, one: Advance) -> list[dict[str, Any]]:
+        """What the job says of its node's speed: nothing, unless it went well and somebody took the time."""
+        if not one.success or one.took_ms < 0 or not one.pair:
+            return []
+        pair = one.pair if len(one.pair) <= PAIR_MAX else ANY_PAIR
+        audio_ms = max(one.audio_ms, self._audio_ms_min)
+        return [{"pair": pair, "took_ms": one.took_ms, "audio_ms": audio_ms, **self._learning}]
 
     def _release_call(self, one: Release) -> Call | None:
-        cell = self._cell(one.job_id)
+        cell = self.cell(one.job_id)
         if cell is None:
             return None
         args = {
             "node_id": one.node_id, "member": lease_member(one.job_id, one.attempt),
-            "holder": holder_of(one.attempt, one.node_id), "reason": one.reason, "epoch": one.epoch,
+            "holder": holder_of(one.attempt, one.node_id), "reason": spell_reason(one.reason), "epoch": one.epoch,
         }  # fmt: skip
         return Call([self._keys.job(cell, one.job_id), *self._keys_in(cell, one.node_id)], args)
 
-    def _cell(self, job_id: str) -> int | None:
+    def cell(self, job_id: str) -> int | None:
         """The cell of a job; None if no job of ours can have this id. Nodes may send us anything."""
         try:
             cell = cell_of_job(job_id)
@@ -110,9 +143,12 @@ def read_bound(text: str) -> Bound:
 def _advanced(answer: Answer) -> Advanced | StoreError:
     if isinstance(answer, StoreError):
         return answer
-    verdict, state, outcome, request, leased, used, version = answer
+    verdict, state, outcome, request, leased, used, version, learned = answer
     request_id, session_id, edge = _words(request)
-    return Advanced(verdict, state, outcome != "", edge, session_id, request_id, outcome, bool(leased), used, version)
+    return Advanced(
+        verdict, state, outcome != "", edge, session_id, request_id, outcome, bool(leased), used, version,
+        unpack_speeds(learned) if learned else {},
+    )  # fmt: skip
 
 
 def _words(request: str) -> tuple[str, str, str]:

@@ -13,23 +13,28 @@
 --   holder                text   attempt and node that it belongs to
 --   request               text   the request, its session and the edge that owns that
 --   about                 text   for people: which utterance, its deadline, its trace
+--   expected              int    the node is passed over if more slots are in use; -1: only if all are
 --   heartbeat_timeout_ms  int    a node silent for longer gets nothing
 --   provisional_ms        int    life of the slot until the job is dispatched
 --   keep_ms               text   life of the job's record
 --   leases_ms             text   life of a set of leases without a heartbeat
 -- RETURNS
---   verdict               text   ok | gone | not_ready | stale | full | released: this job was given up before
+--   verdict               text   ok | gone | not_ready | draining | stale | full | moved | released: given up before
 --   node_edge             text   the node's edge
 --   node_epoch            text   the node's connection
---   used                  int    the node's slots in use
---   version               int    of the node's cell
+--   used                  int    the node's slots in use; -1 if they are not the reason
+--   version               int    of the node
 --   until_ms              int    when the slot lapses
 
 local state = redis.call('HGET', job, 'state')
-if state and state ~= 'CREATED' then return {'released', '', '', 0, 0, 0} end
-local reason, used, node_edge, epoch = room(node, leases, member, heartbeat_timeout_ms)
-if reason ~= '' then return {reason, '', '', 0, 0, 0} end
+if state and state ~= 'CREATED' then return {'released', '', '', -1, 0, 0} end
+local reason, used, node_edge, epoch = room(node, leases, member, expected, heartbeat_timeout_ms)
+if reason ~= '' then
+  local version = used and settle(used, ledger, changes, node_id) or 0
+  return {reason, '', '', used or -1, version, 0}
+end
 
 used = hold(leases, used, member, provisional_ms, leases_ms)
 open_job(job, keep_ms, holder, request, about)
-return {'ok', node_edge, epoch, used, settle(used, ledger, changes, node_id), now_ms + provisional_ms}
+local version = settle(used, ledger, changes, node_id)
+return {'ok', node_edge, epoch, used, version, now_ms + provisional_ms}

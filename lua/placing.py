@@ -20,6 +20,10 @@ from mesh.errors import StoreError
 from mesh.jobs import State
 from mesh.keys import Keys, lease_member
 
+#: In place of the slots that a choice assumed: any number will do.
+ANY_USED: Final = -1
+#: A request, its candidates, the slots assumed of each.
+_Asked = tuple[CommitRequest, Sequence[str], Sequence[int]]
 _NOWHERE: Final = Bound(0, "", "", "", 0)
 
 
@@ -43,7 +47,7 @@ class Placing:
         if self._runner.is_cluster:
             placed = list(await asyncio.gather(*(self._place_in_cluster(request) for request in requests)))
         else:
-            placed = await self._place_together([(request, request.candidates) for request in requests])
+            placed = await self._place_together([(one, one.candidates, _expected(one)) for one in requests])
         bound = [place for place, one in enumerate(placed) if one.verdict == "bound"]
         if bound:
             looked_up = await self._with_states([placed[place] for place in bound])
@@ -57,19 +61,19 @@ class Placing:
         return _read(text) if text else None
 
     # one script
-    async def _place_together(self, asked: Sequence[tuple[CommitRequest, Sequence[str]]]) -> list[Committed]:
+    async def _place_together(self, asked: Sequence[_Asked]) -> list[Committed]:
         answers = await self._runner.call_many("job_commit", [self._commit_call(*one) for one in asked])
-        return [_committed(answer) for answer in answers]
+        return [_committed(answer, candidates) for answer, (_, candidates, _) in zip(answers, asked, strict=True)]
 
-    def _commit_call(self, request: CommitRequest, candidates: Sequence[str]) -> Call:
+    def _commit_call(self, request: CommitRequest, candidates: Sequence[str], expected: Sequence[int]) -> Call:
         keys = [self._binding(request.request_id, request.session_id)]
         each = []
-        for node_id in candidates:
+        for node_id, used in zip(candidates, expected, strict=True):
             cell, node_keys = self._jobs.node_keys(node_id)
             job_id = job_id_in(cell, request.unique)
             keys += node_keys
             keys.append(self._keys.job(cell, job_id))
-            each.append({"node_id": node_id, "job_id": job_id})
+            each.append({"node_id": node_id, "job_id": job_id, "expected": used})
         args = {
             "request": _request_words(request), "about": _about(request), "attempt": request.attempt,
             "lease_ms": self._jobs.lease_ms, "candidates": each, **self._limits,
@@ -79,24 +83,26 @@ class Placing:
     # reserve, then bind
     async def _place_in_cluster(self, request: CommitRequest) -> Committed:
         reasons: list[str] = []
+        seen: list[tuple[str, int, int]] = []
         try:
-            for node_id in request.candidates:
-                placed = await self._try_candidate(request, node_id)
+            for node_id, expected in zip(request.candidates, _expected(request), strict=True):
+                placed = await self._try_candidate(request, node_id, expected)
                 if placed.verdict != "full":
-                    return placed
+                    return placed._replace(seen=tuple(seen))
                 reasons += placed.reasons
+                seen += placed.seen
             # Nothing was free, but perhaps only because this request is placed already.
             bound = await self.look(request.request_id, request.session_id)
         except StoreError as error:
             return Committed("unknown", reasons=(str(error),))
         if bound and bound.attempt >= request.attempt:
             return _placed("bound", bound)
-        return Committed("full", attempt=request.attempt, reasons=tuple(reasons))
+        return Committed("full", attempt=request.attempt, reasons=tuple(reasons), seen=tuple(seen))
 
-    async def _try_candidate(self, request: CommitRequest, node_id: str) -> Committed:
+    async def _try_candidate(self, request: CommitRequest, node_id: str, expected: int) -> Committed:
         cell, node_keys = self._jobs.node_keys(node_id)
         if self._runner.same_slot([self._binding(request.request_id, request.session_id), node_keys[0]]):
-            [placed] = await self._place_together([(request, [node_id])])
+            [placed] = await self._place_together([(request, [node_id], [expected])])
             if placed.verdict == "unknown":
                 raise StoreError(*placed.reasons)
             return placed
@@ -104,11 +110,13 @@ class Placing:
         args = {
             "node_id": node_id, "member": lease_member(job_id, request.attempt),
             "holder": holder_of(request.attempt, node_id), "request": _request_words(request),
-            "about": _about(request), "provisional_ms": self._config.job.provisional_lease_ms, **self._limits,
+            "about": _about(request), "expected": expected, "provisional_ms": self._config.job.provisional_lease_ms,
+            **self._limits,
         }  # fmt: skip
         reserved = await self._runner.call("node_reserve", [*node_keys, self._keys.job(cell, job_id)], args)
         if reserved[0] != "ok":
-            return Committed("full", reasons=(reserved[0],))
+            verdict, _, _, used, version, _ = reserved
+            return Committed("full", reasons=(verdict,), seen=((node_id, used, version),) if used >= 0 else ())
         return await self._bind(request, node_id, job_id, reserved)
 
     async def _bind(self, request: CommitRequest, node_id: str, job_id: str, reserved: list[Any]) -> Committed:
@@ -156,19 +164,28 @@ def _read(text: str) -> Bound:
         raise StoreError(f"unreadable binding: {text!r}") from None
 
 
-def _placed(verdict: Any, bound: Bound, used: int = 0, version: int = 0, reasons: str = "") -> Committed:
+def _expected(request: CommitRequest) -> Sequence[int]:
+    return request.expected or (ANY_USED,) * len(request.candidates)
+
+
+def _placed(verdict: Any, bound: Bound, used: int = 0, version: int = 0) -> Committed:
     attempt, job_id, node_id, node_edge, node_epoch = bound
-    return Committed(
-        verdict, job_id, node_id, node_edge, node_epoch, attempt, State.CREATED if verdict == "new" else "", False,
-        used, version, tuple(reasons.split(",")) if reasons else (),
-    )  # fmt: skip
+    state = State.CREATED if verdict == "new" else ""
+    return Committed(verdict, job_id, node_id, node_edge, node_epoch, attempt, state, False, used, version)
 
 
-def _committed(answer: list[Any] | StoreError) -> Committed:
+def _committed(answer: list[Any] | StoreError, candidates: Sequence[str]) -> Committed:
     if isinstance(answer, StoreError):
         return Committed("unknown", reasons=(str(answer),))
-    verdict, text, used, version, reasons = answer
+    verdict, text, used, version, reasons, passed_over = answer
     try:
-        return _placed(verdict, _read(text) if text else _NOWHERE, used, version, reasons)
+        placed = _placed(verdict, _read(text) if text else _NOWHERE, used, version)
     except StoreError as error:
         return Committed("unknown", reasons=(str(error),))
+    if not reasons and not passed_over:
+        return placed
+    seen = tuple(
+        (candidates[passed_over[at] - 1], passed_over[at + 1], passed_over[at + 2])
+        for at in range(0, len(passed_over), 3)
+    )
+    return placed._replace(reasons=tuple(reasons.split(",")) if reasons else (), seen=seen)

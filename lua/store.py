@@ -1,4 +1,4 @@
-"""The store: one typed method per script. Chooses keys and slots; decides nothing about jobs or nodes itself.
+"""The store: one typed method for each thing that a selector may do to Redis. Decides nothing itself.
 
 What a snapshot reads and what a commit checks are kept apart, see docs/adr/0003-view-and-ledger.md.
 """
@@ -6,9 +6,6 @@ What a snapshot reads and what a commit checks are kept apart, see docs/adr/0003
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeVar
-
-import msgspec
 
 from lua.answers import (
     Advance,
@@ -20,36 +17,37 @@ from lua.answers import (
     Claimed,
     CommitRequest,
     Committed,
+    Drained,
     Heartbeat,
+    JobRecord,
+    Mark,
+    Marked,
     Presence,
     Registered,
     Release,
     Released,
+    Scanned,
+    StoredWeights,
 )
+from lua.batch import sure
+from lua.deltas import read_changes
+from lua.deployment import Deployment
 from lua.jobs import Jobs
+from lua.nodes import Nodes
 from lua.placing import Placing
 from lua.runner import Call, Runner
-from lua.view import pack_caps, pack_load, unpack_view
 from mesh.cells import cell_of
 from mesh.config import Config
-from mesh.errors import ConfigError, StoreError
-from mesh.frames import NodeCaps, NodeLoad
-from mesh.ids import is_id
+from mesh.errors import StoreError
+from mesh.frames import NodeCaps
 from mesh.keys import Keys
+from mesh.weights import Weights
 
 __all__ = [
     "Advance", "Advanced", "Beaten", "Bound", "ChangedNode", "Changes", "Claimed", "CommitRequest", "Committed",
-    "Heartbeat",
-    "Presence", "Registered", "Release", "Released", "Store",
+    "Drained", "Heartbeat", "JobRecord", "Mark", "Marked", "Presence", "Registered", "Release", "Released", "Scanned",
+    "Store", "StoredWeights",
 ]  # fmt: skip
-
-#: Somebody else may change a node's pools between our look and our write; so often we look again.
-POOL_TRIES: Final = 4
-#: Fields of one row of node_changes.
-ROW: Final = 6
-#: Nodes forgotten in one go.
-FORGET_MAX: Final = 64
-T = TypeVar("T")
 
 
 class Store:
@@ -58,13 +56,17 @@ class Store:
     def __init__(self, runner: Runner, keys: Keys, config: Config) -> None:
         self._runner = runner
         self._keys = keys
-        self._config = config
         self._cells = config.mesh.cells
+        self._session_ttl_ms = config.session.idle_ttl_seconds * 1000
         self._jobs = Jobs(runner, keys, config)
+        self._nodes = Nodes(runner, keys, config, self._jobs)
         self._placing = Placing(runner, keys, config, self._jobs)
-        self._lists = [
-            [keys.nodes(cell), keys.ledger(cell), keys.changes(cell), keys.view(cell)] for cell in range(self._cells)
-        ]
+        self._deployment = Deployment(runner, keys, config)
+        self._seen_by_snapshots = [
+            [keys.nodes(cell), keys.ledger(cell), keys.changes(cell), keys.view(cell), keys.speeds(cell),
+             keys.marks(cell)]
+            for cell in range(self._cells)
+        ]  # fmt: skip
 
     # nodes
     async def register_node(
@@ -74,76 +76,57 @@ class Store:
 
         `ref` numbers the registrations of an edge: a late copy of one is recognised by it and changes nothing.
         """
-        args = {
-            "node_id": node_id, "edge": edge, "ref": ref, "status": "registering", "max_jobs": caps.max_jobs,
-            "caps": pack_caps(caps), "load": pack_load(NodeLoad()), "ttl_ms": self._record_ms(),
-            "leases_ms": self._jobs.leases_ms,
-        }  # fmt: skip
-        verdict, epoch, now, used, version, _ = await self._with_pools("node_register", node_id, args, pools)
-        return Registered(epoch, now, used, version, verdict == "ok")
+        return await self._nodes.register(node_id, edge, caps, pools, ref)
 
     async def heartbeat_nodes(self, beats: Sequence[Heartbeat]) -> list[Beaten | StoreError]:
-        """Renew the records; an error in place of each that failed."""
-        calls = [Call(*self._pool_call("node_heartbeat", b.node_id, self._beat_args(b, None), (), "")) for b in beats]
-        answers = await self._runner.call_many("node_heartbeat", calls)
-        return [answer if isinstance(answer, StoreError) else Beaten(*answer[:3]) for answer in answers]
+        """Renew the records and set slots right by the jobs that run; an error in place of each that failed."""
+        return await self._nodes.beat(beats)
 
     async def heartbeat_node(
         self, beat: Heartbeat, caps: NodeCaps | None = None, pools: Sequence[str] | None = None
     ) -> Beaten:
-        """Renew one record. `caps` and `pools` None leave what is stored; give both or neither."""
-        assert (caps is None) == (pools is None), "capabilities decide the pools, so they come together"
-        verdict, used, version, _ = await self._with_pools(
-            "node_heartbeat", beat.node_id, self._beat_args(beat, caps), pools or ()
-        )
-        return Beaten(verdict, used, version)
+        """The same for one. `caps` and `pools` None leave what is stored; give both or neither."""
+        if caps is None or pools is None:
+            assert caps is None and pools is None, "capabilities decide the pools, so they come together"
+            [beaten] = await self._nodes.beat([beat])
+            return sure(beaten)
+        return await self._nodes.beat_with(beat, caps, pools)
 
-    def _beat_args(self, beat: Heartbeat, caps: NodeCaps | None) -> dict[str, Any]:
-        return {
-            "node_id": beat.node_id, "edge": beat.edge, "epoch": beat.epoch,
-            "status": "ready" if beat.healthy else "degraded",
-            "load": pack_load(beat.load), "caps": pack_caps(caps) if caps else b"",
-            "max_jobs": caps.max_jobs if caps else 0, "ttl_ms": self._record_ms(), "leases_ms": self._jobs.leases_ms,
-        }  # fmt: skip
+    async def detach_node(self, node_id: str, epoch: int, reason: str) -> bool:
+        """The socket of this connection closed. False: it is not the node's own, or known. The node stays listed."""
+        return await self._nodes.detach(node_id, epoch, reason)
 
     async def node_offline(self, node_id: str, epoch: int, reason: str) -> bool:
         """Take the node off the lists if `epoch` is in force; its leases stay until released or lapsed."""
-        args = {
-            "node_id": node_id,
-            "epoch": epoch,
-            "reason": reason,
-            "tombstones_max": self._config.node.tombstones_max,
-        }
-        answer = await self._with_pools("node_offline", node_id, args, None)
-        return bool(answer[0] == "ok")
+        return await self._nodes.leave(node_id, epoch, reason)
+
+    async def scan_nodes(self, cell: int) -> list[Scanned]:
+        """Let time pass: silent nodes are offline, those away for too long leave the lists. Bounded per call."""
+        return await self._nodes.scan(cell)
+
+    async def drain_node(
+        self, node_id: str, deadline_ms_from_now: int, reason: str, *, resume: bool = False
+    ) -> Drained:
+        """Give the node no more work until it is resumed, or registers again after the deadline."""
+        return await self._nodes.drain(node_id, deadline_ms_from_now, reason, resume=resume)
 
     async def changes_of(self, asked: Sequence[tuple[int, int]], limit: int) -> list[Changes | StoreError]:
         """For each (cell, since): at most `limit` of its nodes that changed after version `since` (0 = all)."""
-        calls = [Call(self._lists[cell], {"since": since, "limit": limit}) for cell, since in asked]
-        return [_changes(answer) for answer in await self._runner.call_many("node_changes", calls)]
+        calls = [Call(self._seen_by_snapshots[cell], {"since": since, "limit": limit}) for cell, since in asked]
+        return [read_changes(answer) for answer in await self._runner.call_many("node_changes", calls)]
 
     async def node_changes(self, cell: int, since: int, limit: int) -> Changes:
         """The same for one cell."""
         [changes] = await self.changes_of([(cell, since)], limit)
-        return _sure(changes)
+        return sure(changes)
 
-    async def forget_silent_nodes(self, cell: int) -> int:
-        """Remove what is left of nodes whose record has lapsed; how many. Bounded per call."""
-        keys = self._keys
-        limits = {"silent_ms": self._record_ms(), "limit": FORGET_MAX}
-        [flat] = await self._runner.call("node_silent", [keys.nodes(cell), keys.view(cell)], limits)
-        forgotten = 0
-        for raw_id, raw_pools in zip(flat[::2], flat[1::2], strict=True):
-            node_id, pools = raw_id.decode(), raw_pools.decode()
-            leave = _split(pools)
-            args = {
-                "node_id": node_id, "silent_ms": self._record_ms(), "pools_before": pools, "leaves": [{}] * len(leave),
-                "tombstones_max": self._config.node.tombstones_max,
-            }  # fmt: skip
-            names = [keys.node(cell, node_id), *self._lists[cell], *(keys.pool(cell, pool) for pool in leave)]
-            [verdict] = await self._runner.call("node_forget", names, args)
-            forgotten += verdict == "ok"
-        return forgotten
+    async def mark_models(self, asked: Sequence[Mark]) -> list[Marked | StoreError]:
+        """Nodes lack models: they get no jobs that need those, for a while. An error in place of each that failed."""
+        return await self._nodes.mark(asked)
+
+    async def debounce(self, service_id: str, version: str) -> bool:
+        """True for the first word about a service and version in `models.debounce_ms`, in the whole deployment."""
+        return await self._deployment.debounce(service_id, version)
 
     # jobs
     async def commit(self, requests: Sequence[CommitRequest]) -> list[Committed]:
@@ -159,7 +142,7 @@ class Store:
     ) -> Advanced:
         """The same for one."""
         [advanced] = await self._jobs.advance([Advance(job_id, attempt, node_id, events, success)])
-        return _sure(advanced)
+        return sure(advanced)
 
     async def release_jobs(self, asked: Sequence[Release]) -> list[Released | StoreError]:
         """Give back the slots of exactly these attempts; an error in place of each that failed."""
@@ -168,11 +151,15 @@ class Store:
     async def release_job(self, job_id: str, attempt: int, node_id: str, reason: str, epoch: int = 0) -> Released:
         """The same for one."""
         [released] = await self._jobs.release([Release(job_id, attempt, node_id, reason, epoch)])
-        return _sure(released)
+        return sure(released)
 
     async def find_request(self, request_id: str, session_id: str) -> Bound | None:
         """Where a request is bound, if it is."""
         return await self._placing.look(request_id, session_id)
+
+    async def look_job(self, job_id: str) -> JobRecord | None:
+        """What is kept of a job, if anything."""
+        return await self._jobs.record(job_id)
 
     # sessions
     async def claim_session(
@@ -181,7 +168,7 @@ class Store:
         """Make `edge` the owner: epoch 0 takes over, otherwise it must be the epoch in force."""
         args = {
             "edge": edge, "epoch": epoch, "tenant_id": tenant_id, "src_lang": src_lang, "tgt_lang": tgt_lang,
-            "ttl_ms": self._config.session.idle_ttl_seconds * 1000,
+            "ttl_ms": self._session_ttl_ms,
         }  # fmt: skip
         ok, owner, in_force = await self._runner.call("session_claim", [self._session(session_id)], args)
         return Claimed(bool(ok), owner, in_force)
@@ -201,94 +188,32 @@ class Store:
     async def session_owner(self, session_id: str) -> str | None:
         """The same for one."""
         [owner] = await self.session_owners([session_id])
-        return _sure(owner) or None
+        return sure(owner) or None
 
-    # processes
+    # the deployment
     async def announce(self, kind: str, identity: str, facts: Presence) -> None:
         """Say that a process lives, for `selector.presence_ttl_ms`."""
-        args = {
-            "host": facts.host, "pid": facts.pid, "version": facts.version, "started_at_ms": facts.started_at_ms,
-            "ttl_ms": self._config.selector.presence_ttl_ms,
-        }  # fmt: skip
-        await self._runner.call("presence_announce", [self._keys.presence(kind, identity)], args)
+        await self._deployment.announce(kind, identity, facts)
 
     async def withdraw(self, kind: str, identity: str) -> None:
         """Say that a process ends."""
-        await self._runner.call("presence_withdraw", [self._keys.presence(kind, identity)], {})
+        await self._deployment.withdraw(kind, identity)
 
-    # deployment
+    async def present(self, kind: str) -> list[tuple[str, Presence]]:
+        """The live processes of a kind, by identity."""
+        return await self._deployment.present(kind)
+
+    async def weights(self) -> StoredWeights:
+        """The weights in force."""
+        return await self._deployment.weights()
+
+    async def set_weights(self, weights: Weights, expected_version: int | None, by: str) -> StoredWeights | None:
+        """Put other weights in force; None if `expected_version` is given and is not in force any more."""
+        return await self._deployment.set_weights(weights, expected_version, by)
+
     async def check_deployment(self, cells: int) -> None:
         """ConfigError when the deployment in Redis was born with another number of cells; writes it when new."""
-        [born_with] = await self._runner.call("deployment_check", [self._keys.deployment()], {"cells": cells})
-        if born_with != cells:
-            raise ConfigError(
-                f"mesh.cells is {cells}, but this deployment was born with {born_with}: set it to {born_with}, "
-                f"or use another mesh.key_prefix for a new deployment"
-            )
-
-    def _record_ms(self) -> int:
-        return self._config.node.record_ttl_seconds * 1000
+        await self._deployment.check(cells)
 
     def _session(self, session_id: str) -> str:
         return self._keys.session(cell_of(session_id, self._cells), session_id)
-
-    async def _with_pools(
-        self, script: str, node_id: str, args: dict[str, Any], pools: Sequence[str] | None
-    ) -> list[Any]:
-        """Call a script that moves a node between pools (None: out of all).
-
-        A script may use only keys that were declared, so it is told which pools we believe are stored, and does
-        nothing but correct us if they are others.
-        """
-        before = ""
-        for _ in range(POOL_TRIES):
-            answer = await self._runner.call(script, *self._pool_call(script, node_id, args, pools, before))
-            if answer[0] != "pools":
-                return answer
-            before = answer[-1]
-        raise StoreError(f"the pools of {node_id} change faster than they can be written")
-
-    def _pool_call(
-        self, script: str, node_id: str, args: dict[str, Any], pools: Sequence[str] | None, before: str
-    ) -> tuple[list[str], dict[str, Any]]:
-        keys, cell = self._keys, cell_of(node_id, self._cells)
-        now = sorted(set(pools or ()))
-        assert all(is_id(pool) for pool in now), f"pool names are ids: {now}"
-        leave = sorted(set(_split(before)) - set(now))
-        names = [keys.node(cell, node_id)]
-        if script != "node_offline":
-            names.append(keys.leases(cell, node_id))
-        names += self._lists[cell]
-        args = args | {"pools_before": before, "leaves": [{}] * len(leave)}
-        if pools is not None:
-            names += [keys.pool(cell, pool) for pool in now]
-            args |= {"pools": ",".join(now), "joins": [{}] * len(now)}
-        return names + [keys.pool(cell, pool) for pool in leave], args
-
-
-def _split(pools: str) -> list[str]:
-    return pools.split(",") if pools else []
-
-
-def _sure(answer: T | StoreError) -> T:
-    if isinstance(answer, StoreError):
-        raise answer
-    return answer
-
-
-def _changes(answer: list[Any] | StoreError) -> Changes | StoreError:
-    if isinstance(answer, StoreError):
-        return answer
-    version, now_ms, more, reset, flat = answer
-    rows, unreadable = [], 0
-    for start in range(0, len(flat), ROW):
-        try:
-            rows.append(_row(*flat[start : start + ROW]))
-        except (ValueError, msgspec.DecodeError):
-            unreadable += 1  # others wrote what lies in Redis
-    return Changes(version, now_ms, bool(more), rows, bool(reset), unreadable)
-
-
-def _row(node_id: bytes, version: int, used: int, last_seen_ms: int, caps: bytes, now: bytes) -> ChangedNode:
-    name = node_id.decode()
-    return ChangedNode(name, used, last_seen_ms, unpack_view(name, caps, now) if caps else None, version)

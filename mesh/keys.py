@@ -26,12 +26,16 @@ class Keys:
         return self._in(cell, "nodes")
 
     def ledger(self, cell: int) -> str:
-        """Hash: node id -> slots in use; `<node id>#v` -> version of its view; `#version` -> the cell's version."""
+        """Hash: node id -> slots in use; `<id>#v`, `#s`, `#m` -> version of its view, speeds, marks; `#version`."""
         return self._in(cell, "ledger")
 
     def changes(self, cell: int) -> str:
         """Zset: node id -> version of its last change."""
         return self._in(cell, "changes")
+
+    def due(self, cell: int) -> str:
+        """Zset: node id -> when the passing of time can change the node next, ms."""
+        return self._in(cell, "due")
 
     def view(self, cell: int) -> str:
         """Hash: node id -> packed NodeView, written by register and heartbeat, read by snapshots."""
@@ -42,11 +46,11 @@ class Keys:
         return self._in(cell, f"pool:{pool}")
 
     def speeds(self, cell: int) -> str:
-        """Hash: node id -> packed speeds per language pair; `<node id>#v` -> version of the last change."""
+        """Hash: node id -> packed speeds per language pair."""
         return self._in(cell, "speeds")
 
     def marks(self, cell: int) -> str:
-        """Hash: node id -> packed services that it said it lacks, each with its end; `<node id>#v` -> version."""
+        """Hash: node id -> packed services that it said it lacks, each with its end."""
         return self._in(cell, "marks")
 
     def model_words(self, cell: int, node_id: str) -> str:

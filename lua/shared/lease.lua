@@ -7,12 +7,12 @@ local function live_leases(leases)
   return redis.call('ZCARD', leases)
 end
 
--- How many slots are taken, and whether that is all. Lapsed leases are dropped only when they are in the way:
--- heartbeats drop the rest.
-local function slots_in_use(leases, max_jobs)
+-- How many slots are taken. Lapsed leases are dropped only when there are more than `enough`, because then they are in
+-- the way: heartbeats drop the rest.
+local function slots_in_use(leases, enough)
   local used = redis.call('ZCARD', leases)
-  if used >= max_jobs then used = live_leases(leases) end
-  return used, used >= max_jobs
+  if used > enough then used = live_leases(leases) end
+  return used
 end
 
 -- Holds a slot for `hold_ms`, where `used` are in use; returns how many are then.
@@ -24,13 +24,18 @@ local function hold(leases, used, member, hold_ms, leases_ms)
   return used + added
 end
 
--- Brings the ledger up to the slots in use; returns the version that says so.
+-- Brings the ledger up to the slots in use; returns the version that says so, as a number and spelled out.
+-- `is_news`: something else of the node changed, so it gets a new version even if the count is the same.
 -- A node that is off the lists has no ledger entry and gets none: version 0.
-local function settle(used, ledger, changes, node_id)
+local function settle(used, ledger, changes, node_id, is_news)
   local known = redis.call('HMGET', ledger, node_id, '#version')
-  if not known[1] then return 0 end
-  if tonumber(known[1]) == used then return tonumber(known[2]) end
+  if not known[1] then return 0, '0' end
+  if tonumber(known[1]) == used and not is_news then
+    -- Its own version, not the cell's: a snapshot must not believe that it has seen what it has yet to read.
+    local own = redis.call('ZSCORE', changes, node_id)
+    return tonumber(own) or 0, own or '0'
+  end
   local version, text = bump(known[2], changes, node_id)
   redis.call('HSET', ledger, node_id, used, '#version', text)
-  return version
+  return version, text
 end

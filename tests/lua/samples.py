@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
 
-from lua.store import CommitRequest, Registered, Store
+from lua.store import Beaten, CommitRequest, Heartbeat, Registered, Store
 from mesh.cells import cell_of
-from mesh.frames import NodeCaps
+from mesh.frames import NodeCaps, NodeLoad
 
 EDGE = "edge:a:0001"
 CELLS = 16
@@ -16,8 +17,19 @@ def caps(max_jobs: int = 2) -> NodeCaps:
     return NodeCaps("1.0", "linux", 8, 16.0, 1, 8.0, ["asr"], ["asr"], ["en"], ["es"], [], True, max_jobs)
 
 
-async def register(store: Store, node_id: str, max_jobs: int = 2, status: str = "ready") -> Registered:
-    return await store.register_node(node_id, EDGE, caps(max_jobs), status, ["p1", "p2"])
+async def register(store: Store, node_id: str, max_jobs: int = 2, edge: str = EDGE) -> Registered:
+    """A node that is ready: registered, and heard of once."""
+    registered = await store.register_node(node_id, edge, caps(max_jobs), ["p1", "p2"])
+    beaten = await beat(store, node_id, registered.epoch)
+    return registered._replace(status=beaten.status, used=beaten.used, version=beaten.version)
+
+
+async def beat(
+    store: Store, node_id: str, epoch: int, *, healthy: bool = True, jobs: Iterable[str] | None = None, edge: str = EDGE
+) -> Beaten:
+    """One heartbeat."""
+    said = None if jobs is None else tuple(jobs)
+    return await store.heartbeat_node(Heartbeat(node_id, edge, epoch, NodeLoad(), healthy, said))
 
 
 def request(

@@ -11,10 +11,9 @@ import pytest
 
 from lua.store import Store
 from mesh.config import RedisConfig
-from mesh.frames import NodeLoad
 from mesh.keys import Keys
 from tests.lua.conftest import RedisClient
-from tests.lua.samples import EDGE, in_cell, register, request
+from tests.lua.samples import beat, in_cell, register, request
 
 NODE, SESSION = in_cell("node-", 5), in_cell("s-", 6)
 PROVISIONAL_MS = 1_000
@@ -41,7 +40,7 @@ async def test_a_process_killed_between_reserve_and_bind_costs_a_short_lease(
 
     end = time.monotonic() + 30
     while time.monotonic() < end:
-        if (await store.heartbeat_node(NODE, EDGE, epoch, NodeLoad(), "ready")).used == 0:
+        if (await beat(store, NODE, epoch)).used == 0:
             break
         await asyncio.sleep(0.05)
     assert raw.zcard(keys.leases(5, NODE)) == 0, "it came back by itself"

@@ -4,13 +4,13 @@ import msgspec
 import pytest
 
 from lua.runner import Runner
-from lua.store import Registered, Store
+from lua.store import Heartbeat, Registered, Store
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.frames import NodeLoad
 from mesh.keys import Keys
 from tests.lua.conftest import RedisClient
-from tests.lua.samples import CELLS, EDGE, caps, in_cell, register, request
+from tests.lua.samples import CELLS, EDGE, beat, caps, in_cell, register, request
 
 NODE = "node-1"
 CELL = cell_of(NODE, CELLS)
@@ -39,49 +39,49 @@ async def test_each_registration_gets_a_higher_epoch(store: Store) -> None:
 
 
 async def test_a_late_copy_of_a_registration_changes_nothing(store: Store) -> None:
-    first = await store.register_node(NODE, EDGE, caps(), "registering", ["p1"], "9")
-    beaten = await store.heartbeat_node(NODE, EDGE, first.epoch, NodeLoad(), "ready")
-    copy = await store.register_node(NODE, EDGE, caps(7), "registering", ["p2"], "9")
+    first = await store.register_node(NODE, EDGE, caps(), ["p1"], "9")
+    beaten = await beat(store, NODE, first.epoch)
+    copy = await store.register_node(NODE, EDGE, caps(7), ["p2"], "9")
     assert copy == Registered(first.epoch, "ready", 0, beaten.version, False)
     assert (await store.node_changes(CELL, beaten.version, 10)).rows == []
-    assert (await store.heartbeat_node(NODE, EDGE, first.epoch, NodeLoad(), "ready")).verdict == "ok"
-    again = await store.register_node(NODE, EDGE, caps(), "registering", ["p1"], "10")
+    assert (await beat(store, NODE, first.epoch)).verdict == "ok"
+    again = await store.register_node(NODE, EDGE, caps(), ["p1"], "10")
     assert again.is_new and again.epoch > first.epoch
 
 
 async def test_a_late_copy_of_an_earlier_connection_is_in_force_no_more(store: Store) -> None:
-    await store.register_node(NODE, EDGE, caps(), "registering", [], "9")
-    second = await store.register_node(NODE, EDGE, caps(), "ready", [], "10")
-    late = await store.register_node(NODE, EDGE, caps(), "registering", [], "9")
+    await store.register_node(NODE, EDGE, caps(), [], "9")
+    second = await store.register_node(NODE, EDGE, caps(), [], "10")
+    late = await store.register_node(NODE, EDGE, caps(), [], "9")
     assert not late.is_new and late.epoch < second.epoch
-    assert (await store.heartbeat_node(NODE, EDGE, late.epoch, NodeLoad(), "ready")).verdict == "superseded"
-    assert (await store.heartbeat_node(NODE, EDGE, second.epoch, NodeLoad(), "ready")).verdict == "ok"
+    assert (await beat(store, NODE, late.epoch)).verdict == "superseded"
+    assert (await beat(store, NODE, second.epoch)).verdict == "ok"
 
 
 async def test_a_late_copy_does_not_bring_a_node_back_from_its_new_edge(store: Store) -> None:
-    await store.register_node(NODE, EDGE, caps(), "registering", [], "9")
-    moved = await store.register_node(NODE, "edge:new:1", caps(), "ready", [], "2")
+    await store.register_node(NODE, EDGE, caps(), [], "9")
+    moved = await store.register_node(NODE, "edge:new:1", caps(), [], "2")
     assert moved.is_new, "every edge counts for itself"
     for ref in ("8", "9"):
-        late = await store.register_node(NODE, EDGE, caps(), "registering", [], ref)
+        late = await store.register_node(NODE, EDGE, caps(), [], ref)
         assert not late.is_new and late.epoch < moved.epoch
-    assert (await store.heartbeat_node(NODE, "edge:new:1", moved.epoch, NodeLoad(), "ready")).verdict == "ok"
-    back = await store.register_node(NODE, EDGE, caps(), "registering", [], "11")
+    assert (await beat(store, NODE, moved.epoch, edge="edge:new:1")).verdict == "ok"
+    back = await store.register_node(NODE, EDGE, caps(), [], "11")
     assert back.is_new and back.epoch > moved.epoch
 
 
 async def test_a_late_copy_does_not_list_a_node_that_went(store: Store) -> None:
-    first = await store.register_node(NODE, EDGE, caps(), "registering", [], "9")
+    first = await store.register_node(NODE, EDGE, caps(), [], "9")
     assert await store.node_offline(NODE, first.epoch, "closed")
-    assert not (await store.register_node(NODE, EDGE, caps(), "registering", [], "9")).is_new
+    assert not (await store.register_node(NODE, EDGE, caps(), [], "9")).is_new
     assert [row.used for row in (await store.node_changes(CELL, 0, 10)).rows] == [-1]
-    assert (await store.register_node(NODE, EDGE, caps(), "registering", [], "10")).is_new
+    assert (await store.register_node(NODE, EDGE, caps(), [], "10")).is_new
 
 
 async def test_a_connection_outlives_a_later_one_that_ended(store: Store) -> None:
     old = (await register(store, NODE)).epoch
     assert await store.node_offline(NODE, (await register(store, NODE)).epoch, "closed")
-    beaten = await store.heartbeat_node(NODE, EDGE, old, NodeLoad(), "ready")
+    beaten = await beat(store, NODE, old)
     assert beaten.verdict == "unknown", "nobody else has the node: its edge shall register it again"
 
 
@@ -89,7 +89,7 @@ async def test_a_heartbeat_renews_load_and_life(store: Store, raw: RedisClient, 
     epoch = (await register(store, NODE)).epoch
     before = (await store.node_changes(CELL, 0, 10)).version
     raw.pexpire(keys.node(CELL, NODE), 5_000)
-    beaten = await store.heartbeat_node(NODE, EDGE, epoch, NodeLoad(50.0, 0.0, 20.0, 1), "ready")
+    beaten = await store.heartbeat_node(Heartbeat(NODE, EDGE, epoch, NodeLoad(50.0, 0.0, 20.0, 1), True))
     assert beaten.verdict == "ok" and beaten.version > before
     [row] = (await store.node_changes(CELL, before, 10)).rows
     assert row.view is not None and row.view.load.cpu_percent == 50.0
@@ -97,25 +97,25 @@ async def test_a_heartbeat_renews_load_and_life(store: Store, raw: RedisClient, 
     assert raw.pttl(keys.node(CELL, NODE)) > 3_000_000
 
 
-async def test_a_heartbeat_may_change_capabilities_status_and_pools(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_a_heartbeat_may_change_capabilities_and_pools(store: Store, raw: RedisClient, keys: Keys) -> None:
     epoch = (await register(store, NODE)).epoch
     assert pools_of(raw, keys, NODE, ["p1", "p2", "p3"]) == ["p1", "p2"]
-    beaten = await store.heartbeat_node(NODE, EDGE, epoch, NodeLoad(), "draining", caps(9), ["p3", "p2"])
+    beaten = await store.heartbeat_node(Heartbeat(NODE, EDGE, epoch, NodeLoad(), True), caps(9), ["p3", "p2"])
     assert beaten.verdict == "ok"
     assert pools_of(raw, keys, NODE, ["p1", "p2", "p3"]) == ["p2", "p3"]
     assert not raw.exists(keys.pool(CELL, "p1")), "an empty pool vanishes"
-    assert raw.hmget(keys.node(CELL, NODE), "max_jobs", "status") == [b"9", b"draining"]
+    assert raw.hget(keys.node(CELL, NODE), "max_jobs") == b"9"
     [row] = (await store.node_changes(CELL, 0, 10)).rows
-    assert row.view is not None and (row.view.caps.max_jobs, row.view.status) == (9, "draining")
+    assert row.view is not None and (row.view.caps.max_jobs, row.view.pools) == (9, "p2,p3")
 
 
 async def test_heartbeats_of_other_connections_change_nothing(store: Store) -> None:
     old = (await register(store, NODE)).epoch
     new = (await register(store, NODE)).epoch
     version = (await store.node_changes(CELL, 0, 10)).version
-    assert (await store.heartbeat_node(NODE, EDGE, old, NodeLoad(), "ready")).verdict == "superseded"
-    assert (await store.heartbeat_node(NODE, EDGE, new + 1, NodeLoad(), "ready")).verdict == "unknown"
-    assert (await store.heartbeat_node("node-nobody", EDGE, 1, NodeLoad(), "ready")).verdict == "unknown"
+    assert (await beat(store, NODE, old)).verdict == "superseded"
+    assert (await beat(store, NODE, new + 1)).verdict == "unknown"
+    assert (await beat(store, "node-nobody", 1)).verdict == "unknown"
     assert (await store.node_changes(CELL, version, 10)).rows == []
 
 
@@ -127,7 +127,7 @@ async def test_a_heartbeat_drops_lapsed_leases_and_repairs_the_count(
     assert placed.used == 1
     raw.zadd(keys.leases(CELL, NODE), {"job-lapsed#1": 1})
     raw.hset(keys.ledger(CELL), NODE, 77)
-    assert (await store.heartbeat_node(NODE, EDGE, epoch, NodeLoad(), "ready")).used == 1
+    assert (await beat(store, NODE, epoch)).used == 1
     [row] = (await store.node_changes(CELL, 0, 10)).rows
     assert row.used == 1
 
@@ -146,7 +146,7 @@ async def test_offline_takes_a_node_off_every_list_and_snapshots_hear_of_it(
     assert raw.zscore(keys.nodes(CELL), NODE) is None
     assert raw.hlen(keys.view(CELL)) == 0
     assert set(raw.hkeys(keys.ledger(CELL))) == {b"#born", b"#version"}
-    assert (await store.heartbeat_node(NODE, EDGE, epoch, NodeLoad(), "ready")).verdict == "unknown"
+    assert (await beat(store, NODE, epoch)).verdict == "unknown"
     assert (await register(store, NODE)).epoch > epoch
 
 
@@ -211,10 +211,9 @@ async def test_silent_nodes_are_forgotten_with_their_pools(
     other = in_cell("other", CELL)
     await register(store, NODE)
     await register(store, other)
-    raw.zadd(keys.nodes(CELL), {NODE: 1})
+    raw.zadd(keys.due(CELL), {NODE: 1})
     raw.delete(keys.node(CELL, NODE))  # its record has lapsed
-    assert await store.forget_silent_nodes(CELL) == 1
-    assert await store.forget_silent_nodes(CELL) == 0
+    assert await store.scan_nodes(CELL) == [], "nobody knows whom to tell"
     rows = {row.node_id: row.used for row in (await store.node_changes(CELL, 0, 10)).rows}
     assert rows == {NODE: -1, other: 0}
     assert pools_of(raw, keys, NODE, ["p1", "p2"]) == []
@@ -224,7 +223,7 @@ async def test_silent_nodes_are_forgotten_with_their_pools(
 @pytest.mark.parametrize("pools", [[], ["only"], [f"pool-{n}" for n in range(64)]])
 async def test_any_number_of_pools(store: Store, raw: RedisClient, keys: Keys, pools: list[str]) -> None:
     await register(store, NODE)
-    await store.register_node(NODE, EDGE, caps(), "ready", pools)
+    await store.register_node(NODE, EDGE, caps(), pools)
     assert pools_of(raw, keys, NODE, ["p1", "p2", *pools]) == pools
     stored = raw.hget(keys.view(CELL), f"{NODE}#pools")
     assert stored == ",".join(sorted(pools)).encode()

@@ -12,7 +12,7 @@ from mesh.config import Config
 from mesh.errors import StoreError
 from mesh.keys import Keys, lease_member
 from tests.lua.conftest import RedisClient
-from tests.lua.samples import CELLS, EDGE, in_cell, register, request
+from tests.lua.samples import CELLS, EDGE, caps, in_cell, register, request
 
 NODE, OTHER = "node-1", "node-2"
 
@@ -80,12 +80,15 @@ async def test_candidates_are_tried_in_order(store: Store) -> None:
 
 
 async def test_every_reason_to_pass_over_a_node(store: Store, raw: RedisClient, keys: Keys) -> None:
-    await register(store, "draining", status="draining")
+    await register(store, "draining")
+    await store.drain_node("draining", 1_000, "test")
+    await store.register_node("new", EDGE, caps(), [])
     await register(store, "silent")
     await store.node_offline("left", (await register(store, "left")).epoch, "closed")
     raw.hincrby(keys.node(cell_of("silent", CELLS), "silent"), "last_seen_ms", -45_001)
-    placed = await commit(store, request("r-1", ["nobody", "draining", "silent", "left"]))
-    assert (placed.verdict, placed.reasons) == ("full", ("gone", "not_ready", "stale", "gone"))
+    placed = await commit(store, request("r-1", ["nobody", "draining", "new", "silent", "left"]))
+    assert (placed.verdict, placed.reasons) == ("full", ("gone", "draining", "not_ready", "stale", "gone"))
+    assert placed.seen == (), "their slots are not the reason"
 
 
 async def test_lapsed_leases_make_room(store: Store, raw: RedisClient, keys: Keys) -> None:

@@ -25,7 +25,9 @@ def test_every_key_is_spelled_as_the_code_spells_it() -> None:
         "ledger": keys.ledger(7), "changes": keys.changes(7), "view": keys.view(7), "pool": keys.pool(7, "<pool>"),
         "job": keys.job(7, "<job id>"), "binding": keys.binding(7, "<request id>"),
         "session": keys.session(7, "<id>"), "deployment": keys.deployment(),
-        "presence": keys.presence("<kind>", "<id>"),
+        "presence": keys.presence("<kind>", "<id>"), "present": keys.present(), "weights": keys.weights(),
+        "debounce": keys.debounce("<service>", "<version>"), "due": keys.due(7), "speeds": keys.speeds(7),
+        "marks": keys.marks(7), "model_words": keys.model_words(7, "<id>"),
     }  # fmt: skip
     for name, row in TABLE.items():
         documented = row[2].strip().strip("`").replace("{cNN}", "{c07}")
