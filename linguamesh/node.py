@@ -24,11 +24,12 @@ from linguamesh.dial import OPEN_TIMEOUT_S, dial, reconnect_delay_s, with_path
 from linguamesh.errors import JobFailed, NodeRefused, Unreachable
 from linguamesh.node_job import Gpu, Job, Result, Usage
 from linguamesh.node_messages import Profile
+from linguamesh.node_orders import Control, Orders
 from linguamesh.node_work import Handler, Work
 from mesh import node_wire as wire
 from mesh.errors import ErrorCode, PeerError
 
-__all__ = ["Gpu", "Job", "JobFailed", "Node", "NodeRefused", "Result", "Unreachable", "Usage"]
+__all__ = ["Control", "Gpu", "Job", "JobFailed", "Node", "NodeRefused", "Result", "Unreachable", "Usage"]
 
 HEARTBEAT_INTERVAL_S: Final = 15.0
 REGISTER_TIMEOUT_S: Final = 10.0
@@ -59,9 +60,14 @@ class Node:
     asr         languages it recognises (mandatory), semantic: languages it translates to (mandatory),
     tts         languages it speaks; none = all of `semantic`
     services    installed and ready services
+    models      ids of models that jobs may ask for
+    pairs       (from, to) it translates; none = from each of `asr` to each of `semantic`
     max_jobs    jobs at once
     gpus        the mesh takes only nodes with a GPU; name yours
+    region, gpu_tier    where it stands and how strong it is, for jobs that care
+    tenant_id   it works for this tenant only
     usage       called before each heartbeat; without it the node reports no load of its machine
+    on_control  called when an operator drains the node, or ends that; it finishes what it has in any case
     """
 
     def __init__(
@@ -74,10 +80,16 @@ class Node:
         tts: Sequence[str] = (),
         node_id: str | None = None,
         services: Sequence[str] = ("asr", "nmt", "semantic", "tts"),
+        models: Sequence[str] = (),
+        pairs: Sequence[tuple[str, str]] = (),
         max_jobs: int = 4,
         gpus: Sequence[Gpu] = (Gpu("unspecified"),),
+        region: str | None = None,
+        gpu_tier: str | None = None,
+        tenant_id: str | None = None,
         accept_public_jobs: bool = True,
         usage: Callable[[], Usage] = Usage,
+        on_control: Callable[[Control], None] | None = None,
         heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
         connect_timeout_s: float = OPEN_TIMEOUT_S,
     ) -> None:
@@ -94,11 +106,25 @@ class Node:
             gpus=list(gpus),
             max_jobs=max_jobs,
             accept_public_jobs=accept_public_jobs,
+            models=list(models),
+            pairs=list(pairs),
+            region=region,
+            gpu_tier=gpu_tier,
+            tenant_id=tenant_id,
         )
         self._usage = usage
+        self._orders = Orders(on_control)
         self._heartbeat_interval_s = heartbeat_interval_s
         self._connect_timeout_s = connect_timeout_s
         self._work = Work(handler, max_jobs, self._send)
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            wire.JobAssign: self._work.on_assign,
+            wire.JobCancel: self._work.on_cancel,
+            wire.JobResultAck: self._work.on_result_ack,
+            wire.NodeStatus: self._orders.on_status,
+            wire.NodeControl: self._orders.on_control,
+            wire.ErrorMessage: self._on_error,
+        }
         self._connection: ClientConnection | None = None  # set while registered
         self._registered = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None  # set by `async with`
@@ -126,6 +152,16 @@ class Node:
     def is_registered(self) -> bool:
         """True while the node has a connection on which the mesh has accepted it."""
         return self._registered.is_set()
+
+    @property
+    def status(self) -> str:
+        """How the mesh sees the node: "registering", "ready", "degraded", "draining", "offline"; "" at first."""
+        return self._orders.status
+
+    @property
+    def draining(self) -> bool:
+        """True while an operator takes the node out of service: no new jobs are to be expected."""
+        return self._orders.draining
 
     async def registered(self) -> None:
         """Returns once the mesh has accepted the node and knows its first heartbeat."""
@@ -169,6 +205,12 @@ class Node:
         """Give the jobs that run now a moment to finish; call it before you cancel `run`."""
         await self._work.drain(DRAIN_S)
 
+    async def report_error(self, code: str, message: str, *, job_id: str | None = None) -> None:
+        """Say that the node cannot finish that job, or (None) anything that it has: it goes to other nodes at once."""
+        details = {"job_id": job_id} if job_id else None
+        error = wire.NodeError(node_id=self._work.node_id, code=code, message=message, details=details)
+        await self._send(wire.encode(error))
+
     # --- one connection ---------------------------------------------------------------------------
 
     async def _serve_connection(self) -> None:
@@ -202,6 +244,7 @@ class Node:
             self._check_close_code(connection)
             raise Unreachable(f"{self.url} closed the connection on node_register: {error}") from None
         self.node_id = self._work.node_id = ack.node_id
+        self._orders.on_registered(ack)
         self._connection = connection
         # Results first: a job of the last connection that is in neither a result nor the heartbeat counts as lost.
         for text in self._work.kept_results():
@@ -261,14 +304,9 @@ class Node:
 
     def _on_message(self, text: str | bytes) -> None:
         message = _decoded(text)
-        if isinstance(message, wire.JobAssign):
-            self._work.on_assign(message)
-        elif isinstance(message, wire.JobCancel):
-            self._work.on_cancel(message)
-        elif isinstance(message, wire.JobResultAck):
-            self._work.on_result_ack(message)
-        elif isinstance(message, wire.ErrorMessage):
-            self._on_error(message)
+        handler = self._handlers.get(type(message))
+        if handler:
+            handler(message)
 
     def _on_error(self, error: wire.ErrorMessage) -> None:
         _log.warning("the mesh says %s: %s", error.code, error.message)

@@ -34,6 +34,12 @@ class Profile:
     gpus: list[Gpu]
     max_jobs: int
     accept_public_jobs: bool
+    models: list[str]
+    #: (from, to); none = from each of `asr` to each of `semantic`.
+    pairs: list[tuple[str, str]]
+    region: str | None
+    gpu_tier: str | None
+    tenant_id: str | None
 
     def register(self, node_id: str | None) -> wire.NodeRegister:
         """node_register."""
@@ -47,12 +53,16 @@ class Profile:
                 memory_gb=_memory_gb(),
                 gpus=[wire.Gpu(name=gpu.name, memory_gb=gpu.memory_gb) for gpu in self.gpus],
             ),
+            installed_models=[wire.InstalledModel(model_id=model, kind="other", version="") for model in self.models],
             installed_services=self._services(),
             capability_by_type=self._capabilities(),
             accept_public_jobs=self.accept_public_jobs,
             language_capabilities=self._languages(),
             max_concurrent_jobs=self.max_jobs,
+            region=self.region,
+            gpu_tier=self.gpu_tier,
             result_ack=True,
+            tenant_id=self.tenant_id,
         )
 
     def heartbeat(self, node_id: str, usage: Usage, running: list[tuple[str, int]]) -> wire.NodeHeartbeat:
@@ -88,6 +98,7 @@ class Profile:
             tts_languages=self.tts,
             semantic_languages=self.semantic,
             semantic_core_ready=bool(self.semantic),
+            supported_language_pairs=[wire.LanguagePair(src=src, tgt=tgt) for src, tgt in self.pairs] or None,
         )
 
 

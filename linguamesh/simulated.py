@@ -15,10 +15,12 @@ from typing import Final
 
 from linguamesh.node_job import Job, Result
 
-#: Milliseconds per second of audio and a fixed part, for each stage.
+#: Milliseconds per second of audio and a fixed part, for each stage, at the usual speed.
 ASR_MS_PER_S: Final = 60.0
 NMT_MS: Final = 25.0
 TTS_MS_PER_S: Final = 20.0
+#: The usual speed: what a second of audio takes in all stages. Another speed makes the fixed parts as much slower.
+MS_PER_S: Final = ASR_MS_PER_S + TTS_MS_PER_S
 #: A stage takes up to this share more or less.
 VARIATION: Final = 0.15
 #: However long the audio, a simulated job ends soon enough for a demo.
@@ -42,13 +44,14 @@ class Pace:
     tts_ms: int
 
 
-def pace_of(audio_s: float, seed: str) -> Pace:
-    """The times for an utterance of that length; the same for the same seed."""
+def pace_of(audio_s: float, seed: str, ms_per_s: float = MS_PER_S) -> Pace:
+    """The times for an utterance of that length at that speed; the same for the same seed."""
     chance = random.Random(seed)
     length_s = min(audio_s, AUDIO_S_MAX)
+    slowness = ms_per_s / MS_PER_S
 
     def varied(milliseconds: float) -> int:
-        return max(1, round(milliseconds * chance.uniform(1 - VARIATION, 1 + VARIATION)))
+        return max(1, round(slowness * milliseconds * chance.uniform(1 - VARIATION, 1 + VARIATION)))
 
     return Pace(varied(20 + ASR_MS_PER_S * length_s), varied(NMT_MS), varied(10 + TTS_MS_PER_S * length_s))
 
@@ -77,10 +80,10 @@ def tone(seconds: float = TONE_S, rate: int = TONE_RATE, hertz: float = TONE_HZ)
 _TONE: Final = tone()
 
 
-async def translate(job: Job) -> Result:
+async def translate(job: Job, ms_per_s: float = MS_PER_S) -> Result:
     """A node's handler: waits as long as a real pipeline might, and returns texts that say that they are simulated."""
     audio_s = audio_seconds(job.audio, job.audio_format, job.sample_rate)
-    pace = pace_of(audio_s, f"{job.session_id}/{job.utterance_index}")
+    pace = pace_of(audio_s, f"{job.session_id}/{job.utterance_index}", ms_per_s)
     heard = f"[simulated] {audio_s:.1f} s of {job.src} speech"
     await asyncio.sleep(pace.asr_ms / 1_000)
     await job.partial(heard, is_final=True)

@@ -79,6 +79,12 @@ def _add_node(node: argparse.ArgumentParser) -> None:
     node.add_argument("--name", default="", help="node ids are NAME-0, NAME-1, ... (default: the mesh assigns them)")
     node.add_argument("--languages", default="en,es,zh,ja,ko,fr,de", help="comma-separated (%(default)s)")
     node.add_argument("--max-jobs", type=int, default=4, metavar="N", help="jobs at once, per node (%(default)s)")
+    node.add_argument(
+        "--speed", type=float, default=80.0, metavar="MS", help="milliseconds per second of audio (%(default)g)"
+    )
+    node.add_argument("--region", metavar="WORD", help="where they stand")
+    node.add_argument("--gpu-tier", metavar="WORD", help="how strong they are")
+    node.add_argument("--tenant", metavar="ID", help="they work for this tenant only")
     node.add_argument("--json", action="store_true", help="print the ready line as one JSON object")
     node.add_argument("--die-with-parent", action="store_true", help="end when the starting process ends")
     _add_drain(node.add_subparsers(metavar="drain").add_parser("drain", help="give a node no more work"))

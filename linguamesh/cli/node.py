@@ -6,6 +6,8 @@ import argparse
 import asyncio
 import logging
 import sys
+from functools import partial
+from typing import Final
 
 from linguamesh import simulated
 from linguamesh.errors import NodeRefused
@@ -14,6 +16,9 @@ from mesh import process
 from mesh.errors import ConfigError
 
 BANNER = "The pipeline of these nodes is SIMULATED: nothing is recognised or translated, and each result says so."
+
+#: Slower than this no demo ends: milliseconds per second of audio.
+SPEED_MAX: Final = 60_000.0
 
 
 def run(options: argparse.Namespace) -> int:
@@ -49,16 +54,21 @@ def _nodes(options: argparse.Namespace) -> list[Node]:
     languages = [word.strip() for word in options.languages.split(",") if word.strip()]
     if options.count < 1 or options.max_jobs < 1 or not languages:
         raise ConfigError("--count and --max-jobs are at least 1, and --languages names at least one")
+    if not 0 < options.speed <= SPEED_MAX:
+        raise ConfigError(f"--speed is above 0 and at most {SPEED_MAX:g}")
     return [
         Node(
             options.url,
-            simulated.translate,
+            partial(simulated.translate, ms_per_s=options.speed),
             node_id=f"{options.name}-{number}" if options.name else None,
             asr=languages,
             semantic=languages,
             tts=languages,
             max_jobs=options.max_jobs,
             gpus=[Gpu("Simulated GPU", 8)],
+            region=options.region,
+            gpu_tier=options.gpu_tier,
+            tenant_id=options.tenant,
         )
         for number in range(options.count)
     ]

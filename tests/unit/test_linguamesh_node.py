@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from linguamesh.node import Gpu, Job, JobFailed, Node, NodeRefused, Result, Unreachable, Usage
+from linguamesh.node import Control, Gpu, Job, JobFailed, Node, NodeRefused, Result, Unreachable, Usage
 from tests.unit.scripted import Peer, Scripted, scripted_server
 
 AUDIO = b"\x01\x00" * 16_000
@@ -69,6 +69,7 @@ async def test_it_registers_with_all_it_can_do_and_heartbeats_at_once(server: Sc
     assert register["language_capabilities"]["semantic_languages"] == ["es"]
     assert {c["type"] for c in register["capability_by_type"] if c["ready"]} == {"asr", "nmt", "semantic", "tts"}
     assert (register["max_concurrent_jobs"], register["result_ack"]) == (7, True)
+    assert not {"region", "gpu_tier", "tenant_id"} & register.keys() and register["installed_models"] == []
     await peer.send("node_register_ack", node_id="node-1", message="registered", status="registering")
     beat = await peer.recv("node_heartbeat")
     assert beat["node_id"] == "node-1"
@@ -347,3 +348,88 @@ async def test_nobody_there_is_one_clear_line(server: Scripted) -> None:
     gone = Node("ws://127.0.0.1:1", echo, asr=["en"], semantic=["es"], connect_timeout_s=0.5)
     with pytest.raises(Unreachable, match="connection refused"):
         await gone.__aenter__()
+
+
+async def test_it_says_where_it_stands_whom_it_works_for_and_what_it_translates(server: Scripted) -> None:
+    pairs = [("en", "es")]
+    special = node(server, models=["emotion"], pairs=pairs, region="eu", gpu_tier="high", tenant_id="acme")
+    running = asyncio.create_task(special.run())
+    peer = await server.peer()
+    register = await peer.recv("node_register")
+    assert (register["region"], register["gpu_tier"], register["tenant_id"]) == ("eu", "high", "acme")
+    assert [model["model_id"] for model in register["installed_models"]] == ["emotion"]
+    assert register["language_capabilities"]["supported_language_pairs"] == [{"src": "en", "tgt": "es"}]
+    running.cancel()
+    await asyncio.wait({running})
+
+
+async def settled(condition: Any) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - the node's plain state
+            await asyncio.sleep(0.005)
+
+
+async def test_a_drained_node_finishes_what_it_has_and_says_so_to_its_owner(server: Scripted) -> None:
+    told: list[Control] = []
+    finish = asyncio.Event()
+
+    async def handler(job: Job) -> Result:
+        await finish.wait()
+        return Result(text_asr="done")
+
+    def on_control(control: Control) -> None:
+        told.append(control)
+        raise RuntimeError("the owner's own mistake")
+
+    entering = asyncio.create_task(node(server, handler, on_control=on_control).__aenter__())
+    peer = await accept(server)
+    running = await entering
+    assert (running.status, running.draining) == ("registering", False)
+    await peer.send("job_assign", **assignment())
+    await peer.recv("job_started")
+    await peer.send("node_control", command="drain", reason="upgrade", deadline_ms=30_000)
+    await settled(lambda: running.draining)
+    assert told == [Control("drain", "upgrade", 30_000)]
+    finish.set()
+    assert (await peer.recv("job_result"))["text_asr"] == "done"
+    await peer.send("job_assign", **assignment("job-00-2"))
+    assert (await peer.recv("job_result"))["job_id"] == "job-00-2", "what comes all the same is done"
+    await peer.send("node_control", command="resume")
+    await settled(lambda: not running.draining)
+    await peer.send("node_control", command="dance")
+    await settled(lambda: len(told) == 3)
+    assert not running.draining
+    await running.close()
+
+
+async def test_its_status_is_what_the_mesh_said_last(server: Scripted) -> None:
+    entering = asyncio.create_task(node(server).__aenter__())
+    peer = await accept(server)
+    running = await entering
+    for status, draining in (("ready", False), ("draining", True), ("degraded", True), ("ready", False)):
+        await peer.send("node_status", node_id="node-1", status=status, reason=None, timestamp=1)
+        await settled(lambda status=status: running.status == status)
+        assert running.draining is draining
+    await running.close()
+
+
+async def test_a_node_that_registers_while_it_is_drained_knows_it(server: Scripted) -> None:
+    entering = asyncio.create_task(node(server).__aenter__())
+    peer = await server.peer()
+    await peer.recv("node_register")
+    await peer.send("node_register_ack", node_id="node-1", message="registered", status="draining")
+    running = await entering
+    assert running.draining
+    await running.close()
+
+
+async def test_a_node_can_give_up_a_job_or_all_of_them(server: Scripted) -> None:
+    entering = asyncio.create_task(node(server).__aenter__())
+    peer = await accept(server)
+    running = await entering
+    await running.report_error("OOM", "no memory")
+    error = await peer.recv("node_error")
+    assert error == {"type": "node_error", "node_id": "node-1", "code": "OOM", "message": "no memory"}
+    await running.report_error("OOM", "no memory", job_id="job-00-1")
+    assert (await peer.recv("node_error"))["details"] == {"job_id": "job-00-1"}
+    await running.close()

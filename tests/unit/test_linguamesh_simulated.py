@@ -51,6 +51,14 @@ def test_times_grow_with_the_audio_and_repeat(audio_s: float, seed: str) -> None
     assert abs(pace.asr_ms - expected) <= simulated.VARIATION * expected + 1
 
 
+@given(st.floats(0, 40), st.floats(1, 20))
+def test_a_node_that_is_so_many_times_slower_takes_that_much_longer(audio_s: float, times: float) -> None:
+    usual = simulated.pace_of(audio_s, "seed")
+    slow = simulated.pace_of(audio_s, "seed", simulated.MS_PER_S * times)
+    assert abs(slow.asr_ms - usual.asr_ms * times) <= times + 1
+    assert abs(slow.nmt_ms - usual.nmt_ms * times) <= times + 1
+
+
 def test_opus_is_measured_by_its_packets() -> None:
     packets = b"".join(len(packet).to_bytes(2, "little") + packet for packet in (b"abc", b"", b"x" * 300))
     assert simulated.audio_seconds(packets, "opus", 16_000) == 0.06
