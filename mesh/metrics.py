@@ -78,6 +78,13 @@ class Bounded(Generic[M]):
                 self._children[values] = child
         return child
 
+    def totals(self) -> dict[tuple[str, ...], float]:
+        """What the counters of all series say, by their labels."""
+        [family] = self._metric.collect()
+        return {
+            tuple(sample.labels.values()): sample.value for sample in family.samples if sample.name.endswith("_total")
+        }
+
     def _fit(self, place: int, value: str) -> str:
         allowed, seen = self._allowed[place], self._seen[place]
         if allowed is not None:

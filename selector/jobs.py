@@ -8,12 +8,12 @@ lease lapses.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from lua.answers import Advance, Advanced, Bound, Release
 from lua.store import Store
 from mesh import clock
-from mesh.cells import cell_of_job
+from mesh.cells import cell_of, cell_of_job
 from mesh.config import Config
 from mesh.errors import StoreError
 from mesh.frames import Assign, AssignFailed, Bounce, Cancel, JobDone, JobEvent, Push, decode_frame
@@ -24,23 +24,43 @@ from mesh.metrics import SelectorMetrics
 from selector.core import dispatching
 from selector.core.columns import NodeTable
 from selector.faults import Faults
+from selector.snapshot import Snapshot
 
 Send = Callable[..., str]
 
 log = get_logger()
 
-_FINISH: Final = f"{Event.FINISH} {Event.RELEASE}"
 _EVENTS: Final = frozenset(event.value for event in Event)
+
+
+class Line(Protocol):
+    """The requests that wait for a free slot: what is heard here may end their waiting."""
+
+    def slots_freed(self) -> None:
+        """Somewhere there may be room again."""
+
+    def forget(self, request_id: str, attempt: int) -> None:
+        """Nobody waits for this one any more."""
 
 
 class Jobs:
     """Handlers for the frames of jobs."""
 
     def __init__(
-        self, store: Store, table: NodeTable, config: Config, metrics: SelectorMetrics, faults: Faults, send: Send
+        self,
+        store: Store,
+        table: NodeTable,
+        snapshot: Snapshot,
+        config: Config,
+        metrics: SelectorMetrics,
+        faults: Faults,
+        send: Send,
+        line: Line,
     ) -> None:
         self._store = store
         self._table = table
+        self._snapshot = snapshot
+        self._line = line
         self._config = config
         self._metrics = metrics
         self._faults = faults
@@ -70,7 +90,7 @@ class Jobs:
         for message in messages:
             done = message.frame
             assert isinstance(done, JobDone)
-            asked.append(Advance(done.job_id, done.attempt, done.node_id, _FINISH, done.success))
+            asked.append(dispatching.finish_of(done))
         found: list[tuple[Received, JobDone, Advanced]] = []
         for message, advanced in zip(messages, await self._store.advance_jobs(asked), strict=True):
             done = message.frame
@@ -79,8 +99,13 @@ class Jobs:
                 self._faults.note(message, advanced)
                 continue
             self._table.patch(done.node_id, advanced.used, advanced.version)
+            if advanced.speeds:
+                offset_ms = self._snapshot.clock_offset_ms(cell_of(done.node_id, self._config.mesh.cells))
+                self._table.learn_speeds(done.node_id, advanced.speeds, offset_ms)
             self._metrics.results_total.labels(advanced.verdict).inc()
             found.append((message, done, advanced))
+        if found:
+            self._line.slots_freed()
         owners = await self._look_up_owners(found)
         for message, done, advanced in found:
             session_id = dispatching.session_of(done, advanced)
@@ -107,7 +132,7 @@ class Jobs:
         return owners
 
     async def on_assign_failed(self, message: Received) -> None:
-        """The node is absent, stuck, gone or lost the job: slot back, attempt undone; one that is away is unlisted."""
+        """The node cannot, will not or did not do it: slot back, attempt undone; one that is away is unlisted."""
         frame = message.frame
         assert isinstance(frame, AssignFailed)
         released = await self._store.release_job(*dispatching.release_of(frame))
@@ -117,6 +142,7 @@ class Jobs:
         ):
             self._metrics.nodes_total.labels("offline").inc()
             self._table.remove(frame.node_id)
+        self._line.slots_freed()
         self._undo(message, dispatching.on_assign_failed(frame, released), frame.job_id, frame.reason)
 
     async def on_bounce(self, message: Received) -> None:
@@ -132,6 +158,7 @@ class Jobs:
             self._table.avoid_edge(facts.edge, clock.now_ms() + self._config.selector.unreachable_ms)
         released = await self._store.release_job(bounced.job_id, bounced.attempt, bounced.node_id, frame.reason)
         self._table.patch(bounced.node_id, released.used, released.version)
+        self._line.slots_freed()
         answer = dispatching.on_assign_bounced(bounced, released, frame.reason)
         self._undo(message, answer, bounced.job_id, frame.reason)
 
@@ -139,12 +166,14 @@ class Jobs:
         """Nobody waits any more: slot back, and the node may stop."""
         frame = message.frame
         assert isinstance(frame, Cancel)
+        self._line.forget(frame.request_id, frame.attempt)
         bound = self._named(frame) if frame.job_id else await self._find(frame)
         if bound is None:
             return
         job = Release(bound.job_id, bound.attempt, bound.node_id, frame.reason)
         released = await self._store.release_job(*job)
         self._table.patch(job.node_id, released.used, released.version)
+        self._line.slots_freed()
         self._metrics.cancelled_total.inc()
         answer = dispatching.on_cancelled(job, released, bound.node_edge)
         if answer is not None:

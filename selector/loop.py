@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
 
 from lua.store import Store
 from mesh.cells import cell_of
@@ -18,12 +19,15 @@ from mesh.frames import (
     Bounce,
     Cancel,
     Dispatch,
+    EdgeReport,
     Frame,
     JobDone,
     JobEvent,
+    ModelMissing,
     NodeHeartbeat,
     NodeOffline,
     NodeRegister,
+    Query,
     SessionClaim,
     SessionRelease,
 )
@@ -32,15 +36,28 @@ from mesh.log import get_logger
 from mesh.metrics import LinkMetrics, SelectorMetrics
 from selector.core.columns import NodeFacts, NodeTable
 from selector.core.dispatching import TAKEN, on_lost
+from selector.core.pools import PoolPlan
+from selector.decisions import Decisions
 from selector.faults import Faults
+from selector.fleet import Fleet
 from selector.jobs import Jobs
+from selector.models import Models
 from selector.placing import Placer
+from selector.policy import Policy
 from selector.presence import Announcer
+from selector.queries import Queries
 from selector.registry import Registry
 from selector.snapshot import Snapshot
 
 BatchHandler = Callable[[list[Received]], Awaitable[None]]
 Handler = Callable[[Received], Awaitable[None]]
+Dropped = Callable[[Received], None]
+
+#: Words about missing models that are worked on together; large, because a storm of them is mostly repeats.
+MODELS_BATCH: Final = 512
+#: Questions of operators that wait, and those that are answered side by side.
+QUERIES_MAX: Final = 256
+QUERIES_BATCH: Final = 8
 
 log = get_logger()
 
@@ -92,9 +109,10 @@ class Selector:
 
     def __init__(self, identity: str, store: Store, config: Config, metrics: SelectorMetrics, version: str) -> None:
         self.identity = identity
-        self._announcer = Announcer(store, identity, version, config.selector)
-        self.table = NodeTable(config.selector.nodes_max)
-        self.snapshot = Snapshot(store, self.table, config, metrics, self._on_lost)
+        self._config = config
+        self._metrics = metrics
+        self.table = NodeTable(config.selector.nodes_max, _words_kept(config))
+        self.snapshot = Snapshot(store, self.table, config, metrics, self._on_lost, self._on_changed)
         self.link = Link(
             identity=identity,
             kind="selector",
@@ -104,20 +122,40 @@ class Selector:
             on_messages=self._on_messages,
             metrics=LinkMetrics(),
         )
-        self._config = config
-        send = self.link.send
-        self._placer = Placer(store, self.table, self.snapshot, config, metrics, send)
-        self._faults = Faults(metrics)
-        jobs = Jobs(store, self.table, config, metrics, self._faults, send)
-        registry = Registry(store, self.table, self.snapshot, config, metrics, self._faults, send)
-        #: What comes in numbers is worked on in batches, the rest one at a time.
-        self._together: dict[type[Frame], BatchHandler] = {
-            Dispatch: self._placer.place,
+        send, table, snapshot = self.link.send, self.table, self.snapshot
+        self._faults = faults = Faults(metrics)
+        self.policy = Policy(store, config, metrics)
+        plan, decisions = PoolPlan(config.pools), Decisions(config)
+        self.placer = Placer(store, table, snapshot, config, metrics, send)
+        self._jobs = Jobs(store, table, snapshot, config, metrics, faults, send, self.placer)
+        self._registry = Registry(store, table, snapshot, plan, config, metrics, faults, send, self.placer.slots_freed)
+        self._models = Models(store, table, snapshot, config, metrics)
+        fleet = Fleet(table, snapshot, plan, self.placer.rules, config)
+        self._queries = Queries(
+            identity, store, fleet, self.policy, decisions, self._registry, self._models, config, metrics, send
+        )
+        self._announcer = Announcer(store, identity, version, config.selector, self._registry.ledger_counts)
+        self._together, self._alone = self._handlers()
+        self._lanes = self._make_lanes()
+        assert set(self._lanes) == TAKEN, "every frame that a selector takes needs a lane"
+        assert set(self._together) | set(self._alone) == TAKEN, "every frame that a selector takes needs a handler"
+        #: What is done about a frame that its lane has no room for, beside counting it.
+        self._dropped: dict[type[Frame], Dropped] = {
+            ModelMissing: self._models.dropped,
+            Query: self._queries.refuse,
+        }
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def _handlers(self) -> tuple[dict[type[Frame], BatchHandler], dict[type[Frame], Handler]]:
+        """What comes in numbers is worked on in batches, the rest one at a time."""
+        jobs, registry = self._jobs, self._registry
+        return {
+            Dispatch: self.placer.place,
             JobDone: jobs.on_job_done,
             JobEvent: jobs.on_job_events,
             NodeHeartbeat: registry.on_node_heartbeats,
-        }
-        self._alone: dict[type[Frame], Handler] = {
+            ModelMissing: self._models.on_model_missing,
+        }, {
             NodeRegister: registry.on_node_register,
             NodeOffline: registry.on_node_offline,
             SessionClaim: registry.on_session_claim,
@@ -125,32 +163,43 @@ class Selector:
             AssignFailed: jobs.on_assign_failed,
             Bounce: jobs.on_bounce,
             Cancel: jobs.on_cancel,
+            Query: self._queries.on_query,
+            EdgeReport: self._announcer.on_edge_report,
         }
-        work, control, batch = config.selector.window, config.selector.control_queue_max, config.selector.batch_max
-        place = Lane("place", self._work, self._give_back, batch, work)
-        results = Lane("results", self._work, self._give_back, batch, work)
-        records = Lane("records", self._work, self._give_back, batch, work + control)
-        events = Lane("events", self._work, self._give_back, batch, control)
-        self._lanes: dict[type[Frame], Lane] = {
-            Dispatch: place,
-            JobDone: results,
+
+    def _make_lanes(self) -> dict[type[Frame], Lane]:
+        config = self._config.selector
+        work, control, batch = config.window, config.control_queue_max, config.batch_max
+
+        def lane(name: str, bound: int, batch: int = batch) -> Lane:
+            return Lane(name, self._work, self._give_back, batch, bound)
+
+        records, events = lane("records", work + control), lane("events", control)
+        return {
+            Dispatch: lane("place", work),
+            JobDone: lane("results", work),
             **dict.fromkeys((NodeRegister, NodeHeartbeat, NodeOffline, SessionClaim, SessionRelease), records),
             **dict.fromkeys((JobEvent, AssignFailed, Bounce, Cancel), events),
+            ModelMissing: lane("models", self._config.models.queue_max, MODELS_BATCH),
+            Query: lane("queries", QUERIES_MAX, QUERIES_BATCH),
+            EdgeReport: lane("reports", control),
         }
-        assert set(self._lanes) == TAKEN, "every frame that a selector takes needs a lane"
-        assert set(self._together) | set(self._alone) == TAKEN, "every frame that a selector takes needs a handler"
-        self._tasks: list[asyncio.Task[None]] = []
 
     # --- life -------------------------------------------------------------------------------------------
 
     async def start(self, timeout_ms: int) -> None:
         """Read all nodes, then connect; returns when a broker answers. LinkError or StoreError if something is away."""
-        await self.snapshot.refresh()
+        await asyncio.gather(self.snapshot.refresh(), self.policy.refresh())
         lanes = {lane.name: lane for lane in self._lanes.values()}
         for name, lane in lanes.items():
             self._tasks.append(asyncio.create_task(lane.run(), name=f"lane {name}"))
-        self._tasks.append(asyncio.create_task(self.snapshot.run(), name="snapshot"))
-        self._tasks.append(asyncio.create_task(self._announcer.run(), name="presence"))
+        for name, work in (
+            ("snapshot", self.snapshot.run()),
+            ("presence", self._announcer.run()),
+            ("weights", self.policy.run()),
+            ("scan", self._registry.scan()),
+        ):
+            self._tasks.append(asyncio.create_task(work, name=name))
         await self.link.start()
         await self.link.ready(timeout_ms)
 
@@ -188,8 +237,18 @@ class Selector:
             elif lane.put(message):
                 continue
             else:
-                log.warning("lane_full", lane=lane.name, frame=type(message.frame).__name__)
+                self._on_full(lane, message)
             self._give_back([message])
+
+    def _on_full(self, lane: Lane, message: Received) -> None:
+        log.warning("lane_full", lane=lane.name, frame=type(message.frame).__name__)
+        self._metrics.lane_dropped_total.labels(lane.name).inc()
+        on_dropped = self._dropped.get(type(message.frame))
+        if on_dropped is not None:
+            on_dropped(message)
+
+    def _on_changed(self) -> None:
+        self.placer.slots_freed()
 
     def _on_lost(self, node_id: str, facts: NodeFacts) -> None:
         answer = on_lost(node_id, facts.edge, facts.epoch)
@@ -223,3 +282,9 @@ class Selector:
         except Exception:  # noqa: BLE001 - gateway: one bad message must not cost its neighbours; each is tried alone
             for message in messages:
                 await self._faults.guard(message, handle([message]))
+
+
+def _words_kept(config: Config) -> list[str]:
+    """Services and models that some feature of a job needs: they have a number, however many others nodes name."""
+    modules = config.modules.table.values()
+    return sorted({word for module in modules for word in (*module.services, *module.models)})

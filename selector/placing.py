@@ -234,5 +234,11 @@ class Placer:
         cell = cell_of(dispatch.session_id, self._config.mesh.cells)
         self._send(dispatch.edge, cell, frame, deadline_ms=dispatch.deadline_ms, prefer=request.broker)
 
+    def slots_freed(self) -> None:
+        """Somewhere there may be room again."""
+
+    def forget(self, request_id: str, attempt: int) -> None:
+        """Nobody waits for this one any more."""
+
     def _count(self, outcome: str) -> None:
         self._metrics.dispatch_total.labels(outcome).inc()

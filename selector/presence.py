@@ -1,4 +1,4 @@
-"""Tells Redis that this selector lives, for people who ask which processes there are."""
+"""Tells Redis which processes live: this selector by itself, edges by what they report. For people who ask."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import socket
+from collections.abc import Callable
 from typing import Final
 
 from lua.answers import Presence
@@ -13,9 +14,16 @@ from lua.store import Store
 from mesh import clock
 from mesh.config import SelectorConfig
 from mesh.errors import StoreError
+from mesh.frames import EdgeReport
+from mesh.link import Received
 from mesh.log import get_logger
 
-KIND: Final = "selector"
+SELECTOR: Final = "selector"
+EDGE: Final = "edge"
+#: Numbers that an edge tells of itself; others are left out.
+EDGE_COUNTS: Final = (
+    "accepted", "delivered", "failed", "refused", "cancelled", "in_flight", "sessions", "nodes",
+)  # fmt: skip
 #: Each pause is up to this much shorter, so that processes which started together do not stay together.
 JITTER: Final = 0.2
 
@@ -23,26 +31,40 @@ log = get_logger()
 
 
 class Announcer:
-    """Renews this process's record until it ends."""
+    """Renews the records until this process ends."""
 
-    def __init__(self, store: Store, identity: str, version: str, config: SelectorConfig) -> None:
+    def __init__(
+        self, store: Store, identity: str, version: str, config: SelectorConfig, counts: Callable[[], dict[str, int]]
+    ) -> None:
+        """`counts`: what this selector wants known of itself."""
         self._store = store
         self._identity = identity
         self._facts = Presence(socket.gethostname(), os.getpid(), version, clock.wall_ms())
         self._pause_ms = config.presence_ms
+        self._counts = counts
 
     async def run(self) -> None:
         """Announce for ever."""
         while True:
             try:
-                await self._store.announce(KIND, self._identity, self._facts)
+                await self._store.announce(SELECTOR, self._identity, self._facts._replace(counts=self._counts()))
             except StoreError as error:
                 log.warning("presence_failed", error=str(error))
             await asyncio.sleep(self._pause_ms / 1_000 * (1 - JITTER * random.random()))
 
+    async def on_edge_report(self, message: Received) -> None:
+        """An edge lives. It can speak only for itself."""
+        report = message.frame
+        assert isinstance(report, EdgeReport)
+        if message.head.source != report.edge:
+            raise ValueError(f"{message.head.source} reports for {report.edge}")
+        counts = {name: max(0, report.counts.get(name, 0)) for name in EDGE_COUNTS}
+        facts = Presence(report.host, report.pid, report.version, report.started_at_ms, counts)
+        await self._store.announce(EDGE, report.edge, facts)
+
     async def end(self) -> None:
         """Withdraw the record; if Redis cannot be asked it lapses."""
         try:
-            await self._store.withdraw(KIND, self._identity)
+            await self._store.withdraw(SELECTOR, self._identity)
         except StoreError as error:
             log.warning("presence_failed", error=str(error))

@@ -1,69 +1,104 @@
-"""Nodes and sessions: registrations, heartbeats, departures, claims."""
+"""Nodes and sessions: registrations, heartbeats, departures, drains, claims; and nodes that went silent."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterable
+from typing import Final
 
-from lua.answers import Beaten, Heartbeat
+from lua.answers import Beaten, Drained, Heartbeat
 from lua.store import Store
 from mesh import clock
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.errors import StoreError
-from mesh.frames import NodeCaps, NodeHeartbeat, NodeOffline, NodeRegister, NodeRegistered, SessionClaim, SessionRelease
+from mesh.frames import (
+    NodeCaps,
+    NodeHeartbeat,
+    NodeLoad,
+    NodeOffline,
+    NodeRegister,
+    NodeRegistered,
+    SessionClaim,
+    SessionRelease,
+)
 from mesh.link import Received
 from mesh.log import get_logger
 from mesh.metrics import SelectorMetrics
+from mesh.node_life import Status
 from selector.core import dispatching
+from selector.core.audits import Audits
 from selector.core.columns import NodeFacts, NodeTable
-from selector.core.pools import pools_of
-from selector.core.status import DEGRADED, status_of
+from selector.core.pools import PoolPlan
+from selector.core.reports import LEDGER_COUNTS
+from selector.core.status import is_healthy
 from selector.faults import Faults
 from selector.snapshot import Snapshot
 
 Send = Callable[..., str]
 
+#: Jobs that one heartbeat may list; a longer list is no list, the node's slots are left alone.
+JOBS_AUDITED_MAX: Final = 1_024
+#: The store tells a few changes of a cell at a time; so often it is asked again before the next scan.
+SCAN_PAGES_MAX: Final = 16
+#: Each pause between scans is up to this much shorter, so that selectors do not scan together.
+JITTER: Final = 0.2
+
 log = get_logger()
 
 
 class Registry:
-    """Handlers for the frames of nodes and sessions."""
+    """Handlers for the frames of nodes and sessions. `slots_freed` is called when a node may have room again."""
 
     def __init__(
         self,
         store: Store,
         table: NodeTable,
         snapshot: Snapshot,
+        plan: PoolPlan,
         config: Config,
         metrics: SelectorMetrics,
         faults: Faults,
         send: Send,
+        slots_freed: Callable[[], None],
     ) -> None:
+        self.audits = Audits(config.node.heartbeat_timeout_ms)
         self._store = store
         self._faults = faults
         self._table = table
         self._snapshot = snapshot
+        self._plan = plan
         self._config = config
         self._metrics = metrics
         self._send = send
+        self._slots_freed = slots_freed
+
+    # --- registrations --------------------------------------------------------------------------------------
 
     async def on_node_register(self, message: Received) -> None:
         """A new connection of a node, or a late copy of what its edge said."""
         frame = message.frame
         assert isinstance(frame, NodeRegister)
+        pools = self._plan.sets_of(frame.node_id, frame.caps)
         try:
-            registered = await self._store.register_node(
-                frame.node_id, frame.edge, frame.caps, self._pools(frame.node_id, frame.caps), frame.ref
-            )
+            registered = await self._store.register_node(frame.node_id, frame.edge, frame.caps, pools, frame.ref)
         except StoreError:
             self._answer(message, frame.node_id, dispatching.store_down(frame.ref, frame.edge))
             raise
         if registered.is_new:
             self._metrics.nodes_total.labels("registered").inc()
             log.info("node_registered", node_id=frame.node_id, edge=frame.edge, epoch=registered.epoch)
+            self._write(
+                frame.node_id,
+                registered.used,
+                registered.version,
+                NodeFacts(frame.edge, registered.epoch, registered.status, frame.caps, NodeLoad(), _pool_words(pools)),
+            )
         answer = NodeRegistered(frame.ref, frame.node_id, registered.epoch, registered.status)
         self._answer(message, frame.node_id, dispatching.Answer(frame.edge, answer))
+
+    # --- heartbeats -----------------------------------------------------------------------------------------
 
     async def on_node_heartbeats(self, messages: list[Received]) -> None:
         """Nodes live. Those whose capabilities are known and unchanged, nearly all, go to Redis together."""
@@ -74,14 +109,10 @@ class Registry:
             assert isinstance(frame, NodeHeartbeat)
             facts = self._table.facts_of(frame.node_id)
             if frame.caps is None and facts is not None and facts.epoch == frame.epoch:
-                status = status_of(facts.caps, heard=True)
-                known.append((message, frame, NodeFacts(frame.edge, frame.epoch, status, facts.caps, frame.load)))
+                known.append((message, frame, facts))
             else:
                 others.append(message)
-        beats = [
-            Heartbeat(frame.node_id, frame.edge, frame.epoch, frame.load, facts.status == "ready")
-            for _, frame, facts in known
-        ]
+        beats = [_beat(frame, facts.caps, facts.status) for _, frame, facts in known]
         for (message, frame, facts), beaten in zip(known, await self._store.heartbeat_nodes(beats), strict=True):
             if isinstance(beaten, StoreError):
                 self._faults.note(message, beaten)
@@ -94,32 +125,125 @@ class Registry:
         """A node lives, with this load. Without capabilities in it, those that are stored hold."""
         frame = message.frame
         assert isinstance(frame, NodeHeartbeat)
-        caps = frame.caps or await self._known_caps(frame)
+        facts = await self._known_facts(frame)
+        caps = frame.caps or (facts.caps if facts else None)
+        pools = self._plan.sets_of(frame.node_id, frame.caps) if frame.caps else None
         # Without any capabilities there is no record either, and the script will say so.
-        status = status_of(caps, heard=True) if caps else DEGRADED
-        pools = self._pools(frame.node_id, frame.caps) if frame.caps else None
-        beat = Heartbeat(frame.node_id, frame.edge, frame.epoch, frame.load, status == "ready")
+        beat = _beat(frame, caps, facts.status if facts else Status.REGISTERING)
         beaten = await self._store.heartbeat_node(beat, frame.caps, pools)
-        facts = NodeFacts(frame.edge, frame.epoch, status, caps, frame.load) if caps else None
+        if caps is None:
+            facts = None
+        elif facts is None or facts.epoch != frame.epoch:
+            facts = NodeFacts(frame.edge, frame.epoch, beaten.status, caps, frame.load, _pool_words(pools or ()))
+        elif pools is not None:
+            facts = facts._replace(caps=caps, pools=_pool_words(pools))
         self._take(message, frame, beaten, facts)
 
     def _take(self, message: Received, frame: NodeHeartbeat, beaten: Beaten, facts: NodeFacts | None) -> None:
+        """Write down what a heartbeat changed, and tell the node's edge if it must know."""
         answer = dispatching.on_beaten(frame, beaten)
         if answer is not None:
             self._metrics.nodes_total.labels(beaten.verdict).inc()
             self._answer(message, frame.node_id, answer)
-        elif facts is not None:
-            cell = self._cell(frame.node_id)
-            self._table.apply(cell, beaten.version, frame.node_id, beaten.used, clock.now_ms(), facts)
+            return
+        if facts is not None:
+            # The script keeps a drain and a closed socket as they are: a heartbeat that was under way ends neither.
+            facts = facts._replace(edge=frame.edge, status=beaten.status, load=frame.load, reason=beaten.reason)
+            self._write(frame.node_id, beaten.used, beaten.version, facts)
+        self._take_audit(frame, beaten)
+        if beaten.status != beaten.status_before:
+            self._changed(frame.node_id, frame.edge, frame.epoch, beaten.status, beaten.reason, message.broker)
+
+    def _take_audit(self, frame: NodeHeartbeat, beaten: Beaten) -> None:
+        if frame.jobs is None:
+            return
+        now_ms = clock.now_ms()
+        self.audits.note(frame.node_id, beaten.leaked, beaten.missing, now_ms)
+        self._metrics.ledger_drift.set(self.audits.drift(now_ms))
+        if beaten.leaked or beaten.missing:
+            self._metrics.ledger_repairs_total.labels("leaked").inc(beaten.leaked)
+            self._metrics.ledger_repairs_total.labels("missing").inc(beaten.missing)
+            log.warning("ledger_repaired", node_id=frame.node_id, leaked=beaten.leaked, missing=beaten.missing)
+        if beaten.leaked:
+            self._slots_freed()
+
+    async def _known_facts(self, frame: NodeHeartbeat) -> NodeFacts | None:
+        """The node as the snapshot knows it, brought up to date if it lags behind this connection.
+
+        None means that Redis has no such node. A wrong guess would count against the node until its next heartbeat.
+        """
+        came_ms = clock.now_ms()
+        for _ in range(2):  # the first may join a refresh that began before the node registered
+            facts = self._table.facts_of(frame.node_id)
+            if facts is not None and facts.epoch == frame.epoch:
+                return facts
+            if frame.caps is not None:
+                return facts  # what it says now counts
+            await self._snapshot.refresh()
+        facts = self._table.facts_of(frame.node_id)
+        if facts is None and self._snapshot.answered_ms(self._cell(frame.node_id)) < came_ms:
+            raise StoreError("the snapshot could not be brought up to date")
+        return facts
+
+    def ledger_counts(self) -> dict[str, int]:
+        """What this selector's audits found; announced, so that any selector can add up."""
+        numbers = (self.audits.drift(clock.now_ms()), self.audits.leaked_total, self.audits.missing_total)
+        return dict(zip(LEDGER_COUNTS, numbers, strict=True))
+
+    # --- departures, silence, drains --------------------------------------------------------------------------
 
     async def on_node_offline(self, message: Received) -> None:
-        """The node's socket closed."""
+        """The node's socket closed. It stays on the lists, at a price, until the grace to come back is over."""
         frame = message.frame
         assert isinstance(frame, NodeOffline)
-        if await self._store.node_offline(frame.node_id, frame.epoch, frame.reason):
-            self._metrics.nodes_total.labels("offline").inc()
-            self._table.remove(frame.node_id)
-            log.info("node_offline", node_id=frame.node_id, epoch=frame.epoch, reason=frame.reason)
+        if await self._store.detach_node(frame.node_id, frame.epoch, frame.reason):
+            self._metrics.nodes_total.labels("detached").inc()
+            self._snapshot.look_soon()
+            log.info("node_detached", node_id=frame.node_id, epoch=frame.epoch, reason=frame.reason)
+
+    async def scan(self) -> None:
+        """Look for ever for nodes that time has changed. Every selector does; each change is found by one."""
+        while True:
+            await asyncio.sleep(self._config.node.status_scan_ms / 1_000 * (1 - JITTER * random.random()))
+            await asyncio.gather(*(self._scan_cell(cell) for cell in range(self._config.mesh.cells)))
+            self._metrics.ledger_drift.set(self.audits.drift(clock.now_ms()))
+
+    async def _scan_cell(self, cell: int) -> None:
+        for _ in range(SCAN_PAGES_MAX):
+            try:
+                found = await self._store.scan_nodes(cell)
+            except StoreError as error:
+                self._metrics.store_errors_total.labels("node_scan").inc()
+                log.warning("scan_failed", cell=cell, error=str(error))
+                return
+            if not found:
+                return
+            for one in found:
+                self._metrics.nodes_total.labels("offline").inc(one.status == Status.OFFLINE)
+                self._changed(one.node_id, one.edge, one.epoch, one.status, one.reason)
+            self._snapshot.look_soon()
+
+    async def drain(self, node_id: str, deadline_ms: int, reason: str, *, resume: bool) -> Drained:
+        """Give a node no new work, or give it work again. Its edge tells it, and hands over what is left at the end."""
+        drained = await self._store.drain_node(node_id, deadline_ms, reason, resume=resume)
+        if drained.known:
+            control = dispatching.on_drained(node_id, drained, reason, 0 if resume else clock.wall_ms() + deadline_ms)
+            self._send(control.to, self._cell(node_id), control.frame)
+            self._changed(node_id, drained.edge, drained.epoch, drained.status, reason)
+            self._snapshot.look_soon()
+        return drained
+
+    def _changed(self, node_id: str, edge: str, epoch: int, status: str, reason: str, broker: str = "") -> None:
+        """A node has another status: its edge tells it."""
+        self._metrics.node_status_total.labels(status).inc()
+        log.info("node_status", node_id=node_id, epoch=epoch, status=status, reason=reason)
+        answer = dispatching.on_status(node_id, edge, epoch, status, reason)
+        if answer is not None:
+            self._send(answer.to, self._cell(node_id), answer.frame, prefer=broker)
+        if status == Status.READY:
+            self._slots_freed()
+
+    # --- sessions ---------------------------------------------------------------------------------------------
 
     async def on_session_claim(self, message: Received) -> None:
         """An edge owns a session from now on."""
@@ -140,28 +264,25 @@ class Registry:
         assert isinstance(frame, SessionRelease)
         await self._store.release_session(frame.session_id, frame.edge, frame.epoch)
 
-    async def _known_caps(self, frame: NodeHeartbeat) -> NodeCaps | None:
-        """The node's capabilities from the snapshot, brought up to date if it lags behind this connection.
+    # --- inside -----------------------------------------------------------------------------------------------
 
-        None means that Redis has no such node. A wrong guess would leave the node degraded until its next heartbeat.
-        """
-        came_ms = clock.now_ms()
-        for _ in range(2):  # the first may join a refresh that began before the node registered
-            facts = self._table.facts_of(frame.node_id)
-            if facts is not None and facts.epoch == frame.epoch:
-                return facts.caps
-            await self._snapshot.refresh()
-        facts = self._table.facts_of(frame.node_id)
-        if facts is None and self._snapshot.answered_ms(self._cell(frame.node_id)) < came_ms:
-            raise StoreError("the snapshot could not be brought up to date")
-        return None if facts is None else facts.caps
-
-    def _pools(self, node_id: str, caps: NodeCaps) -> list[str]:
-        rules = self._config.pools
-        return pools_of(node_id, caps, hash_pools=rules.pool_count, pools_max=rules.sets_per_node_max)
+    def _write(self, node_id: str, used: int, version: int, facts: NodeFacts) -> None:
+        self._table.apply(self._cell(node_id), version, node_id, used, clock.now_ms(), facts)
 
     def _cell(self, record_id: str) -> int:
         return cell_of(record_id, self._config.mesh.cells)
 
     def _answer(self, message: Received, record_id: str, answer: dispatching.Answer) -> None:
         self._send(answer.to, self._cell(record_id), answer.frame, prefer=message.broker)
+
+
+def _beat(frame: NodeHeartbeat, caps: NodeCaps | None, status: str) -> Heartbeat:
+    healthy = caps is not None and is_healthy(caps, frame.load, status == Status.REGISTERING)
+    jobs = frame.jobs
+    listed = None if jobs is None or len(jobs) > JOBS_AUDITED_MAX else tuple(jobs)
+    return Heartbeat(frame.node_id, frame.edge, frame.epoch, frame.load, healthy, listed)
+
+
+def _pool_words(pools: Iterable[str]) -> str:
+    """As the store spells them."""
+    return ",".join(sorted(set(pools)))

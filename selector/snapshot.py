@@ -33,6 +33,7 @@ LOST_TOLD_MAX: Final = 4_096
 
 #: Node id and what was known of it.
 OnLost = Callable[[str, NodeFacts], None]
+OnChanged = Callable[[], None]
 
 log = get_logger()
 
@@ -50,22 +51,39 @@ class _Cell:
     #: The reload under way began because the cell went back: nodes that are not met were lost, they did not leave.
     went_back: bool = False
     answered_ms: int = 0
-    #: Long silent nodes are to be forgotten; comes due with each reload.
-    sweep_due: bool = False
+    #: Our clock minus its server's; None until it answered.
+    clock_offset_ms: int | None = None
 
 
-def facts_of(view: NodeView) -> NodeFacts:
-    """What the columns keep of a view."""
-    return NodeFacts(view.edge, view.epoch, view.status, view.caps, view.load)
+def facts_of(view: NodeView, clock_offset_ms: int) -> NodeFacts:
+    """What the columns keep of a view, its times on our clock."""
+    return NodeFacts(
+        view.edge,
+        view.epoch,
+        view.status,
+        view.caps,
+        view.load,
+        view.pools,
+        view.detached_ms + clock_offset_ms if view.detached_ms else 0,
+        view.drain_until_ms + clock_offset_ms if view.drain_until_ms else 0,
+        view.reason,
+    )
 
 
 class Snapshot:
-    """Keeps a NodeTable up to date. `on_lost` hears of nodes that Redis forgot."""
+    """Keeps a NodeTable up to date. `on_lost` hears of nodes that Redis forgot, `on_changed` of any news."""
 
     def __init__(
-        self, store: Store, table: NodeTable, config: Config, metrics: SelectorMetrics, on_lost: OnLost
+        self,
+        store: Store,
+        table: NodeTable,
+        config: Config,
+        metrics: SelectorMetrics,
+        on_lost: OnLost,
+        on_changed: OnChanged = lambda: None,
     ) -> None:
         self._on_lost = on_lost
+        self._on_changed = on_changed
         self._store = store
         self._table = table
         self._config = config.selector
@@ -91,6 +109,16 @@ class Snapshot:
         if self._pace_ms > self._config.snapshot_ms:
             self._pace_ms = self._config.snapshot_ms
             self._wake.set()
+
+    def look_soon(self) -> None:
+        """Something changed that only Redis tells in full: do not wait for the pace of rest."""
+        self._pace_ms = self._config.snapshot_ms
+        self._wake.set()
+
+    def clock_offset_ms(self, cell: int) -> int:
+        """Our clock minus that of the cell's server: what turns its times into ours."""
+        offset_ms = self._cells[cell].clock_offset_ms
+        return clock.now_ms() - clock.wall_ms() if offset_ms is None else offset_ms
 
     def age_ms(self) -> int:
         """Time since the oldest cell answered."""
@@ -120,7 +148,6 @@ class Snapshot:
             self._metrics.snapshot_rows.set(len(self._table))
             self._metrics.snapshot_age_seconds.set(self.age_ms() / 1_000)
             self._tell_refused()
-            await self._sweep()
             await self._pause(active=changed > 0 or clock.now_ms() < self._busy_until_ms)
 
     def _tell_refused(self) -> None:
@@ -170,21 +197,9 @@ class Snapshot:
                 break
         self._metrics.snapshot_seconds.observe((clock.wall_us() - started_us) / 1e6)
         self._metrics.snapshot_changes_total.inc(changed)
+        if self._table.expire_marks(clock.now_ms()) or changed:
+            self._on_changed()
         return changed
-
-    async def _sweep(self) -> None:
-        """Take nodes off the lists whose record has lapsed. Every selector may; the script looks again."""
-        for cell in self._cells:
-            if cell.sweep_due:
-                cell.sweep_due = False
-                try:
-                    forgotten = await self._store.forget_silent_nodes(cell.number)
-                except StoreError as error:
-                    self._metrics.store_errors_total.labels("node_forget").inc()
-                    log.warning("sweep_failed", cell=cell.number, error=str(error))
-                    return
-                if forgotten:
-                    log.info("nodes_forgotten", cell=cell.number, count=forgotten)
 
     def _begin_reloads(self, cells: list[_Cell]) -> None:
         now_ms = clock.now_ms()
@@ -192,7 +207,6 @@ class Snapshot:
             if now_ms >= cell.reload_due_ms and cell.met is None:
                 cell.met, cell.since = set(), 0
                 cell.reload_due_ms = now_ms + self._config.full_reload_ms
-                cell.sweep_due = True
 
     def _failed(self, cell: _Cell, event: str, count: int = 1, **facts: object) -> None:
         self._metrics.store_errors_total.labels("node_changes").inc(count)
@@ -202,6 +216,7 @@ class Snapshot:
         """Write one page of one cell; returns how many rows were written."""
         now_ms = clock.now_ms()
         cell.answered_ms = now_ms
+        cell.clock_offset_ms = now_ms - answer.now_ms
         if answer.unreadable:
             self._failed(cell, "rows_unreadable", answer.unreadable, rows=answer.unreadable)
         if answer.reset:
@@ -210,7 +225,7 @@ class Snapshot:
             cell.met, cell.went_back = set(), True
         written = 0
         for row in answer.rows:
-            written += self._write(cell.number, row, now_ms - answer.now_ms)
+            written += self._write(cell.number, row, cell.clock_offset_ms)
             if cell.met is not None and row.used >= 0:
                 cell.met.add(row.node_id)
         cell.since = answer.version
@@ -229,5 +244,14 @@ class Snapshot:
         return dropped
 
     def _write(self, cell: int, row: ChangedNode, clock_offset_ms: int) -> bool:
-        facts = None if row.view is None else facts_of(row.view)
-        return self._table.apply(cell, row.version, row.node_id, row.used, row.last_seen_ms + clock_offset_ms, facts)
+        table, node_id = self._table, row.node_id
+        facts = None if row.view is None else facts_of(row.view, clock_offset_ms)
+        written = table.apply(cell, row.version, node_id, row.used, row.last_seen_ms + clock_offset_ms, facts)
+        if row.used >= 0 and node_id in table:
+            # Also beside facts that are older than ours: nobody tells these again.
+            if row.speeds is not None:
+                table.set_speeds(node_id, row.speeds, clock_offset_ms)
+            if row.marks is not None:
+                table.set_marks(node_id, {service: until + clock_offset_ms for service, until in row.marks.items()})
+            return written or row.speeds is not None or row.marks is not None
+        return written

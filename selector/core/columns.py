@@ -187,6 +187,11 @@ class NodeTable:
         row = self._rows.get(node_id)
         return {} if row is None else dict(self._records[row].marks)
 
+    def speeds_of(self, node_id: str) -> dict[str, Speed]:
+        """What is known of a node's speed, per pair."""
+        row = self._rows.get(node_id)
+        return {} if row is None else self.speeds.read(self.columns, row)
+
     def ids_in(self, cell: int) -> Iterator[str]:
         """The nodes of one cell."""
         return (record.node_id for record in self._records if record.cell == cell)
@@ -274,6 +279,15 @@ class NodeTable:
         if row is None:
             return False
         self.speeds.write(self.columns, row, node_id, speeds, clock_offset_ms)
+        self._written.add(row)
+        return True
+
+    def learn_speeds(self, node_id: str, learned: Mapping[str, Speed], clock_offset_ms: int = 0) -> bool:
+        """What one finished job taught of a node; the other pairs stay as they are."""
+        row = self._rows.get(node_id)
+        if row is None:
+            return False
+        self.speeds.learn(self.columns, row, node_id, learned, clock_offset_ms)
         self._written.add(row)
         return True
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, get_args
 
-from lua.answers import Advanced, Beaten, Claimed, Committed, Release, Released
+from lua.answers import Advance, Advanced, Beaten, Claimed, Committed, Drained, Release, Released
 from mesh.errors import ErrorCode
 from mesh.frames import (
     AnyFrame,
@@ -48,29 +48,37 @@ from mesh.frames import (
     StatusChanged,
     Undone,
     Waiting,
+    pair_of,
 )
-from mesh.jobs import State
-from selector.core.filters import NO_NODES, REASON, Filter, is_hopeless, main_filter, removed_by_name
+from mesh.jobs import Event, State
+from selector.core.filters import LASTING, NO_NODES, REASON, Filter, is_hopeless, main_filter, removed_by_name
 
 #: Frames that a selector gets and acts upon; selector/loop.py has a lane for each.
 TAKEN: Final = frozenset({
     NodeRegister, NodeHeartbeat, NodeOffline, SessionClaim, SessionRelease,
-    Dispatch, AssignFailed, JobEvent, JobDone, Cancel, Bounce,
+    Dispatch, AssignFailed, JobEvent, JobDone, Cancel, Bounce, ModelMissing, Query, EdgeReport,
 })  # fmt: skip
 #: Frames that are for others. If one comes it is counted and dropped.
 NOT_OURS: Final = frozenset({
     Beat, BrokerBeat, Credit, Busy, Goodbye, NodeRegistered, NodeStale, Failed, SessionClaimed,
     Assign, Placed, Refused, Undone, Notice, Push, ResultAck, CancelJob, StatusChanged, ControlNode, Waiting,
-    QueryAnswer, ModelMissing, Query, EdgeReport,
+    QueryAnswer,
 })  # fmt: skip
 assert set(get_args(AnyFrame)) == TAKEN | NOT_OURS, "decide for every frame whether a selector takes it"
 assert not TAKEN & NOT_OURS
 
-#: Reasons of AssignFailed. Absent: its edge has no such node. Lost: the node came back without the job, and is fine.
-#: Gone: its socket closed long ago; it may live elsewhere by now, with the job.
+#: Reasons of AssignFailed that matter here. Absent: its edge has no such node. Lost: the node came back without the
+#: job, and is fine. Gone: its socket closed long ago; it may live elsewhere by now, with the job. With any other (it is
+#: stuck, said that it failed, is being drained) the node stays where it is, and the job goes elsewhere.
 NODE_ABSENT: Final = "node_absent"
 JOB_LOST: Final = "job_lost"
 NODE_GONE: Final = "node_gone"
+#: Commands of ControlNode.
+DRAIN: Final = "drain"
+RESUME: Final = "resume"
+_FINISH: Final = f"{Event.FINISH} {Event.RELEASE}"
+#: Of took_ms.
+NOT_KNOWN: Final = -1
 
 #: What the commit script says of a candidate without room -> the filter that should have caught it.
 TAKEN_REASONS: Final[Mapping[str, Filter]] = {
@@ -78,7 +86,12 @@ TAKEN_REASONS: Final[Mapping[str, Filter]] = {
     "gone": Filter.OFFLINE,
     "stale": Filter.OFFLINE,
     "not_ready": Filter.STATUS,
+    "draining": Filter.DRAINING,
+    "moved": Filter.SLOT,
 }
+#: Reasons of Refused that are no filter's: no result could be in time; the line was full.
+TOO_LATE: Final = "deadline_unreachable"
+LINE_FULL: Final = "waiting_line_full"
 
 
 class Answer(NamedTuple):
@@ -91,7 +104,7 @@ class Answer(NamedTuple):
 # --- placing ----------------------------------------------------------------------------------------
 
 
-def assign(dispatch: Dispatch, commit: Committed) -> Answer:
+def assign(dispatch: Dispatch, commit: Committed, late_after_ms: int = 0) -> Answer:
     """The job, for the edge that owns its node."""
     return Answer(
         commit.node_edge,
@@ -106,6 +119,9 @@ def assign(dispatch: Dispatch, commit: Committed) -> Answer:
             session_edge=dispatch.edge,
             deadline_ms=dispatch.deadline_ms,
             trace_id=dispatch.trace_id,
+            pair=pair_of(dispatch.src_lang, dispatch.tgt_lang),
+            audio_ms=dispatch.audio_ms,
+            late_after_ms=late_after_ms,
         ),
     )
 
@@ -133,16 +149,56 @@ def on_bound(dispatch: Dispatch, commit: Committed) -> Answer | None:
     return assign(dispatch, commit)
 
 
-def refusal(dispatch: Dispatch, counts: Sequence[int], retry_after_ms: int) -> Refused:
-    """No node: why, how many nodes each filter removed, and when to try again (0: not at all)."""
-    worst = main_filter(counts)
+def refusal(
+    dispatch: Dispatch,
+    counts: Sequence[int],
+    retry_after_ms: int,
+    *,
+    reason: str = "",
+    nearest: tuple[str, str] = ("", ""),
+    waited_ms: int = 0,
+) -> Refused:
+    """No node: why, how many nodes each filter removed, who came closest, and when to try again (0: not at all)."""
     return Refused(
         request_id=dispatch.request_id,
         attempt=dispatch.attempt,
         code=ErrorCode.NO_AVAILABLE_NODE.name,
-        reason=NO_NODES if worst is None else REASON[worst],
+        reason=reason or main_reason(counts),
         removed=removed_by_name(counts),
-        retry_after_ms=0 if is_hopeless(counts) else retry_after_ms,
+        retry_after_ms=retry_after_ms,
+        nearest_node=nearest[0],
+        nearest=nearest[1],
+        waited_ms=waited_ms,
+    )
+
+
+def main_reason(counts: Sequence[int]) -> str:
+    """The filter that removed most nodes, by name."""
+    worst = main_filter(counts)
+    return NO_NODES if worst is None else REASON[worst]
+
+
+def is_worth_waiting(dispatch: Dispatch, counts: Sequence[int]) -> bool:
+    """True if a node may come free for it.
+
+    A hedge is not worth it: by the time, the first attempt may be done. If all who could are excluded, its edge must
+    decide whether they stay so.
+    """
+    removed_by = {Filter(place) for place, count in enumerate(counts) if count} - LASTING - {Filter.POOL}
+    return not dispatch.beside and removed_by != {Filter.EXCLUDED} and not is_hopeless(counts)
+
+
+def needs_of(dispatch: Dispatch, order: Sequence[str]) -> tuple[object, ...]:
+    """What decides which nodes may take a job. Where one finds nobody, others with the same needs need not look."""
+    return (
+        dispatch.tenant_id,
+        dispatch.public,
+        dispatch.src_lang,
+        dispatch.tgt_lang,
+        dispatch.lang_a,
+        dispatch.lang_b,
+        *(tuple(words) for words in (dispatch.services, dispatch.auto_langs, dispatch.models, dispatch.excluded)),
+        tuple(order),
     )
 
 
@@ -214,6 +270,20 @@ def on_cancelled(job: Release, released: Released, node_edge: str) -> Answer | N
     )
 
 
+def finish_of(done: JobDone) -> Advance:
+    """The end of a job, and what it says of its node's speed."""
+    return Advance(
+        done.job_id,
+        done.attempt,
+        done.node_id,
+        _FINISH,
+        done.success,
+        done.pair,
+        max(0, done.audio_ms),
+        max(NOT_KNOWN, done.took_ms),
+    )
+
+
 # --- results --------------------------------------------------------------------------------------------
 
 
@@ -268,6 +338,17 @@ def on_beaten(frame: NodeHeartbeat, beaten: Beaten) -> Answer | None:
     if beaten.verdict == "ok":
         return None
     return Answer(frame.edge, NodeStale(frame.node_id, frame.epoch, beaten.verdict))
+
+
+def on_status(node_id: str, edge: str, epoch: int, status: str, reason: str) -> Answer | None:
+    """The node's edge tells it. A node that no edge ever had has nobody to tell."""
+    return Answer(edge, StatusChanged(node_id, epoch, status, reason)) if edge else None
+
+
+def on_drained(node_id: str, drained: Drained, reason: str, deadline_ms: int) -> Answer:
+    """The operator's command for the edge that holds the node's socket; `deadline_ms` on the wall clock, 0: resume."""
+    command = DRAIN if deadline_ms else RESUME
+    return Answer(drained.edge, ControlNode(node_id, drained.epoch, command, reason, deadline_ms))
 
 
 def on_lost(node_id: str, edge: str, epoch: int) -> Answer:

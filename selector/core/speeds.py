@@ -68,20 +68,72 @@ class Speeds:
             if number != UNKNOWN:
                 known.append(_put(columns, row, slot, number, speed, clock_offset_ms))
                 slot += 1
-        for pair_number, work, jobs in known:
-            self._work[pair_number] = self._work.get(pair_number, 0) + work
-            self._jobs[pair_number] = self._jobs.get(pair_number, 0) + jobs
+        for one in known:
+            self._add(one)
         self._rows[node_id] = tuple(known)
         self._prior = None
 
+    def learn(
+        self, columns: Columns, row: int, node_id: str, learned: Mapping[str, Speed], clock_offset_ms: int
+    ) -> None:
+        """Take over what one finished job taught; all else that is known of the node stays. Pairs without room wait."""
+        known = {one.pair: one for one in self._rows.get(node_id, ())}
+        for pair, speed in learned.items():
+            slot = self._slot_for(columns, row, pair) if _is_sound(speed) else None
+            if slot is None:
+                continue
+            number = int(columns.speed_pair[row, slot])
+            if number in known:
+                self._take_away(known[number])
+            known[number] = _put(columns, row, slot, number, speed, clock_offset_ms)
+            self._add(known[number])
+        self._rows[node_id] = tuple(known.values())
+        self._prior = None
+
+    def read(self, columns: Columns, row: int) -> dict[str, Speed]:
+        """What the columns know of the node at a row."""
+        return {
+            self.pairs.word(number): Speed(
+                float(columns.speed_mean[row, slot]),
+                float(columns.speed_variance[row, slot]),
+                float(columns.speed_jobs[row, slot]),
+                int(columns.speed_at_ms[row, slot]),
+            )
+            for slot, number in enumerate(columns.speed_pair[row].tolist())
+            if number >= 0
+        }
+
+    def _slot_for(self, columns: Columns, row: int, pair: str) -> int | None:
+        """The place of a pair in a row; a new one, which holds the pair, if it has none and there is room."""
+        taken = columns.speed_pair[row].tolist()
+        number = self.pairs.find(pair)
+        if number in taken:
+            return int(taken.index(number))
+        first = ANY_PAIR_NUMBER if pair == ANY_PAIR else 1
+        if NOT_ASKED not in taken[first : first + 1 if pair == ANY_PAIR else None]:
+            return None
+        number = self.pairs.hold(pair)
+        if number == UNKNOWN:
+            return None
+        slot = taken.index(NOT_ASKED, first)
+        columns.speed_pair[row, slot] = number
+        return int(slot)
+
+    def _add(self, one: _Known) -> None:
+        self._work[one.pair] = self._work.get(one.pair, 0) + one.work
+        self._jobs[one.pair] = self._jobs.get(one.pair, 0) + one.jobs
+
+    def _take_away(self, one: _Known) -> None:
+        self._work[one.pair] -= one.work
+        self._jobs[one.pair] -= one.jobs
+        if not self._jobs[one.pair]:
+            del self._work[one.pair], self._jobs[one.pair]
+
     def forget(self, node_id: str) -> None:
         """The node is gone, or something else is known of it."""
-        for pair, work, jobs in self._rows.pop(node_id, ()):
-            self._work[pair] -= work
-            self._jobs[pair] -= jobs
-            if not self._jobs[pair]:
-                del self._work[pair], self._jobs[pair]
-            self.pairs.release([pair])
+        for one in self._rows.pop(node_id, ()):
+            self._take_away(one)
+            self.pairs.release([one.pair])
             self._prior = None
 
 

@@ -23,13 +23,3 @@ def is_healthy(caps: NodeCaps, load: NodeLoad, registering: bool) -> bool:
         return bool(ready)
     core = CORE_SERVICES & {service.lower() for service in caps.services_installed}
     return bool(core) and core <= ready
-
-
-def status_of(caps: NodeCaps, *, heard: bool) -> str:
-    """`registering` until the first heartbeat; then `ready` if every core service it has installed is ready."""
-    if not heard:
-        return "registering"
-    return "ready" if is_healthy(caps, NodeLoad(), registering=True) else "degraded"
-
-
-DEGRADED: Final = "degraded"

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from linguamesh.redis_server import RedisServer
-from lua.answers import CommitRequest
+from lua.answers import CommitRequest, Heartbeat
 from lua.runner import Runner
 from lua.store import Store
 from mesh.cells import cell_of
@@ -40,8 +40,10 @@ def snapshot_of(store: Store, lost: dict[str, NodeFacts] | None = None, **select
 
 async def add(store: Store, node_id: str, **caps: int) -> int:
     its_caps = msgspec.structs.replace(CAPS, **caps)
-    registered = await store.register_node(node_id, "edge:b:1", its_caps, "registering", ["hash.1"])
-    await store.heartbeat_node(node_id, "edge:b:1", registered.epoch, NodeLoad(cpu_percent=10.0), "ready")
+    registered = await store.register_node(node_id, "edge:b:1", its_caps, ["hash.1"])
+    await store.heartbeat_node(
+        Heartbeat(node_id, "edge:b:1", registered.epoch, NodeLoad(cpu_percent=10.0), healthy=True), None, None
+    )
     return registered.epoch
 
 
