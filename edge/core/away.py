@@ -86,12 +86,13 @@ class Away:
         return node is not None and key in node.held
 
     def hold(self, job: HeldJob) -> bool:
-        """Keep a job for a node that is away; False if there is no room."""
-        node = self._nodes[job.assign.node_id]
-        assert not node.is_back
+        """Keep a job for a node that is away; False if it is not, or if there is no room."""
+        node = self._nodes.get(job.assign.node_id)
         limits = self.limits
         if (
-            self._jobs >= limits.jobs_max
+            node is None
+            or node.is_back
+            or self._jobs >= limits.jobs_max
             or self._bytes + job.bytes > limits.bytes_max
             or len(node.held) >= limits.jobs_per_node_max
             or node.bytes + job.bytes > limits.bytes_per_node_max

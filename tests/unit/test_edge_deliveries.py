@@ -3,51 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.core import away, kept
-from edge.core.assignment import Payload, Report, SendDone, SendToEdge, SendToJob, StopJob, TellNode, WriteJob
-from edge.core.deliveries import Deliveries, Limits
+from edge.core.assignment import SendDone, SendToEdge, SendToJob, StopJob, TellNode, WriteJob
+from edge.core.deliveries import Deliveries
 from mesh.errors import ErrorCode, PeerError
-from mesh.frames import Assign, AssignFailed, CancelJob, JobEvent, Notice, Placed, ResultAck
+from mesh.frames import AssignFailed, CancelJob, ControlNode, JobEvent, Notice, Placed, ResultAck
 from mesh.jobs import Event
-
-DELAY_MS = 25
-NAMED_MS = 15_000
-KEPT_MS = 90_000
-GRACE_MS = 2_000
-PAYLOAD = Payload(b"work", b"audio")
-LIMITS = Limits(
-    kept=kept.Limits(4, 1_000, 5, 60_000, 400, 5_000, 1_500),
-    away=away.Limits(GRACE_MS, nodes_max=4, jobs_max=4, bytes_max=40, jobs_per_node_max=3, bytes_per_node_max=30),
-    no_session_tries_max=3,
-    jobs_per_node_max=3,
-    job_kept_ms=KEPT_MS,
-    job_named_ms=NAMED_MS,
-    ended_kept_max=16,
-    ended_kept_ms=30_000,
-    job_event_delay_ms=DELAY_MS,
-)
-
-
-def assign(number: int = 1, **fields: Any) -> Assign:
-    base: dict[str, Any] = {
-        "job_id": f"job-00-{number}", "attempt": 1, "node_id": "n", "node_epoch": 7, "request_id": f"r{number}",
-        "session_id": "s", "utterance_index": number, "session_edge": "a", "deadline_ms": 0, "trace_id": "t",
-    }  # fmt: skip
-    return Assign(**{**base, **fields})
-
-
-def report(number: int = 1, **fields: Any) -> Report:
-    base: dict[str, Any] = {
-        "job_id": f"job-00-{number}", "attempt": 1, "node_id": "n", "session_id": "forged", "utterance_index": 99,
-        "success": True,
-    }  # fmt: skip
-    return Report(**{**base, **fields})
+from tests.unit.delivery_samples import DELAY_MS, LIMITS, PAYLOAD, assign, report
 
 
 def ack(verdict: str, number: int = 1) -> ResultAck:
@@ -343,9 +309,15 @@ EVENTS = st.tuples(
             "no_session",
             "gone",
             "back",
+            "jobs",
             "cancel",
             "stuck",
             "wait",
+            "wait",
+            "error",
+            "errors",
+            "drain",
+            "resume",
         ]
     ),
     st.integers(0, 5),
@@ -368,14 +340,20 @@ def test_any_sequence_keeps_the_bounds(events: list[tuple[str, int]]) -> None:
         elif kind == "gone":
             core.node_gone("n", 7, now)
         elif kind == "back":
-            core.node_back("n", 100)
+            core.node_back("n", now)
         elif kind == "jobs":
-            core.on_jobs("n", {f"n/job-00-{number}#1"}, now)
+            core.on_jobs("n", {f"n/job-00-{number}#1"} if number else None, now)
         elif kind == "cancel":
             core.on_cancel(CancelJob(f"job-00-{number}", 1, "n", "", ""), now)
         elif kind == "stuck":
             core.write_failed(assign(number))
+        elif kind in ("error", "errors"):
+            core.on_node_error("n", f"job-00-{number}" if kind == "error" else None, None, now)
+        elif kind in ("drain", "resume"):
+            core.on_control(ControlNode("n", 7, kind, ""), 7, now + number * 300)
         else:
             now += number * number * 100
             core.tick(now)
         core.check()
+        named = core.jobs_of("n", [(f"job-00-{number}", 1)])
+        assert named is not None and len(named) == len(set(named))
