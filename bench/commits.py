@@ -13,11 +13,12 @@ import uvloop
 
 from bench.table import print_table
 from linguamesh.redis_server import RedisServer
-from lua.batch import Command, Ticket, Waiting, evalsha
+from lua.batch import Ticket, Waiting, evalsha
 from lua.jobs import Jobs
 from lua.loader import load_scripts
 from lua.placing import Placing
 from lua.runner import Runner
+from lua.server import Command
 from lua.store import CommitRequest, Heartbeat, Store
 from mesh.config import Config, RedisConfig
 from mesh.frames import NodeCaps, NodeLoad

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from lua.runner import Runner
+from lua.store import Advance, Advanced, Store
+from lua.view import unpack_speeds
+from mesh.cells import cell_of
+from mesh.config import Config
+from mesh.keys import Keys
+from mesh.speeds import Speed, observe
+from tests.lua import twins
+from tests.lua.conftest import RedisClient
+from tests.lua.samples import CELLS, register, request
+
+NODE = "node-1"
+CELL = cell_of(NODE, CELLS)
+OBSERVE = """-- learn: observe one after the other.
+-- USES speed
+-- KEYS
+--   node             hash  any
+-- ARGV
+--   jobs_remembered  int   limit
+--   half_life_ms     int   limit
+-- ARGV per job
+--   took_ms          int   its time
+--   audio_ms         int   its audio
+--   at_ms            int   when
+-- RETURNS
+--   packed           list  after each
+
+redis.call('EXISTS', node)
+local packed, speed = {}, nil
+for _, job in ipairs(jobs) do
+  speed = observe(speed, job.took_ms / job.audio_ms, job.at_ms, jobs_remembered, half_life_ms)
+  packed[#packed + 1] = cmsgpack.pack({speed = speed})
+end
+return packed
+"""
+
+
+def test_lua_and_python_agree_bit_by_bit(raw: RedisClient, tmp_path: Path) -> None:
+    script = twins.script_of(tmp_path, "learn", OBSERVE)
+    dice = random.Random(7)
+    now_ms = 1_700_000_000_000
+    jobs = []
+    for _ in range(3_000):
+        now_ms += dice.choice([0, 1, 50, 999, 60_000, 7_000_000, -3])
+        jobs.append({"took_ms": dice.randint(0, 90_000), "audio_ms": dice.randint(500, 20_000), "at_ms": now_ms})
+    args = {"jobs_remembered": 8, "half_life_ms": 60_000, "jobs": jobs}
+    [packed] = twins.run(raw, script, ["{speed}:any"], args)
+    speed: Speed | None = None
+    for job, found in zip(jobs, packed, strict=True):
+        speed = observe(speed, job["took_ms"] / job["audio_ms"], job["at_ms"], 8, 60_000)
+        assert unpack_speeds(found) == {"speed": speed}
+
+
+async def finish(store: Store, request_id: str, pair: str = "zh>en", took_ms: int = 600, **said: object) -> Advanced:
+    [job] = await store.commit([request(request_id, [NODE])])
+    asked = Advance(job.job_id, 1, NODE, "finish release", pair=pair, audio_ms=2_000, took_ms=took_ms)
+    [advanced] = await store.advance_jobs([asked._replace(**said)])
+    assert isinstance(advanced, Advanced)
+    return advanced
+
+
+async def speeds_of(store: Store, since: int = 0) -> dict[str, Speed] | None:
+    [row] = (await store.node_changes(CELL, since, 10)).rows
+    return row.speeds
+
+
+async def test_a_finished_job_teaches_its_node_s_speed(store: Store) -> None:
+    await register(store, NODE)
+    assert await speeds_of(store) is None
+    first = await finish(store, "r-1")
+    assert {pair: speed.mean for pair, speed in first.speeds.items()} == {"zh>en": 0.3, "*": 0.3}
+    second = await finish(store, "r-2", "en>zh", 1_200)
+    assert second.speeds["en>zh"].mean == 0.6
+    assert second.speeds["*"].mean == pytest.approx(0.45, rel=0.05) and second.speeds["*"].jobs == pytest.approx(2, rel=0.1)
+    assert await speeds_of(store) == first.speeds | second.speeds
+    assert (await speeds_of(store, second.version - 1)) is not None
+
+
+async def test_speeds_are_sent_only_when_they_changed(store: Store) -> None:
+    await register(store, NODE)
+    learned = await finish(store, "r-1")
+    [placed] = await store.commit([request("r-2", [NODE])])
+    [row] = (await store.node_changes(CELL, learned.version, 10)).rows
+    assert (row.used, row.view, row.speeds, row.marks) == (1, None, None, None)
+    await store.release_job(placed.job_id, 1, NODE, "test")
+
+
+@pytest.mark.parametrize(
+    "said", [{"success": False}, {"took_ms": -1}, {"pair": ""}, {"events": "dispatch accept start"}]
+)
+async def test_what_says_nothing_of_speed_teaches_nothing(store: Store, said: dict[str, object]) -> None:
+    await register(store, NODE)
+    assert (await finish(store, "r-1", **said)).speeds == {}  # type: ignore[arg-type]
+    assert await speeds_of(store) is None
+
+
+async def test_a_repeated_result_teaches_once(store: Store) -> None:
+    await register(store, NODE)
+    [job] = await store.commit([request("r-1", [NODE])])
+    result = Advance(job.job_id, 1, NODE, "finish release", True, "zh>en", 2_000, 600)
+    answers = [(await store.advance_jobs([result]))[0] for _ in range(3)]
+    assert [len(one.speeds) for one in answers if isinstance(one, Advanced)] == [2, 0, 0]
+
+
+async def test_short_audio_and_long_pairs_are_bounded(store: Store) -> None:
+    await register(store, NODE)
+    assert (await finish(store, "r-1", audio_ms=0)).speeds["*"].mean == 1.2
+    assert set((await finish(store, "r-2", "x" * 65)).speeds) == {"*"}
+
+
+async def test_beyond_so_many_pairs_the_node_as_a_whole_learns(runner: Runner, keys: Keys, config: Config) -> None:
+    speed = msgspec.structs.replace(config.speed, pairs_per_node_max=2)
+    store = Store(runner, keys, msgspec.structs.replace(config, speed=speed))
+    await register(store, NODE)
+    for number, pair in enumerate(["a>b", "b>a", "c>d", "a>b"]):
+        await finish(store, f"r-{number}", pair)
+    speeds = await speeds_of(store)
+    assert speeds is not None and set(speeds) == {"*", "a>b", "b>a"}
+    assert (round(speeds["*"].jobs), round(speeds["a>b"].jobs)) == (4, 2)
+
+
+async def test_what_cannot_be_read_does_not_hold_up_a_result(store: Store, raw: RedisClient, keys: Keys) -> None:
+    await register(store, NODE)
+    raw.hset(keys.speeds(CELL), NODE, b"\xc1nonsense")
+    assert (await finish(store, "r-1")).speeds["*"].mean == 0.3
+    assert set(await speeds_of(store) or {}) == {"*", "zh>en"}
+
+
+async def test_speeds_leave_with_their_node(store: Store, raw: RedisClient, keys: Keys) -> None:
+    epoch = (await register(store, NODE)).epoch
+    [job] = await store.commit([request("r-1", [NODE])])
+    await finish(store, "r-2")
+    assert raw.hlen(keys.speeds(CELL)) == 1
+    assert await store.node_offline(NODE, epoch, "closed")
+    assert raw.hlen(keys.speeds(CELL)) == 0
+    late = Advance(job.job_id, 1, NODE, "finish release", True, "zh>en", 2_000, 600)
+    [advanced] = await store.advance_jobs([late])
+    assert isinstance(advanced, Advanced) and (advanced.verdict, advanced.speeds) == ("moved", {})
+    assert raw.hlen(keys.speeds(CELL)) == 0, "nobody would clean up after it"
+    await register(store, NODE)
+    assert await speeds_of(store) is None
