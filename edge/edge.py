@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from typing import Final
 
+from edge.control import Control
 from edge.core.timers import earliest
 from edge.link import EdgeLink
 from edge.nodes import Nodes
-from edge.server import Server
+from edge.pages import Pages
+from edge.reports import Reports
+from edge.server import Rooms, Server
 from edge.sessions import Sessions
 from edge.socket import CLOSE_GOING_AWAY, Socket
 from mesh.clock import now_ms
 from mesh.config import Config
 from mesh.log import get_logger
 from mesh.metrics import EdgeMetrics, LinkMetrics
+from mesh.modules import check_modules
 
 #: The timer never fires more often than this, however much is due.
 TICK_MS_MIN: Final = 10
@@ -26,18 +29,23 @@ log = get_logger()
 
 
 class Edge:
-    """One edge: sockets of clients and nodes on one side, the mesh on the other."""
+    """One edge: sockets of clients, nodes and operators on one side, the mesh on the other."""
 
     def __init__(
         self, config: Config, identity: str, metrics: EdgeMetrics, link_metrics: LinkMetrics | None = None
     ) -> None:
+        check_modules(config.modules.table)
         self.config = config
         self.identity = identity
         self.metrics = metrics
         self.link = EdgeLink(config, identity, link_metrics)
         self.sessions = Sessions(config, self.link, metrics)
         self.nodes = Nodes(config, self.link, metrics)
-        self.server = Server(config.edge, self.sessions.serve, self.nodes.serve, metrics)
+        self.control = Control(config.edge, self.link, metrics)
+        self.pages = Pages(config.edge, self.link, metrics, self.sessions.requests.counts)
+        rooms = Rooms(self.sessions.serve, self.nodes.serve, self.control, self.pages)
+        self.server = Server(config.edge, rooms, metrics)
+        self._reports = Reports(config.selector.presence_ms, self.link, self._counts)
         metrics.waiting.set_function(lambda: len(self.sessions.custody.requests))
         metrics.results_kept.set_function(lambda: len(self.nodes.deliveries.results))
         metrics.sessions.set_function(lambda: len(self.sessions))
@@ -52,12 +60,13 @@ class Edge:
         await self.link.start()
         await self.link.ready(self.config.edge.answer_timeout_ms)
         await self.server.start()
+        self._arm()
 
     async def stop(self) -> None:
         """Let results under way arrive, tell every peer and the mesh goodbye, and leave."""
         self.server.refuse_more()
         await self._drained()
-        sockets: list[Socket] = [*self.sessions.sockets, *self.nodes.sockets]
+        sockets = self._sockets()
         for socket in sockets:
             socket.outbox.close(CLOSE_GOING_AWAY, "the edge is going away")
         await asyncio.gather(*(socket.outbox.closed() for socket in sockets))
@@ -72,6 +81,12 @@ class Edge:
                 return
             await asyncio.sleep(TICK_MS_MIN / 1_000)
 
+    def _counts(self) -> dict[str, int]:
+        return {**self.sessions.requests.counts(), "sessions": len(self.sessions), "nodes": len(self.nodes)}
+
+    def _sockets(self) -> list[Socket]:
+        return [*self.sessions.sockets, *self.nodes.sockets, *self.control.sockets]
+
     # --- time ---------------------------------------------------------------------------------
 
     def _arm(self) -> None:
@@ -80,6 +95,7 @@ class Edge:
             self.sessions.custody.next_due_ms(),
             self.nodes.next_due_ms(),
             self.link.asks.next_due_ms(),
+            self._reports.next_due_ms(),
             self._next_idle_look(),
         )
         due_ms = earliest(dues)
@@ -98,6 +114,7 @@ class Edge:
             self.sessions.requests.tick,
             self.nodes.tick,
             self.link.tick,
+            self._reports.tick,
             self._look_for_idle,
         ):
             try:
@@ -108,7 +125,7 @@ class Edge:
         self._arm()
 
     def _next_idle_look(self) -> int | None:
-        if not (self.sessions.sockets or self.nodes.sockets):
+        if not (self.sessions.sockets or self.nodes.sockets or self.control.sockets):
             self._idle_look_ms = 0
             return None
         if not self._idle_look_ms:
@@ -120,8 +137,7 @@ class Edge:
             return
         self._idle_look_ms = 0
         silent_ms = self.config.edge.idle_timeout_seconds * 1_000
-        sockets: Iterable[Socket] = [*self.sessions.sockets, *self.nodes.sockets]
-        for socket in sockets:
+        for socket in self._sockets():
             if now - socket.heard_ms >= silent_ms and socket.outbox.is_open:
                 self.metrics.refused_total.labels("idle").inc()
                 log.info("socket_idle", peer=socket.peer, silent_ms=now - socket.heard_ms)

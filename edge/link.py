@@ -122,7 +122,7 @@ class EdgeLink:
 
     async def start(self) -> None:
         """Connect to all brokers."""
-        assert set(self._handlers) <= RECEIVED, "every frame for edges has a handler"
+        assert set(self._handlers) == RECEIVED, "every frame for edges has a handler"
         await self._link.start()
 
     async def ready(self, timeout_ms: int) -> None:

@@ -6,31 +6,52 @@ import asyncio
 import ipaddress
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Final
+from typing import Final, NamedTuple
 
 from websockets.asyncio.server import Server as Listener
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.http11 import Request, Response
 
+from edge.control import Control, may_command
+from edge.pages import API, Pages
 from mesh.config import EdgeConfig
 from mesh.errors import ConfigError
 from mesh.metrics import CONTENT_TYPE, LOOPBACK, EdgeMetrics, render
 
 SESSION_PATH: Final = "/ws/session"
 NODE_PATH: Final = "/ws/node"
+CONTROL_PATH: Final = "/ws/control"
 
 Serve = Callable[[ServerConnection], Awaitable[None]]
+
+
+class Rooms(NamedTuple):
+    """Who serves what comes in."""
+
+    client: Serve
+    node: Serve
+    control: Control
+    pages: Pages
 
 
 class Server:
     """The shared port of all edges of this host, and a port of this edge alone."""
 
-    def __init__(self, config: EdgeConfig, on_client: Serve, on_node: Serve, metrics: EdgeMetrics) -> None:
+    def __init__(self, config: EdgeConfig, rooms: Rooms, metrics: EdgeMetrics) -> None:
         check_host(config)
         self._config = config
         self._metrics = metrics
-        self._serve = {SESSION_PATH: on_client, NODE_PATH: on_node}
-        self._bytes_max = {SESSION_PATH: config.session_message_bytes_max, NODE_PATH: config.node_message_bytes_max}
+        self._rooms = rooms
+        self._serve: dict[str, Serve] = {
+            SESSION_PATH: rooms.client,
+            NODE_PATH: rooms.node,
+            CONTROL_PATH: rooms.control.serve,
+        }
+        self._bytes_max = {
+            SESSION_PATH: config.session_message_bytes_max,
+            NODE_PATH: config.node_message_bytes_max,
+            CONTROL_PATH: config.control_message_bytes_max,
+        }
         self._pages = {"/health": self._health, "/metrics": self._metrics_page}
         self._listeners: list[Listener] = []
         self.connections = 0
@@ -86,20 +107,34 @@ class Server:
 
     # --- requests -----------------------------------------------------------------------------
 
-    def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
+    def _admit(self, connection: ServerConnection, request: Request) -> Awaitable[Response] | Response | None:
         """None to go on with the WebSocket handshake, or the answer to a plain request."""
         path = request.path.partition("?")[0]
         page = self._pages.get(path)
         if page is not None:
             return page(connection)
+        if path.startswith(API):
+            return self._rooms.pages.answer(request.path)
         if path not in self._serve:
-            self._metrics.refused_total.labels("path").inc()
-            return connection.respond(HTTPStatus.NOT_FOUND, "Not found\n")
-        if self._refusing or self.connections >= self._config.connections_max:
-            self._metrics.refused_total.labels("draining" if self._refusing else "full").inc()
-            return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, "Try another edge, or again shortly\n")
+            return self._turn_away(connection, HTTPStatus.NOT_FOUND, "path", "Not found\n")
+        if path == CONTROL_PATH and not may_command(connection, request):
+            text = "Commands are taken from programs on this machine only\n"
+            return self._turn_away(connection, HTTPStatus.FORBIDDEN, "forbidden", text)
+        if self._refusing or self._is_full(path):
+            reason = "draining" if self._refusing else "full"
+            text = "Try another edge, or again shortly\n"
+            return self._turn_away(connection, HTTPStatus.SERVICE_UNAVAILABLE, reason, text)
         connection.protocol.max_message_size = self._bytes_max[path]
         return None
+
+    def _is_full(self, path: str) -> bool:
+        if path == CONTROL_PATH:
+            return self._rooms.control.is_full
+        return self.connections >= self._config.connections_max
+
+    def _turn_away(self, connection: ServerConnection, status: HTTPStatus, reason: str, text: str) -> Response:
+        self._metrics.refused_total.labels(reason).inc()
+        return connection.respond(status, text)
 
     async def _handle(self, connection: ServerConnection) -> None:
         assert connection.request is not None

@@ -152,6 +152,14 @@ class EdgeConfig(Section, frozen=True):
     send_rate_bytes_min: Bytes = 256 * 1024
     #: How long a stopping edge waits for results that are under way.
     drain_ms: Ms = 1_000
+    #: An answer to an operator's page or command; stays below open_timeout_ms, by which a reader is cut off.
+    page_timeout_ms: Ms = 3_000
+    #: Operators' pages that wait for selectors, and selectors that one page asks.
+    pages_max: Count = 64
+    selectors_asked_max: Count = 64
+    #: Operators' sockets, and the longest command.
+    control_sockets_max: Count = 16
+    control_message_bytes_max: Bytes = 64 * 1024
     #: Events of a job (handed over, accepted, started) gather this long and go out as one; a result that comes sooner
     #: makes them superfluous. On Redis Cluster the first of them extends a lease of a few seconds: stay far below that.
     job_event_delay_ms: Annotated[int, Meta(ge=1, le=1_000)] = 25

@@ -27,6 +27,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from mesh.control_wire import FROM_OPERATOR
 from mesh.errors import ConfigError, ErrorCode
 from mesh.frames import AnyFrame
 from mesh.node_wire import FROM_NODE, FROM_SCHEDULER
@@ -44,9 +45,8 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 DIRECTIONS: Final = ("in", "out")
 FRAME_NAMES: Final = tuple(frame.__name__ for frame in get_args(AnyFrame))
-MESSAGE_TYPES: Final = tuple(
-    sorted(FROM_CLIENT.types | FROM_SERVER.types | FROM_NODE.types | FROM_SCHEDULER.types | {"invalid"})
-)
+_CODECS: Final = (FROM_CLIENT, FROM_SERVER, FROM_NODE, FROM_SCHEDULER, FROM_OPERATOR)
+MESSAGE_TYPES: Final = tuple(sorted({"done", "invalid"}.union(*(codec.types for codec in _CODECS))))
 ERROR_CODES: Final = tuple(code.name for code in ErrorCode)
 
 DECISION_SECONDS: Final = (0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1)
@@ -360,6 +360,10 @@ class EdgeMetrics(Metrics):
             {"reason": ("full", "path", "idle", "superseded", "draining", "handshake", "too_large", "forbidden")},
         )
 
+        self.pages_total = self._counters(
+            "lingua_edge_pages_total", "Operators' pages by the answer's status", {"kind": PAGE_KINDS, "status": None}
+        )
+
     def _utterances(self) -> None:
         self.utterances_total = self._counter("lingua_edge_utterances_total", "Utterances accepted from clients")
         self.results_total = self._counters(
@@ -400,6 +404,9 @@ class EdgeMetrics(Metrics):
 
 CANCEL_REASONS: Final = (
     "session_closed", "job_timeout", "no_available_node", "node_unavailable", "superseded", "failed",
+)  # fmt: skip
+PAGE_KINDS: Final = (
+    "explain", "invariants", "metrics", "node", "none", "pools", "recording", "selectors", "simulate", "weights",
 )  # fmt: skip
 PEERS: Final = ("session", "node", "control")
 

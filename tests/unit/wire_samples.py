@@ -84,6 +84,8 @@ FROM_CLIENT = [
             "tenant_id": "acme",
             **LANGS,
             "trace_id": "trace-1",
+            "region": "eu",
+            "gpu_tier": "large",
         },
         "client_version platform src_lang tgt_lang",
     ),

@@ -33,6 +33,8 @@ from mesh.frames import (
     NodeRegistered,
     NodeStale,
     Push,
+    Query,
+    QueryAnswer,
     Refused,
     ResultAck,
     SessionClaim,
@@ -81,6 +83,8 @@ class FakeSelector:
         self.jobs: dict[str, tuple[Dispatch, Assign]] = {}
         self.seen: list[Frame] = []
         self.mute: Callable[[Frame], bool] = lambda frame: False
+        #: Kind of question -> status and body.
+        self.answers: dict[str, tuple[int, Any]] = {}
         #: True: take work without saying that it is done.
         self.holds_credit = False
         self._held: Counter[str] = Counter()
@@ -212,6 +216,14 @@ class FakeSelector:
             utterance_index=frame.utterance_index,
         )
         self.link.send(owner, 0, push, *message.payload)
+
+    def _on_query(self, message: Received) -> None:
+        frame = message.frame
+        assert isinstance(frame, Query)
+        missing = (400, {"code": "INVALID_MESSAGE", "message": f"there is no question {frame.kind!r}"})
+        status, body = self.answers.get(frame.kind, missing)
+        text = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.link.send(frame.edge, 0, QueryAnswer(frame.ref, status), text)
 
     def _on_cancel(self, message: Received) -> None:
         frame = message.frame

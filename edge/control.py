@@ -1,0 +1,133 @@
+"""Control: the rim of /ws/control. Takes operators' commands from this machine, has a selector carry them out, answers.
+
+One command at a time per socket. A command is not repeated: if no selector answers, whether it took effect is unknown,
+and the operator is told so.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from websockets.asyncio.server import ServerConnection
+from websockets.http11 import Request
+
+from edge.core.asks import Answered
+from edge.link import EdgeLink
+from edge.outbox import Bounds
+from edge.socket import Socket, internal_error
+from mesh.config import EdgeConfig
+from mesh.control_wire import Command, ControlError, Done, Drain, decode_command
+from mesh.errors import ErrorCode, PeerError
+from mesh.log import get_logger
+from mesh.metrics import EdgeMetrics
+from mesh.wire import Message
+
+log = get_logger()
+
+
+class Control:
+    """All operators' sockets of this edge."""
+
+    def __init__(self, config: EdgeConfig, link: EdgeLink, metrics: EdgeMetrics) -> None:
+        self.sockets: set[Socket] = set()
+        self._config = config
+        self._bounds = Bounds.of(config)
+        self._link = link
+        self._metrics = metrics
+
+    @property
+    def is_full(self) -> bool:
+        """True while there are as many operators as may be."""
+        return len(self.sockets) >= self._config.control_sockets_max
+
+    async def serve(self, connection: ServerConnection) -> None:
+        """One operator, from the first command to the last."""
+        socket = Socket(connection, "control", self._bounds, self._metrics)
+        self.sockets.add(socket)
+        try:
+            async for text in socket.messages():
+                await self._on_text(socket, text)
+        finally:
+            self.sockets.discard(socket)
+
+    async def _on_text(self, socket: Socket, text: str | bytes) -> None:
+        command: Command | None = None
+        answer: Message
+        try:
+            if isinstance(text, bytes):
+                raise PeerError(ErrorCode.INVALID_MESSAGE, "send JSON text")
+            command = decode_command(text)
+            answer = await self._obey(command)
+        except PeerError as error:
+            answer = ControlError(status=400, code=error.code.name, message=error.message)
+        except Exception:
+            # The gateway from operators: our own bug must cost this one command.
+            log.exception("command_failed", type=type(command).__name__)
+            ours = internal_error()
+            answer = ControlError(status=500, code=ours.code.name, message=ours.message)
+        finally:
+            socket.count_in(command)
+        if isinstance(answer, ControlError):
+            self._metrics.errors_total.labels("control", answer.code).inc()
+        socket.tell(answer)
+
+    async def _obey(self, command: Command) -> Message:
+        kind, params, about = question_of(command)
+        timeout_ms = self._config.page_timeout_ms
+        answered = await self._link.query(kind, params, record_id=about, once=True, timeout_ms=timeout_ms)
+        log.info("command", kind=kind, node_id=about, status=answered.status if answered else 504)
+        if answered is None:
+            text = "no selector answered in time; look whether it took effect before you repeat it"
+            return ControlError(status=504, code=ErrorCode.SCHEDULER_DEPENDENCY_DOWN.name, message=text)
+        return answer_of(answered)
+
+
+def question_of(command: Command) -> tuple[str, dict[str, list[str]], str]:
+    """The kind, the parameters and the record of the Query that carries out a command."""
+    if isinstance(command, Drain):
+        params = {"node_id": [command.node_id], "resume": ["true" if command.resume else "false"]}
+        if command.deadline_ms is not None:
+            params["deadline_ms"] = [str(command.deadline_ms)]
+        if command.reason:
+            params["reason"] = [command.reason]
+        return "drain", params, command.node_id
+    params = {"weights": [msgspec.json.encode(command.weights).decode()]}
+    if command.expected_version is not None:
+        params["expected_version"] = [str(command.expected_version)]
+    if command.by:
+        params["by"] = [command.by]
+    return "weights_set", params, ""
+
+
+def answer_of(answered: Answered) -> Message:
+    """What the operator is told of a selector's answer."""
+    body: Any = msgspec.json.decode(answered.body) if answered.body else {}
+    if answered.status == HTTPStatus.OK:
+        return Done(status=answered.status, answer=body)
+    told = body if isinstance(body, dict) else {}
+    code = str(told.get("code") or ErrorCode.INTERNAL_ERROR.name)
+    return ControlError(status=answered.status, code=code[:128], message=str(told.get("message") or "refused")[:4_096])
+
+
+def may_command(connection: ServerConnection, request: Request) -> bool:
+    """True for a program on this machine.
+
+    A browser says where its page is from: a foreign page must not command the mesh of whoever reads it. A proxy on this
+    machine speaks for others.
+    """
+    if any(name in request.headers for name in ("Origin", "Forwarded", "X-Forwarded-For")):
+        return False
+    return is_loopback(str(connection.remote_address[0]))
+
+
+def is_loopback(host: str) -> bool:
+    """True if an address is this machine's own."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
