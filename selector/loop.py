@@ -126,7 +126,7 @@ class Selector:
         self._faults = faults = Faults(metrics)
         self.policy = Policy(store, config, metrics)
         plan, decisions = PoolPlan(config.pools), Decisions(config)
-        self.placer = Placer(store, table, snapshot, config, metrics, send)
+        self.placer = Placer(store, table, snapshot, config, metrics, send, self.policy, plan, decisions)
         self._jobs = Jobs(store, table, snapshot, config, metrics, faults, send, self.placer)
         self._registry = Registry(store, table, snapshot, plan, config, metrics, faults, send, self.placer.slots_freed)
         self._models = Models(store, table, snapshot, config, metrics)
@@ -197,6 +197,7 @@ class Selector:
             ("snapshot", self.snapshot.run()),
             ("presence", self._announcer.run()),
             ("weights", self.policy.run()),
+            ("waiting", self.placer.run()),
             ("scan", self._registry.scan()),
         ):
             self._tasks.append(asyncio.create_task(work, name=name))

@@ -1,22 +1,21 @@
 """Dispatches: choose by the kernel, commit by the store, tell whoever must know. One batch at a time.
 
-A commit may find a candidate taken (another selector was faster). Then the row is corrected and the request looks for
-others, a bounded number of rounds; what is left over is refused with the reasons.
+A commit may find that a candidate has more to do than the choice assumed: another selector was faster. Then the row is
+corrected and the request looks again at a fresh snapshot, a bounded number of rounds; the last one takes what has room.
+What finds no node stands in line (waiting.py) or is refused (refusing.py). See
+docs/adr/0010-waiting-conflicts-and-decisions.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Final
 
-import msgspec
-
-from lua.answers import CommitRequest, Committed
+from lua.answers import Committed
 from lua.store import Store
 from mesh import clock
 from mesh.cells import cell_of, cell_of_job
 from mesh.config import Config
+from mesh.errors import StoreError
 from mesh.frames import Assign, Dispatch
 from mesh.ids import new_job_unique
 from mesh.link import Received
@@ -24,58 +23,56 @@ from mesh.log import get_logger
 from mesh.metrics import SelectorMetrics
 from selector.core import dispatching
 from selector.core.columns import NodeTable
-from selector.core.filters import NO_NODES, is_hopeless
-from selector.core.kernel import NO_ROW, Rules, choose
+from selector.core.filters import is_hopeless
+from selector.core.kernel import NO_ROW, Choice, Floats, JobRows, Rules, choose
 from selector.core.pools import PoolPlan
-from selector.core.requests import job_rows
+from selector.core.requests import job_rows, order_of
+from selector.decisions import Decisions
+from selector.policy import Policy
+from selector.pool_counts import PoolMetrics
+from selector.refusing import Refusals
+from selector.request import Chosen, Request
 from selector.snapshot import Snapshot
+from selector.waiting import WaitingLine
 
 Send = Callable[..., str]
-
-#: A cell that was silent for longer may have nodes that we do not know of: nobody is refused for good.
-SURE_MS: Final = 2_000
 
 log = get_logger()
 
 
-@dataclass(slots=True)
-class _Request:
-    """A Dispatch on its way to a node."""
-
-    dispatch: Dispatch
-    payload: list[bytes]
-    #: The broker that brought it, and takes the answer.
-    broker: str
-    #: Part of the job id; the same in every round, so that a repeated commit is the same job.
-    unique: str
-    candidates: list[str] = field(default_factory=list)
-    #: The connections that the candidates had when they were chosen.
-    epochs: list[int] = field(default_factory=list)
-    #: Nodes that a commit found taken -> why.
-    tried: dict[str, str] = field(default_factory=dict)
-    #: Nodes that each filter removed in the last round.
-    removed: list[int] = field(default_factory=list)
-
-
 class Placer:
-    """Places batches of Dispatches."""
+    """Places batches of Dispatches, and whoever waits for a node."""
 
     def __init__(
-        self, store: Store, table: NodeTable, snapshot: Snapshot, config: Config, metrics: SelectorMetrics, send: Send
+        self,
+        store: Store,
+        table: NodeTable,
+        snapshot: Snapshot,
+        config: Config,
+        metrics: SelectorMetrics,
+        send: Send,
+        policy: Policy,
+        plan: PoolPlan,
+        decisions: Decisions,
     ) -> None:
         self._store = store
         self._table = table
         self._snapshot = snapshot
         self._config = config
-        self._plan = PoolPlan(config.pools)
         self._metrics = metrics
         self._send = send
+        self._policy = policy
+        self._plan = plan
+        self._decisions = decisions
+        self._pool_metrics = PoolMetrics(metrics, table)
+        refusals = Refusals(table, snapshot, config, metrics, send, plan, decisions, self.rules)
+        self._line = WaitingLine(config, metrics, send, refusals, self._try_again, self._look_up)
 
     def rules(self, now_ms: int) -> Rules:
-        """The kernel's rules, from the configuration."""
+        """The kernel's rules: limits from the configuration, prices from the weights in force."""
         config = self._config
         return Rules.of(
-            config.weights,
+            self._policy.weights,
             now_ms=now_ms,
             heartbeat_timeout_ms=config.node.heartbeat_timeout_ms,
             heartbeat_interval_ms=config.node.heartbeat_interval_ms,
@@ -86,105 +83,159 @@ class Placer:
             audio_ms_min=config.speed.audio_ms_min,
         )
 
+    # --- what others call -------------------------------------------------------------------------------
+
     async def place(self, messages: list[Received]) -> None:
         """Place every Dispatch of a batch; nothing is answered for what Redis could not tell: the edge repeats it."""
         started_us = clock.wall_us()
         self._snapshot.work_came()
-        waiting = self._requests(messages)
-        self._metrics.batch_size.observe(len(waiting))
-        for round_number in range(self._config.selector.commit_rounds):
-            if not waiting:
-                break
-            self._choose(waiting)
-            if round_number == 0 and self._is_snapshot_to_blame(waiting):
-                await self._snapshot.refresh_anew()
-                self._choose(waiting)
-            waiting = await self._commit(waiting)
-        for request in waiting:
-            self._refuse(request)
+        requests = self._requests(messages)
+        self._metrics.batch_size.observe(len(requests))
+        await self._rounds(requests, is_first=True)
+        left = [request for request in requests if not request.outcome]
+        for request in left:
+            if request.pools is not None and not request.has_waited:
+                self._pool_metrics.missed(request.pools)
+        await self._line.enter(left)
         self._metrics.dispatch_latency_seconds.observe((clock.wall_us() - started_us) / 1e6)
 
-    def _requests(self, messages: list[Received]) -> list[_Request]:
+    def slots_freed(self) -> None:
+        """Results, releases, registrations or a snapshot: somebody in line may find a node now."""
+        self._line.slots_freed()
+
+    def forget(self, request_id: str, attempt: int) -> None:
+        """Nobody wants this request any more, nor its older attempts: it leaves the line."""
+        self._line.forget(request_id, attempt)
+
+    async def run(self) -> None:
+        """Look after the line for ever."""
+        await self._line.run()
+
+    # --- requests ---------------------------------------------------------------------------------------
+
+    def _requests(self, messages: list[Received]) -> list[Request]:
         """The batch without repeats and without what nobody waits for any more."""
         now_ms = clock.wall_ms()
-        requests: dict[tuple[str, int], _Request] = {}
+        latest: dict[str, tuple[Dispatch, Received]] = {}
         for message in messages:
             dispatch = message.frame
             assert isinstance(dispatch, Dispatch), f"{type(dispatch).__name__} in the lane of Dispatch"
+            before = latest.get(dispatch.request_id)
             if 0 < dispatch.deadline_ms <= now_ms:
                 self._count("expired")
-                continue
-            key = (dispatch.request_id, dispatch.attempt)
-            request = requests.setdefault(key, _Request(dispatch, message.payload, message.broker, new_job_unique()))
-            request.broker = message.broker  # its edge had reason to send the repeat by another
-        return list(requests.values())
+            elif before is None or before[0].attempt <= dispatch.attempt:
+                latest[dispatch.request_id] = (dispatch, message)
+        found = (self._request(dispatch, message) for dispatch, message in latest.values())
+        return [request for request in found if request is not None]
 
-    def _is_snapshot_to_blame(self, waiting: list[_Request]) -> bool:
+    def _request(self, dispatch: Dispatch, message: Received) -> Request | None:
+        is_news, request = self._line.take_back(dispatch.request_id, dispatch.attempt)
+        if not is_news:
+            return None
+        if request is not None:  # a repeat of one in line
+            request.broker = message.broker  # its edge had reason to send the repeat by another
+            request.begin_try()
+            return request
+        order = order_of(dispatch, self._plan) if self._plan.enabled else None
+        needs = dispatching.needs_of(dispatch, order.order if order else ())
+        unique = new_job_unique()
+        return Request(dispatch, message.payload, message.broker, unique, clock.now_ms(), needs, order)
+
+    # --- rounds -----------------------------------------------------------------------------------------
+
+    async def _rounds(self, requests: list[Request], *, is_first: bool) -> None:
+        """Choose and commit until everybody has a node, or none is left to try. Sets `outcome` of those that are done.
+
+        At first, requests without a candidate go along to the commit: only Redis knows whether they are repeats of
+        something placed already, perhaps on the very slot that they find taken.
+        """
+        rounds = self._config.selector.commit_rounds
+        for number in range(rounds):
+            if number:
+                await self._snapshot.refresh_anew()
+            chosen = self._choose(requests)
+            if is_first and number == 0 and self._is_snapshot_to_blame(requests):
+                await self._snapshot.refresh_anew()
+                chosen = self._choose(requests)
+            if is_first or any(request.candidates for request in requests):
+                self._note(requests, *chosen)
+            asked = [request for request in requests if request.candidates or (is_first and number == 0)]
+            requests = await self._commit(asked, is_last=number == rounds - 1)
+            if not requests:
+                return
+
+    def _is_snapshot_to_blame(self, requests: list[Request]) -> bool:
         """It may not know a node that has just come: look again before anyone is refused for that.
 
-        A moment more or less does not matter to those who try again; those without hope are refused once and for all.
+        A moment more or less does not matter to those who wait; those without hope are refused once and for all.
         """
         old = self._snapshot.age_ms() > self._config.selector.snapshot_ms
-        return any(not request.candidates and (old or is_hopeless(request.removed)) for request in waiting)
+        return any(not request.candidates and (old or is_hopeless(request.removed)) for request in requests)
 
-    def _choose(self, waiting: list[_Request]) -> None:
+    def _choose(self, requests: list[Request]) -> tuple[JobRows, Floats, Rules, Choice]:
         started_us = clock.wall_us()
         table = self._table
-        tried = {request.dispatch.request_id: request.tried for request in waiting if request.tried}
-        rows = job_rows([request.dispatch for request in waiting], table, self._plan, tried)
-        rules, best = self.rules(clock.now_ms()), self._config.selector.candidates
-        choice = choose(table.columns, table.index(), rows, table.prior(), rules, best)
-        for request, best_rows, removed in zip(waiting, choice.rows.tolist(), choice.removed.tolist(), strict=True):
-            request.candidates = [table.id_of(row) for row in best_rows if row != NO_ROW]
-            request.epochs = [table.epoch_at(row) for row in best_rows if row != NO_ROW]
-            request.removed = removed
+        tried = {request.dispatch.request_id: request.tried for request in requests if request.tried}
+        rows = job_rows([request.dispatch for request in requests], table, self._plan, tried)
+        rules, prior = self.rules(clock.now_ms()), table.prior()
+        choice = choose(table.columns, table.index(), rows, prior, rules, self._config.selector.candidates)
+        found = zip(
+            requests, choice.rows.tolist(), choice.expected.tolist(), choice.late_ms.tolist(),
+            choice.removed.tolist(), rows.jobs["barred"].tolist(), strict=True,
+        )  # fmt: skip
+        for request, best, expected, late_ms, removed, is_barred in found:
+            count = sum(row != NO_ROW for row in best)
+            request.candidates = [table.id_of(row) for row in best[:count]]
+            request.epochs = [table.epoch_at(row) for row in best[:count]]
+            request.expected, request.late_ms = expected[:count], late_ms[:count]
+            request.removed, request.is_barred = removed, bool(is_barred)
         self._metrics.decision_seconds.observe((clock.wall_us() - started_us) / 1e6)
+        return rows, prior, rules, choice
 
-    async def _commit(self, waiting: list[_Request]) -> list[_Request]:
-        """Commit one round; returns the requests whose candidates were all taken.
+    def _note(self, requests: list[Request], rows: JobRows, prior: Floats, rules: Rules, choice: Choice) -> None:
+        """Keep the choice for explanations and for running it again; before anything changes the table."""
+        policy, table = self._policy, self._table
+        batch = self._decisions.note(table, rows, prior, rules, choice, policy.weights, policy.version)
+        pools = choice.pool.tolist()
+        for place, request in enumerate(requests):
+            pool = table.pools.word(pools[place]) if request.pools is not None and request.candidates else ""
+            request.rounds.append(Chosen(batch, place, pool, request.candidates))
 
-        Requests without a candidate go along: only Redis knows whether they are repeats of something placed already,
-        perhaps on the very slot that they find taken.
-        """
+    async def _commit(self, requests: list[Request], *, is_last: bool) -> list[Request]:
+        """Commit one round; returns the requests whose candidates were all passed over."""
+        if not requests:
+            return []
         started_us = clock.wall_us()
-        answers = await self._store.commit([self._commit_request(request) for request in waiting])
+        answers = await self._store.commit([request.commit(is_last=is_last) for request in requests])
         self._metrics.commit_seconds.observe((clock.wall_us() - started_us) / 1e6)
         again = []
-        for request, answer in zip(waiting, answers, strict=True):
-            if answer.verdict == "full" and request.candidates:
-                self._learn(request, answer)
+        for request, answer in zip(requests, answers, strict=True):
+            self._learn(request, answer)
+            if answer.verdict != "full":
+                await self._finish(request, answer)
+            elif request.candidates:
                 again.append(request)
-            else:
-                self._finish(request, answer)
         return again
 
-    def _commit_request(self, request: _Request) -> CommitRequest:
-        dispatch = request.dispatch
-        return CommitRequest(
-            request_id=dispatch.request_id,
-            session_id=dispatch.session_id,
-            edge=dispatch.edge,
-            utterance_index=dispatch.utterance_index,
-            attempt=dispatch.attempt,
-            unique=request.unique,
-            candidates=request.candidates,
-            deadline_ms=dispatch.deadline_ms,
-            trace_id=dispatch.trace_id,
-        )
-
-    def _learn(self, request: _Request, answer: Committed) -> None:
-        """The candidates are taken: correct their rows, so that the next round and the next batch know."""
-        reasons = dict(zip(request.candidates, answer.reasons, strict=False))
-        for node_id, epoch in zip(request.candidates, request.epochs, strict=True):
-            reason = reasons.get(node_id, "full")
-            request.tried[node_id] = reason
+    def _learn(self, request: Request, answer: Committed) -> None:
+        """Correct the rows of candidates that were passed over, so that the next round and the next batch know."""
+        if not answer.reasons or answer.verdict not in ("new", "full"):
+            return
+        if request.rounds:
+            request.rounds[-1] = request.rounds[-1]._replace(reasons=answer.reasons, seen=answer.seen)
+        for node_id, used, version in answer.seen:
+            self._table.patch(node_id, used, version)
+        for node_id, epoch, reason in zip(request.candidates, request.epochs, answer.reasons, strict=False):
             if reason == "full":
                 self._table.saturate(node_id)
-            elif reason == "gone":
-                self._forget(node_id, epoch, request.broker)
-        self._metrics.conflicts_total.inc(len(request.candidates))
+            elif reason != "moved":
+                request.tried[node_id] = reason
+                if reason == "gone":
+                    self._forget_node(node_id, epoch, request.broker)
+        request.conflicts += len(answer.reasons)
+        self._metrics.conflicts_total.inc(len(answer.reasons))
 
-    def _forget(self, node_id: str, epoch: int, broker: str) -> None:
+    def _forget_node(self, node_id: str, epoch: int, broker: str) -> None:
         """Its record is missing or offline; only a registration changes that. If Redis lost it, its edge must know."""
         facts = self._table.facts_of(node_id)
         if facts is None or facts.epoch != epoch:
@@ -193,52 +244,61 @@ class Placer:
         answer = dispatching.on_lost(node_id, facts.edge, epoch)
         self._send(answer.to, cell_of(node_id, self._config.mesh.cells), answer.frame, prefer=broker)
 
-    def _finish(self, request: _Request, answer: Committed) -> None:
+    # --- those in line ----------------------------------------------------------------------------------
+
+    async def _try_again(self, requests: list[Request]) -> None:
+        await self._rounds(requests, is_first=False)
+
+    async def _look_up(self, requests: list[Request]) -> None:
+        """A commit without candidates places nothing, but finds what was placed before."""
+        asked = [request.commit(is_last=True)._replace(candidates=[]) for request in requests]
+        for request, answer in zip(requests, await self._store.commit(asked), strict=True):
+            if answer.verdict != "full":
+                await self._finish(request, answer)
+
+    # --- ends -------------------------------------------------------------------------------------------
+
+    async def _finish(self, request: Request, answer: Committed) -> None:
+        request.outcome = answer.verdict
+        self._count(answer.verdict)
+        dispatch = request.dispatch
+        self._decisions.end(request, answer.verdict, answer=answer, waited_ms=request.waited_ms(clock.now_ms()))
         if answer.verdict == "new":
             self._table.patch(answer.node_id, answer.used, answer.version)
-            self._count("new")
-            self._tell(request, dispatching.assign(request.dispatch, answer), cell_of_job(answer.job_id))
+            if request.pools is not None:
+                self._pool_metrics.found(request.pools, request.rounds[-1].pool)
+            if request.is_unwanted:
+                await self._release(request, answer)
+            else:
+                late_ms = request.late_ms[request.candidates.index(answer.node_id)]
+                self._tell(request, dispatching.assign(dispatch, answer, late_ms), cell_of_job(answer.job_id))
         elif answer.verdict == "bound":
-            self._count("bound")
-            reply = dispatching.on_bound(request.dispatch, answer)
-            if reply is not None:
+            reply = dispatching.on_bound(dispatch, answer)
+            if reply is not None and not request.is_unwanted:
                 self._tell(request, reply, cell_of_job(answer.job_id))
-        elif answer.verdict == "full":
-            self._refuse(request)
         else:
-            self._count("unknown")
             log.warning(
                 "commit_unknown",
-                request_id=request.dispatch.request_id,
-                session_id=request.dispatch.session_id,
-                trace_id=request.dispatch.trace_id,
+                request_id=dispatch.request_id,
+                session_id=dispatch.session_id,
+                trace_id=dispatch.trace_id,
             )
 
-    def _tell(self, request: _Request, reply: dispatching.Answer, cell: int) -> None:
+    async def _release(self, request: Request, answer: Committed) -> None:
+        """Its edge took it back while the commit was under way; no node has heard of it yet."""
+        try:
+            released = await self._store.release_job(answer.job_id, answer.attempt, answer.node_id, "cancelled")
+        except StoreError as error:  # then the lease lapses, or the audit finds it
+            log.warning(
+                "release_failed", job_id=answer.job_id, request_id=request.dispatch.request_id, error=str(error)
+            )
+            return
+        self._table.patch(answer.node_id, released.used, released.version)
+
+    def _tell(self, request: Request, reply: dispatching.Answer, cell: int) -> None:
         payload = request.payload if isinstance(reply.frame, Assign) else []
         deadline_ms = request.dispatch.deadline_ms
         self._send(reply.to, cell, reply.frame, *payload, deadline_ms=deadline_ms, prefer=request.broker)
-
-    def _refuse(self, request: _Request) -> None:
-        dispatch = request.dispatch
-        counts = dispatching.with_tried(request.removed, request.tried)
-        frame = dispatching.refusal(dispatch, counts, self._config.job.retry_after_ms)
-        if frame.retry_after_ms == 0 and self._snapshot.age_ms() > SURE_MS:
-            frame = msgspec.structs.replace(frame, retry_after_ms=self._config.job.retry_after_ms)
-        self._count("refused")
-        self._metrics.no_available_node_total.labels("reserve" if request.tried else "types", frame.reason).inc()
-        for name, count in frame.removed.items():
-            self._metrics.removed_total.labels(name).inc(count)
-        if frame.reason == NO_NODES:
-            log.warning("no_nodes", session_id=dispatch.session_id, trace_id=dispatch.trace_id)
-        cell = cell_of(dispatch.session_id, self._config.mesh.cells)
-        self._send(dispatch.edge, cell, frame, deadline_ms=dispatch.deadline_ms, prefer=request.broker)
-
-    def slots_freed(self) -> None:
-        """Somewhere there may be room again."""
-
-    def forget(self, request_id: str, attempt: int) -> None:
-        """Nobody waits for this one any more."""
 
     def _count(self, outcome: str) -> None:
         self._metrics.dispatch_total.labels(outcome).inc()

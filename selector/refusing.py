@@ -1,0 +1,128 @@
+"""Requests that get no node: why, who came closest, whether waiting helps, and when to come again.
+
+To examine the whole fleet costs more than to choose from it, so what was found counts for a moment, for all requests
+with the same needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from mesh import clock
+from mesh.cells import cell_of
+from mesh.config import Config
+from mesh.log import get_logger
+from mesh.metrics import SelectorMetrics
+from selector.core import dispatching
+from selector.core.columns import NodeTable
+from selector.core.filters import NO_NODES, is_hopeless
+from selector.core.kernel import Rules, examine
+from selector.core.outlook import Outlook, outlook_of
+from selector.core.pools import PoolPlan
+from selector.core.requests import job_rows
+from selector.decisions import Decisions
+from selector.request import Request
+from selector.snapshot import Snapshot
+
+#: A cell that was silent for longer may have nodes that we do not know of: nobody is refused for good.
+SURE_MS: Final = 2_000
+#: Different needs whose prospects are remembered for a moment.
+OUTLOOKS_MAX: Final = 256
+#: Audio within the same second has the same prospects.
+AUDIO_STEP_MS: Final = 1_000
+
+Send = Callable[..., str]
+
+log = get_logger()
+
+
+class Refusals:
+    """Says no, and how long that holds."""
+
+    def __init__(
+        self,
+        table: NodeTable,
+        snapshot: Snapshot,
+        config: Config,
+        metrics: SelectorMetrics,
+        send: Send,
+        plan: PoolPlan,
+        decisions: Decisions,
+        rules: Callable[[int], Rules],
+    ) -> None:
+        self._table = table
+        self._snapshot = snapshot
+        self._config = config
+        self._metrics = metrics
+        self._send = send
+        self._plan = plan
+        self._decisions = decisions
+        self._rules = rules
+        self._outlooks: dict[object, Outlook] = {}
+        self._looked_ms = 0
+
+    def is_worth_waiting(self, request: Request) -> bool:
+        """True if a node may come free for it, or if we cannot be sure that none will."""
+        if request.is_barred:
+            return False
+        return dispatching.is_worth_waiting(request.dispatch, self._counts(request)) or (
+            not request.dispatch.beside and not self._is_sure()
+        )
+
+    def outlook(self, request: Request) -> Outlook:
+        """What the request may expect."""
+        now_ms = clock.now_ms()
+        if now_ms - self._looked_ms > self._config.selector.snapshot_ms or len(self._outlooks) >= OUTLOOKS_MAX:
+            self._outlooks.clear()
+            self._looked_ms = now_ms
+        key = (request.needs, request.dispatch.audio_ms // AUDIO_STEP_MS)
+        outlook = self._outlooks.get(key)
+        if outlook is None:
+            table, rules = self._table, self._rules(now_ms)
+            rows = job_rows([request.dispatch], table, self._plan)
+            examined = examine(table.columns, table.index(), rows, table.prior(), rules)
+            self._decisions.sample(examined.obstacle, table)
+            outlook = self._outlooks[key] = outlook_of(examined, table, rules)
+        return outlook
+
+    def refuse(self, request: Request, *, reason: str = "", ahead: int = 0) -> None:
+        """Tell the session's edge, with all that it may want to know."""
+        dispatch, outlook, counts = request.dispatch, self.outlook(request), self._counts(request)
+        retry_after_ms = 0
+        if reason != dispatching.TOO_LATE and not self._is_hopeless(request, counts):
+            job = self._config.job
+            retry_after_ms = outlook.retry_after_ms(ahead, job.retry_after_ms, job.pending_timeout_ms)
+        waited_ms = request.waited_ms(clock.now_ms())
+        nearest = (outlook.nearest_node, outlook.nearest)
+        frame = dispatching.refusal(
+            dispatch, counts, retry_after_ms, reason=reason, nearest=nearest, waited_ms=waited_ms
+        )
+        self._count(request, frame.reason, frame.removed)
+        self._decisions.end(request, "refused", refused=frame, waited_ms=waited_ms)
+        if frame.reason == NO_NODES:
+            log.warning("no_nodes", request_id=dispatch.request_id, session_id=dispatch.session_id,
+                        trace_id=dispatch.trace_id)  # fmt: skip
+        cell = cell_of(dispatch.session_id, self._config.mesh.cells)
+        self._send(dispatch.edge, cell, frame, deadline_ms=dispatch.deadline_ms, prefer=request.broker)
+
+    def reason(self, request: Request) -> str:
+        """What most nodes lack."""
+        return dispatching.main_reason(self._counts(request))
+
+    def _counts(self, request: Request) -> list[int]:
+        return dispatching.with_tried(request.removed, request.tried)
+
+    def _is_hopeless(self, request: Request, counts: list[int]) -> bool:
+        return request.is_barred or (self._is_sure() and is_hopeless(counts))
+
+    def _is_sure(self) -> bool:
+        return self._snapshot.age_ms() <= SURE_MS
+
+    def _count(self, request: Request, reason: str, removed: dict[str, int]) -> None:
+        metrics = self._metrics
+        metrics.dispatch_total.labels("refused").inc()
+        selector = "reserve" if request.conflicts else "phase3_type" if self._plan.enabled else "types"
+        metrics.no_available_node_total.labels(selector, reason).inc()
+        for name, count in removed.items():
+            metrics.removed_total.labels(name).inc(count)
