@@ -11,9 +11,6 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from lua.answers import Committed
 from mesh import clock
 from mesh.config import Config
@@ -21,7 +18,7 @@ from mesh.frames import Dispatch, Refused, pair_of
 from mesh.weights import Weights
 from selector.core import explaining
 from selector.core.columns import NodeTable
-from selector.core.filters import REASON, Filter, removed_by_name
+from selector.core.filters import removed_by_name
 from selector.core.kernel import TERMS, Choice, Floats, JobRows, Rules
 from selector.core.packing import pack
 from selector.core.recording import Batch, Recorder
@@ -32,8 +29,6 @@ from selector.request import Chosen, Request
 RECORD_BYTES: Final = 1_024
 #: What a message needs beside the recording that it carries.
 MARGIN_BYTES: Final = 1_024
-#: Names that are remembered of the nodes that a filter removed.
-SAMPLES_MAX: Final = 5
 
 
 class _Kept(NamedTuple):
@@ -64,9 +59,6 @@ class Decisions:
         self._kept: OrderedDict[tuple[str, int], _Kept] = OrderedDict()
         #: Request or job -> its latest record.
         self._by_name: dict[str, tuple[str, int]] = {}
-        #: Nodes that each filter removed, in all decisions, and some of them by name.
-        self._removed = [0] * len(Filter)
-        self._samples: dict[Filter, list[str]] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -88,8 +80,6 @@ class Decisions:
             table, rows, prior, rules, choice,
             at_ms=clock.wall_ms(), weights=weights, weights_version=weights_version,
         )  # fmt: skip
-        for place, count in enumerate(choice.removed.sum(axis=0).tolist()):
-            self._removed[place] += count
         gone = self._recorder.trim(len(self._kept) * RECORD_BYTES)
         if gone:
             self._forget_until(gone[-1].number)
@@ -122,12 +112,6 @@ class Decisions:
         if len(self._kept) > self._kept_max:
             self._forget(next(iter(self._kept)))
 
-    def sample(self, obstacles: npt.NDArray[np.int32], table: NodeTable) -> None:
-        """Nodes that could not take a job, each with the filter that stopped it: remember some by name."""
-        for obstacle in np.unique(obstacles[obstacles >= 0]).tolist():
-            rows = np.flatnonzero(obstacles == obstacle)[:SAMPLES_MAX].tolist()
-            self._samples[Filter(obstacle)] = [table.id_of(row) for row in rows]
-
     def _forget_until(self, batch: int) -> None:
         """The records that ended before or with this batch."""
         while self._kept:
@@ -150,15 +134,6 @@ class Decisions:
         key = self._by_name.get(name)
         return None if key is None else explaining.record_of(_decision(self._kept[key]))
 
-    def excluded(self) -> list[dict[str, Any]]:
-        """How many nodes each filter removed so far, with some names; as /api/v1/metrics has it."""
-        return [
-            {"reason": _camel(REASON[place]), "total": self._removed[place],
-             "sample_node_ids": list(self._samples.get(place, ()))}
-            for place in Filter
-            if self._removed[place]
-        ]  # fmt: skip
-
     def recording(self) -> bytes:
         """All recorded choices as bytes, as many as fit one message; b"" before the first. Takes a moment."""
         recording = self._recorder.taken()
@@ -168,11 +143,6 @@ class Decisions:
         """The same beside the work: the packing is another thread's, nobody waits for it."""
         recording = self._recorder.taken()
         return b"" if recording is None else await asyncio.to_thread(pack, recording, self._packed_max)
-
-
-def _camel(words: str) -> str:
-    """The original system's spelling, as in StatusNotReady."""
-    return "".join(word.capitalize() for word in words.split("_"))
 
 
 def _decision(kept: _Kept) -> explaining.Decision:

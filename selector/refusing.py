@@ -82,7 +82,6 @@ class Refusals:
             table, rules = self._table, self._rules(now_ms)
             rows = job_rows([request.dispatch], table, self._plan)
             examined = examine(table.columns, table.index(), rows, table.prior(), rules)
-            self._decisions.sample(examined.obstacle, table)
             outlook = self._outlooks[key] = outlook_of(examined, table, rules)
         return outlook
 
