@@ -1,0 +1,314 @@
+"""Nodes that crash, leave, come back, give up and are drained, around the real delivery core of one edge.
+
+The mesh is a model that repeats what is unanswered and believes the first result of the attempt in force; on its way
+messages are lost, repeated and reordered. Some nodes name their jobs in heartbeats, some do not, as the original's. All
+randomness comes from the seed, which a failure names.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from edge.core import assignment, away, deliveries, kept
+from mesh.frames import Assign, AssignFailed, CancelJob, ControlNode, JobDone, ResultAck
+from mesh.keys import lease_member
+
+FAULTS_UNTIL_MS = 6_000
+END_MS = 60_000
+GRACE_MS = 300
+NAMED_MS = 1_000
+KEPT_MS = 5_000
+LIMITS = deliveries.Limits(
+    kept=kept.Limits(1_000, 1 << 20, 64, 100_000, 100, 1_000, 500),
+    away=away.Limits(GRACE_MS, 8, jobs_max=6, bytes_max=1 << 10, jobs_per_node_max=3, bytes_per_node_max=1 << 9),
+    no_session_tries_max=50,
+    jobs_per_node_max=64,
+    job_kept_ms=KEPT_MS,
+    job_named_ms=NAMED_MS,
+    ended_kept_max=1_000,
+    ended_kept_ms=30_000,
+    job_event_delay_ms=25,
+)  # fmt: skip
+PAYLOAD = assignment.Payload(b"work", b"audio" * 20)
+
+
+@dataclass
+class Job:
+    """The mesh's view of one job."""
+
+    job_id: str
+    attempt: int = 0
+    node_id: str = ""
+    epoch: int = 0
+    done: bool = False
+
+
+@dataclass
+class Node:
+    """A node's process. `runs` and `unacknowledged` survive its socket, unless it crashes."""
+
+    names_jobs: bool
+    epoch: int
+    connected: bool = True
+    since_ms: int = 0
+    runs: set[tuple[str, int]] = field(default_factory=set)
+    unacknowledged: set[tuple[str, int]] = field(default_factory=set)
+
+
+class World:
+    """The simulation."""
+
+    def __init__(self, seed: int, jobs: int = 25) -> None:
+        self.random = random.Random(seed)
+        self.now_ms = 0
+        self.queue: list[tuple[int, int, Callable[[], None]]] = []
+        self.serial = 0
+        self.core = deliveries.Deliveries("b", LIMITS)
+        self.nodes = {f"n{number}": Node(number % 2 == 0, number + 1) for number in range(4)}
+        self.epochs = 100
+        self.jobs = [Job(f"job-00-{number}") for number in range(jobs)]
+        self.by_id = {job.job_id: job for job in self.jobs}
+        self.delivered: Counter[str] = Counter()
+        self.writes: dict[tuple[str, str, int], int] = {}
+        self.reasons: Counter[str] = Counter()
+        for job in self.jobs:
+            self.at(self.random.randrange(0, 4_000), lambda job=job: self.place(job))
+        for name in self.nodes:
+            self.at(self.random.randrange(1, NAMED_MS), lambda name=name: self.heartbeat(name))
+        for action, times in ((self.upset, 8), (self.complain, 3), (self.drain, 3), (self.cancel, 4)):
+            for _ in range(self.random.randrange(0, times)):
+                self.at(self.random.randrange(0, FAULTS_UNTIL_MS), action)
+
+    # --- time and the network -----------------------------------------------------------------
+
+    @property
+    def faulty(self) -> bool:
+        return self.now_ms < FAULTS_UNTIL_MS
+
+    def at(self, due_ms: int, action: Callable[[], None]) -> None:
+        self.serial += 1
+        heapq.heappush(self.queue, (due_ms, self.serial, action))
+
+    def carry(self, action: Callable[[], None]) -> None:
+        copies = self.random.choices((0, 1, 2), (0.2, 0.65, 0.15))[0] if self.faulty else 1
+        for _ in range(copies):
+            late = self.faulty and self.random.random() < 0.2
+            self.at(self.now_ms + self.random.randrange(1, 400 if late else 5), action)
+
+    def run(self) -> None:
+        while self.now_ms < END_MS:
+            due_ms = self.core.next_due_ms()
+            if self.queue and (due_ms is None or self.queue[0][0] <= due_ms):
+                self.now_ms, _, action = heapq.heappop(self.queue)
+                action()
+            else:
+                self.now_ms = max(self.now_ms, END_MS if due_ms is None else due_ms)
+                self.do(self.core.tick(self.now_ms))
+            self.core.check()
+
+    # --- the mesh -----------------------------------------------------------------------------
+
+    def place(self, job: Job) -> None:
+        """Choose a node, also one that left a moment ago; repeat until there is a result."""
+        if job.done:
+            return
+        if not job.node_id:
+            job.attempt += 1
+            job.node_id = self.random.choice(list(self.nodes))
+            job.epoch = self.nodes[job.node_id].epoch
+        frame = Assign(
+            job.job_id, job.attempt, job.node_id, job.epoch, f"r-{job.job_id}", "s", 0, "a", 0, "t", "zh>en", 1_000, 500
+        )
+        self.carry(lambda: self.on_assign(frame))
+        self.at(self.now_ms + 400, lambda: self.place(job))
+
+    def on_assign(self, frame: Assign) -> None:
+        node = self.nodes[frame.node_id]
+        epoch = node.epoch if node.connected else None
+        self.do(self.core.on_assign(frame, PAYLOAD, epoch, self.now_ms))
+
+    def on_failed(self, frame: AssignFailed) -> None:
+        job = self.by_id[frame.job_id]
+        self.reasons[frame.reason] += 1
+        if job.attempt == frame.attempt:
+            job.node_id = ""  # the next attempt goes to any node
+
+    def on_done(self, done: JobDone) -> None:
+        job = self.by_id[done.job_id]
+        is_current = (job.attempt, job.node_id) == (done.attempt, done.node_id)
+        if is_current and not job.done:
+            job.done = True
+            self.delivered[job.job_id] += 1
+            assert done.request_id in ("", f"r-{job.job_id}")
+        ack = ResultAck(done.job_id, done.attempt, done.node_id, "delivered" if is_current else "fenced")
+        self.carry(lambda: self.do(self.core.on_ack(ack, self.now_ms)))
+
+    def cancel(self) -> None:
+        """The attempt took too long: it is taken back, and made again elsewhere."""
+        job = self.random.choice(self.jobs)
+        if job.node_id and not job.done:
+            frame = CancelJob(job.job_id, job.attempt, job.node_id, "t", "job_timeout")
+            job.node_id = ""
+            self.carry(lambda: self.do(self.core.on_cancel(frame, self.now_ms)))
+
+    def drain(self) -> None:
+        name = self.random.choice(list(self.nodes))
+        node = self.nodes[name]
+        due_ms = self.now_ms + self.random.randrange(0, 1_500)
+        frame = ControlNode(name, node.epoch, "drain", "test", 0)
+        self.do(self.core.on_control(frame, node.epoch if node.connected else None, due_ms))
+        if self.random.random() < 0.5:
+            resume = ControlNode(name, 0, "resume", "", 0)
+            self.at(
+                self.now_ms + 300,
+                lambda: self.do(self.core.on_control(resume, node.epoch if node.connected else None, 0)),
+            )
+
+    # --- the edge's effects -------------------------------------------------------------------
+
+    def do(self, effects: list[assignment.Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, assignment.WriteJob):
+                self.write(effect)
+            elif isinstance(effect, assignment.SendToJob) and isinstance(effect.frame, AssignFailed):
+                self.carry(lambda frame=effect.frame: self.on_failed(frame))
+            elif isinstance(effect, assignment.SendDone):
+                self.core.sent(effect.key, "broker")
+                self.carry(lambda done=effect.done: self.on_done(done))
+            elif isinstance(effect, assignment.StopJob):
+                stop = effect.cancel
+                self.nodes[stop.node_id].runs.discard((stop.job_id, stop.attempt))
+            elif isinstance(effect, assignment.TellNode):
+                self.nodes[effect.node_id].unacknowledged.discard((effect.job_id, effect.attempt))
+
+    def write(self, effect: assignment.WriteJob) -> None:
+        frame = effect.assign
+        node = self.nodes[frame.node_id]
+        assert node.connected, "written to nobody"
+        assert effect.placed.late_after_ms == 500 and effect.payload == PAYLOAD
+        if self.faulty and self.random.random() < 0.05:
+            self.do(self.core.write_failed(frame))
+            return
+        key = (frame.node_id, frame.job_id, frame.attempt)
+        assert key not in self.writes, "an attempt is written twice"
+        self.writes[key] = self.now_ms
+        epoch = node.epoch
+
+        def arrive() -> None:
+            if node.connected and node.epoch == epoch:  # otherwise it died unread with its socket
+                node.runs.add(key[1:])
+                self.at(self.now_ms + self.random.randrange(5, 600), lambda: self.finish(*key))
+
+        self.at(self.now_ms + self.random.randrange(1, 10), arrive)
+
+    # --- nodes --------------------------------------------------------------------------------
+
+    def finish(self, name: str, job_id: str, attempt: int) -> None:
+        node = self.nodes[name]
+        if (job_id, attempt) in node.runs:
+            node.runs.remove((job_id, attempt))
+            node.unacknowledged.add((job_id, attempt))
+            if node.connected:
+                self.say_result(name, job_id, attempt)
+
+    def say_result(self, name: str, job_id: str, attempt: int) -> None:
+        report = assignment.Report(job_id, attempt, name, "s", 0, True)
+        self.do(self.core.on_result(report, b"text", self.now_ms))
+
+    def heartbeat(self, name: str) -> None:
+        if self.nodes[name].connected:
+            self.say_jobs(name)
+        self.at(self.now_ms + NAMED_MS, lambda: self.heartbeat(name))
+
+    def say_jobs(self, name: str) -> None:
+        node = self.nodes[name]
+        named = sorted(node.runs) if node.names_jobs else []
+        has = {assignment.key_of(name, *job) for job in named} if node.names_jobs else None
+        self.do(self.core.on_jobs(name, has, self.now_ms))
+        told = self.core.jobs_of(name, named)
+        assert told is not None
+        self.audit(name, set(told))
+
+    def audit(self, name: str, told: set[str]) -> None:
+        """Nothing that runs is left out while somebody wants it; nothing that does not run is told for long."""
+        node = self.nodes[name]
+        for job_id, attempt in node.runs:
+            job = self.by_id[job_id]
+            wanted = not job.done and (job.attempt, job.node_id) == (attempt, name)
+            ended = self.core._memory.how(assignment.key_of(name, job_id, attempt)) is not None
+            assert lease_member(job_id, attempt) in told or not wanted or ended
+        running = {lease_member(*job) for job in node.runs}
+        results = {lease_member(r.done.job_id, r.done.attempt) for r in self.core.results.values()}
+        # Of a node that names its jobs, only what may have crossed its words, on this very socket.
+        believed_ms = max(self.now_ms - NAMED_MS, node.since_ms - 1) if node.names_jobs else self.now_ms - KEPT_MS
+        for member in told - running - results:
+            job_id, _, attempt = member.partition("#")
+            assert self.writes[name, job_id, int(attempt)] > believed_ms, f"{member} leaks"
+
+    def complain(self) -> None:
+        """The node gives up one of its jobs, or all of them."""
+        name = self.random.choice(list(self.nodes))
+        node = self.nodes[name]
+        if not node.connected:
+            return
+        job = self.random.choice(sorted(node.runs)) if node.runs and self.random.random() < 0.5 else (None, None)
+        self.do(self.core.on_node_error(name, *job, self.now_ms))
+
+    def upset(self) -> None:
+        """A node loses its socket and keeps its jobs; or it dies with them. It is back soon, or late."""
+        name = self.random.choice(list(self.nodes))
+        node = self.nodes[name]
+        if not node.connected:
+            return
+        node.connected = False
+        self.core.node_gone(name, node.epoch, self.now_ms)
+        if self.random.random() < 0.5:
+            node.runs.clear()
+            node.unacknowledged.clear()
+        self.at(self.now_ms + self.random.choice((GRACE_MS // 3, GRACE_MS * 3)), lambda: self.back(name))
+
+    def back(self, name: str) -> None:
+        node = self.nodes[name]
+        self.epochs += 1
+        node.connected, node.epoch, node.since_ms = True, self.epochs, self.now_ms
+        self.do(self.core.node_back(name, self.now_ms))
+        for job in sorted(node.unacknowledged):
+            self.say_result(name, *job)
+        self.say_jobs(name)
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_every_job_is_delivered_once_and_nothing_is_left_behind(block: int) -> None:
+    reasons: Counter[str] = Counter()
+    held = 0
+    for seed in range(block * 25, block * 25 + 25):
+        world = World(seed)
+        try:
+            world.run()
+            assert all(count == 1 for count in world.delivered.values())
+            assert len(world.delivered) == len(world.jobs), [job for job in world.jobs if not job.done]
+            assert not world.core.results, "results are kept for ever"
+            for name in world.nodes:
+                assert world.core.jobs_of(name, []) == [], "jobs are remembered for ever"
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed} at {world.now_ms} ms: {error}") from error
+        reasons += world.reasons
+        held += world.core.outcomes["job_held"]
+    assert held and {"node_error", "drained", "job_lost", "node_gone", "node_stuck"} <= reasons.keys(), (
+        "all of it was tried"
+    )
+
+
+def test_the_same_seed_gives_the_same_story() -> None:
+    stories = []
+    for _ in range(2):
+        world = World(11)
+        world.run()
+        stories.append((world.serial, world.reasons, world.core.outcomes))
+    assert stories[0] == stories[1]
