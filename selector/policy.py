@@ -22,6 +22,7 @@ from mesh.weights import Weights
 
 #: The version of the configuration's own weights.
 CONFIGURED: Final = 0
+_NOT_SET: Final = StoredWeights(CONFIGURED, None, 0, "")
 #: Each pause is up to this much shorter, so that selectors do not ask together.
 JITTER: Final = 0.2
 
@@ -36,7 +37,7 @@ class Policy:
         self._metrics = metrics
         self._configured = config.weights
         self._pause_ms = config.selector.weights_ms
-        self._stored = StoredWeights(CONFIGURED, None, 0, "")
+        self._stored = _NOT_SET
         metrics.weights_version.set(CONFIGURED)
 
     @property
@@ -78,9 +79,11 @@ class Policy:
         return stored
 
     def _take(self, found: StoredWeights) -> None:
-        if found.version == self.version:
-            return
-        # A lower version means that Redis lost the others: what it has counts, not what we remember.
-        self._stored = found if found.weights is not None else StoredWeights(CONFIGURED, None, 0, "")
-        self._metrics.weights_version.set(self.version)
-        log.info("weights_in_force", version=self.version, by=self._stored.by)
+        if found.weights is None:
+            found = _NOT_SET
+        # Compared as a whole: a Redis that lost everything counts its versions from the beginning, and what it has
+        # counts, not what we remember.
+        if found != self._stored:
+            self._stored = found
+            self._metrics.weights_version.set(self.version)
+            log.info("weights_in_force", version=self.version, by=found.by)

@@ -22,6 +22,7 @@ from mesh.cells import cell_of, cell_of_job
 from mesh.config import Config, LinkConfig, MeshConfig, RedisConfig
 from mesh.frames import (
     Assign,
+    Cancel,
     Dispatch,
     Frame,
     JobDone,
@@ -29,6 +30,8 @@ from mesh.frames import (
     NodeLoad,
     NodeRegister,
     NodeRegistered,
+    Query,
+    QueryAnswer,
     Refused,
 )
 from mesh.ids import new_peer_identity
@@ -53,8 +56,11 @@ class FakeEdge:
     def __init__(self, name: str, endpoints: list[str], cells: int) -> None:
         self.identity = new_peer_identity("edge", name)
         self.received: list[Received] = []
+        #: Request -> what was last asked for it; nothing of it shall wait for the nodes of the next test.
+        self.asked: dict[str, Dispatch] = {}
         self._cells = cells
         self._arrived = asyncio.Event()
+        self._queries = 0
         self.link = Link(
             identity=self.identity,
             kind="edge",
@@ -117,7 +123,14 @@ class FakeEdge:
             **changes,
         )
         self.send_record(session_id, frame, b"work", b"audio")
+        self.asked[request_id] = frame
         return frame
+
+    def withdraw(self, request_id: str) -> None:
+        """Nobody waits for it any more."""
+        frame = self.asked.pop(request_id)
+        cancel = Cancel(request_id, "", frame.attempt, "", frame.session_id, "session_closed")
+        self.link.send("", cell_of(frame.session_id, self._cells), cancel)
 
     def finish(self, assign: Assign, text: bytes = b"{}", *, resend: int = 0, **changes: Any) -> None:
         """Send the node's result, as the node's edge does."""
@@ -132,8 +145,32 @@ class FakeEdge:
             session_edge=changes.get("session_edge", assign.session_edge),
             success=True,
             resend=resend,
+            took_ms=changes.get("took_ms", -1),
+            pair=assign.pair,
+            audio_ms=assign.audio_ms,
         )
         self.send_job(assign.job_id, done, text)
+
+    def beat(self, node_id: str, epoch: int, **fields: Any) -> None:
+        """One heartbeat of a node; fields of NodeHeartbeat, or of its load."""
+        load = NodeLoad(**{name: fields.pop(name) for name in NodeLoad.__struct_fields__ if name in fields})
+        self.send_record(node_id, NodeHeartbeat(node_id, self.identity, epoch, load, **fields))
+
+    async def query(self, kind: str, *, to: str = "", cell: int = 0, **params: str | list[str]) -> tuple[int, Any]:
+        """Ask what an operator asks: status and decoded answer. `to`: one selector, else any of the cell."""
+        body = await self.query_bytes(kind, to=to, cell=cell, **params)
+        return body[0], json.loads(body[1])
+
+    async def query_bytes(
+        self, kind: str, *, to: str = "", cell: int = 0, **params: str | list[str]
+    ) -> tuple[int, bytes]:
+        """The same with the answer as it came."""
+        self._queries += 1
+        ref = f"q-{self._queries}"
+        lists = {name: [value] if isinstance(value, str) else value for name, value in params.items()}
+        assert self.link.send(to, cell, Query(ref, self.identity, kind, lists))
+        answer, payload = await self.take(QueryAnswer, lambda frame: frame.ref == ref)
+        return answer.status, payload[0]
 
     async def _answer_to(self, request_id: str, at: FakeEdge) -> tuple[Assign, list[bytes]] | None:
         assigned = asyncio.ensure_future(at.take(Assign, lambda frame: frame.request_id == request_id))
@@ -171,6 +208,8 @@ class Rig:
         )
         self.processes: list[subprocess.Popen[bytes]] = []
         self.edges: list[FakeEdge] = []
+        #: Name of a process -> its identity in the mesh.
+        self.identities: dict[str, str] = {}
 
     def spawn(self, module: str, name: str, **environ: str) -> subprocess.Popen[bytes]:
         """Start a process of the mesh and wait for its ready line."""
@@ -178,6 +217,7 @@ class Rig:
         assert process.stdout is not None
         line = json.loads(process.stdout.readline())
         assert line["ready"] and (line["kind"], line["id"]) == (module, name)
+        self.identities[name] = line["identity"]
         return process
 
     def begin(self, module: str, name: str, **environ: str) -> subprocess.Popen[bytes]:
@@ -238,5 +278,7 @@ class Rig:
 
     async def close_edges(self) -> None:
         for edge in self.edges:
+            for request_id in list(edge.asked):
+                edge.withdraw(request_id)
             await edge.link.close()
         self.edges.clear()
