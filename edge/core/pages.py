@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote
 
 from mesh.errors import ErrorCode
 
@@ -69,12 +69,12 @@ _PLAIN: Final = {
 
 def page_of(target: str) -> Page:
     """The question behind a request target; PageError if there is none."""
-    parts = urlsplit(target)
+    path, _, query = target.partition("?")
     try:
-        params = parse_qs(parts.query, max_num_fields=FIELDS_MAX)
+        params = parse_qs(query, max_num_fields=FIELDS_MAX)
     except ValueError:
         raise PageError(400, ErrorCode.INVALID_MESSAGE, f"more than {FIELDS_MAX} parameters") from None
-    name = parts.path.removeprefix(API).rstrip("/")
+    name = path.removeprefix(API).rstrip("/")
     if name in _PLAIN:
         return Page(_PLAIN[name], Whom.ANY, params)
     if name == "metrics":
@@ -88,7 +88,7 @@ def page_of(target: str) -> Page:
         return Page("explain", Whom.FIRST, {key: [record_id]}, record_id)
     if head == "nodes" and record_id:
         return Page("node", Whom.ANY, {"node_id": [record_id]}, record_id)
-    raise PageError(404, ErrorCode.INVALID_MESSAGE, f"there is no page {parts.path[:200]}; see docs/protocol.md")
+    raise PageError(404, ErrorCode.INVALID_MESSAGE, f"there is no page {path[:200]}; see docs/protocol.md")
 
 
 def added_up(answers: Iterable[Any]) -> Any:

@@ -41,6 +41,7 @@ from mesh.frames import (
     SessionClaimed,
     SessionRelease,
     Undone,
+    Waiting,
 )
 from mesh.ids import new_peer_identity
 from mesh.link import Link, Received
@@ -83,6 +84,11 @@ class FakeSelector:
         self.jobs: dict[str, tuple[Dispatch, Assign]] = {}
         self.seen: list[Frame] = []
         self.mute: Callable[[Frame], bool] = lambda frame: False
+        #: How many Dispatches are told to wait in line before one is placed, and for how long.
+        self.in_line = 0
+        self.ask_again_ms = 50
+        #: What each Assign says of lateness.
+        self.late_after_ms = 0
         #: Kind of question -> status and body.
         self.answers: dict[str, tuple[int, Any]] = {}
         #: True: take work without saying that it is done.
@@ -160,9 +166,16 @@ class FakeSelector:
             if (dispatch.request_id, dispatch.attempt) == (frame.request_id, frame.attempt):
                 self.link.send(self.nodes_edge(assign), 0, assign, *message.payload)
                 return
+        if self.in_line:
+            self.in_line -= 1
+            word = Waiting(frame.request_id, frame.attempt, "capacity_exceeded", self.ask_again_ms)
+            self.link.send(frame.edge, 0, word)
+            return
         free = [node for node in self.nodes if node not in frame.excluded]
         if not free:
-            refused = Refused(frame.request_id, frame.attempt, "NO_AVAILABLE_NODE", "no_nodes", {"no_nodes": 0}, 50)
+            reason = "excluded" if self.nodes else "no_nodes"
+            counts = {reason: len(self.nodes)}
+            refused = Refused(frame.request_id, frame.attempt, "NO_AVAILABLE_NODE", reason, counts, 50)
             self.link.send(frame.edge, 0, refused)
             return
         self._serial += 1
@@ -179,6 +192,7 @@ class FakeSelector:
             session_edge=frame.edge,
             deadline_ms=frame.deadline_ms,
             trace_id=frame.trace_id,
+            late_after_ms=self.late_after_ms,
         )
         self.jobs[assign.job_id] = (frame, assign)
         self.link.send(edge, 0, assign, *message.payload)

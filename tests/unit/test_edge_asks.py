@@ -1,0 +1,52 @@
+"""Operators' questions: one answer each, commands not repeated, a selector that is gone noticed at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edge.core.asks import Answered, Asks, Limits
+from mesh.frames import Query
+
+
+def asked(**options: Any) -> tuple[Asks, list[Any]]:
+    core = Asks(Limits(400, 1_500, 5_000))
+    answers: list[Any] = []
+    core.ask(Query("1", "a", "weights", {}), 3, answers.append, 0, timeout_ms=2_000, **options)
+    return core, answers
+
+
+def ticks(core: Asks, *times: int) -> list[int]:
+    counts = []
+    for now in times:
+        counts.append(len(core.tick(now)))
+        core.check()
+    return counts
+
+
+def test_question_is_repeated_has_one_answer_and_a_time_of_its_own() -> None:
+    core, answers = asked()
+    assert ticks(core, 400, 1_200) == [1, 1]
+    core.on_answer(Answered("1", 200, b"{}"))
+    core.on_answer(Answered("1", 200, b"the answer to the repeat"))
+    assert answers == [Answered("1", 200, b"{}")] and core.next_due_ms() is None
+    core, answers = asked()
+    ticks(core, 400, 1_200, 2_000)
+    assert answers == [None] and core.next_due_ms() is None
+
+
+def test_command_is_sent_once_unless_a_broker_gave_it_back() -> None:
+    core, answers = asked(once=True)
+    assert ticks(core, 400, 1_200) == [0, 0]
+    core.on_lost("1", 50, 1_300)
+    assert ticks(core, 1_350, 1_800, 2_000) == [1, 0, 0]
+    assert answers == [None]
+
+
+def test_one_who_cannot_be_reached_does_not_answer() -> None:
+    core, answers = asked(to="selector:gone:1")
+    core.on_lost("1", 100, 10)
+    assert answers == [None] and core.next_due_ms() is None
+    core.on_lost("1", 100, 20)
+    core.on_answer(Answered("1", 200, b"late"))
+    assert answers == [None]
+    core.check()
