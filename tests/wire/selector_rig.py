@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.request import urlopen
 
 import msgspec
 
@@ -210,6 +211,7 @@ class Rig:
         self.edges: list[FakeEdge] = []
         #: Name of a process -> its identity in the mesh.
         self.identities: dict[str, str] = {}
+        self._urls: dict[str, str] = {}
 
     def spawn(self, module: str, name: str, **environ: str) -> subprocess.Popen[bytes]:
         """Start a process of the mesh and wait for its ready line."""
@@ -218,7 +220,14 @@ class Rig:
         line = json.loads(process.stdout.readline())
         assert line["ready"] and (line["kind"], line["id"]) == (module, name)
         self.identities[name] = line["identity"]
+        self._urls[name] = line.get("url", "")
         return process
+
+    def metric(self, name: str, metric: str) -> float:
+        """What a process's scrape says of a metric without labels."""
+        with urlopen(f"{self._urls[name]}/metrics", timeout=10) as response:
+            lines = response.read().decode().splitlines()
+        return float(next(line.split()[1] for line in lines if line.startswith(f"{metric} ")))
 
     def begin(self, module: str, name: str, **environ: str) -> subprocess.Popen[bytes]:
         """Start a process of the mesh."""

@@ -32,6 +32,7 @@ from mesh.frames import (
     SessionClaimed,
     SessionRelease,
     Undone,
+    Waiting,
 )
 from mesh.keys import Keys
 from tests.unit.selector_samples import CAPS
@@ -120,28 +121,29 @@ async def test_a_repeated_result_is_pushed_again_to_whoever_owns_the_session_now
     assert push.job_id == assign.job_id
 
 
-async def test_no_node_is_told_with_counts_and_a_time_to_try_again(rig: Rig, edge: FakeEdge) -> None:
-    seen: list[Refused] = []
+async def test_no_node_is_told_with_counts_and_whether_to_wait(rig: Rig, edge: FakeEdge) -> None:
+    seen: list[Waiting] = []
 
     async def sees_no_nodes() -> bool:  # the test before this one may still be in the snapshot
         edge.dispatch("r-0")
-        seen.append((await edge.take(Refused))[0])
+        seen.append((await edge.take(Waiting))[0])
+        edge.withdraw("r-0")
         return seen[-1].reason == "no_nodes"
 
     await until(sees_no_nodes)
-    refused = seen[-1]
-    assert (refused.code, refused.removed) == ("NO_AVAILABLE_NODE", {})
-    assert refused.retry_after_ms > 0
+    assert seen[-1].ask_again_ms > 0
 
     await edge.add_node("node-1", max_jobs=1)
     await edge.place("r-1")
     edge.dispatch("r-2")
-    refused, _ = await edge.take(Refused, lambda frame: frame.request_id == "r-2")
-    assert (refused.reason, refused.removed) == ("capacity_exceeded", {"capacity_exceeded": 1})
+    waiting, _ = await edge.take(Waiting, lambda frame: frame.request_id == "r-2")
+    assert waiting.reason == "capacity_exceeded"
 
     edge.dispatch("r-3", src_lang="xx")
     refused, _ = await edge.take(Refused, lambda frame: frame.request_id == "r-3")
-    assert (refused.reason, refused.removed) == ("lang_pair_unsupported", {"lang_pair_unsupported": 1})
+    assert (refused.code, refused.reason) == ("NO_AVAILABLE_NODE", "asr_lang_unsupported")
+    assert refused.removed == {"asr_lang_unsupported": 1}
+    assert refused.nearest_node == "node-1"
     assert refused.retry_after_ms == 0, "no waiting helps"
 
     # Registered is known: who asks right after that is not refused for good by a snapshot that is a moment old.
@@ -149,8 +151,7 @@ async def test_no_node_is_told_with_counts_and_a_time_to_try_again(rig: Rig, edg
         language = f"x{chr(97 + index)}"
         await edge.add_node(f"node-{language}", asr_langs=[language])
         edge.dispatch(f"r-{language}", src_lang=language)
-        answer = await edge.take_first(Refused, Assign)
-        assert isinstance(answer, Assign) or answer.retry_after_ms > 0
+        assert isinstance(await edge.take_first(Refused, Assign), Assign)
 
 
 async def test_a_failed_assign_gives_the_slot_back_and_takes_an_absent_node_off(rig: Rig, edge: FakeEdge) -> None:
@@ -164,8 +165,8 @@ async def test_a_failed_assign_gives_the_slot_back_and_takes_an_absent_node_off(
     assert (undone.request_id, undone.attempt, undone.reason, undone.exclude_node) == ("r-1", 1, "node_absent", True)
     await rig.until_used("node-1", -1)
     edge.dispatch("r-1", attempt=2, excluded=["node-1"])
-    refused, _ = await edge.take(Refused)
-    assert refused.reason == "no_nodes"
+    waiting, _ = await edge.take(Waiting, lambda frame: frame.attempt == 2)
+    assert waiting.reason == "no_nodes"
 
 
 async def test_the_next_attempt_replaces_the_binding_and_fences_the_old_one(rig: Rig, edge: FakeEdge) -> None:
@@ -297,8 +298,8 @@ async def test_an_assign_to_an_edge_that_is_gone_is_undone_and_its_nodes_avoided
     undone, _ = await edge.take(Undone)
     assert (undone.reason, undone.exclude_node) == ("unroutable", False)
     edge.dispatch("r-1", attempt=2)
-    refused, _ = await edge.take(Refused)
-    assert refused.reason == "edge_unreachable"
+    waiting, _ = await edge.take(Waiting, lambda frame: frame.attempt == 2)
+    assert waiting.reason == "edge_unreachable"
 
 
 async def test_a_bounce_without_its_parts_costs_nothing(rig: Rig, edge: FakeEdge) -> None:
@@ -397,7 +398,7 @@ async def test_two_selectors_never_sell_a_slot_twice(rig: Rig, edge: FakeEdge) -
         while len(answered) < 40:
             for message in edge.received:
                 frame = message.frame
-                if isinstance(frame, Assign | Refused) and frame.request_id != "r-first":
+                if isinstance(frame, Assign | Refused | Waiting) and frame.request_id != "r-first":
                     answered.add(frame.request_id)
                     if isinstance(frame, Assign):
                         placed.append(frame)
