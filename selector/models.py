@@ -55,13 +55,11 @@ class Models:
 
     async def on_model_missing(self, messages: list[Received]) -> None:
         """Count, mark, log."""
-        frames = [message.frame for message in messages]
+        frames = [message.frame for message in messages if isinstance(message.frame, ModelMissing)]
         marks: dict[tuple[str, int, str, str], int] = {}
         about: dict[tuple[str, str], ModelMissing] = {}
         for frame in frames:
-            assert isinstance(frame, ModelMissing)
             service_id = as_id(frame.service_id)
-            self._count_received(frame, service_id)
             if is_id(frame.node_id):
                 key = (frame.node_id, frame.epoch, self._type_of(frame, service_id), service_id)
                 marks[key] = marks.get(key, 0) + _count(frame)
@@ -75,6 +73,8 @@ class Models:
             elif self._take(mark, marked):
                 frame = about[mark.node_id, mark.service_id]
                 told.setdefault((mark.service_id, as_id(frame.version, "")), frame)
+        for frame in frames:  # last, so that what is counted has been worked on
+            self._count_received(frame)
         await self._tell(told.items())
         await asyncio.sleep(GATHER_MS / 1_000)
 
@@ -99,8 +99,9 @@ class Models:
             metrics.model_na_other_total["marked_node"].inc(mark.count)
         return True
 
-    def _count_received(self, frame: ModelMissing, service_id: str) -> None:
-        metrics, count, reason = self._metrics, _count(frame), reason_of(frame.reason)
+    def _count_received(self, frame: ModelMissing) -> None:
+        metrics, count = self._metrics, _count(frame)
+        service_id, reason = as_id(frame.service_id), reason_of(frame.reason)
         service_known, reason_known = self.counts.received(service_id, reason, count)
         metrics.model_na_received_total.inc(count)
         metrics.model_na_by_service_total.labels(service_id).inc(count)
