@@ -19,11 +19,10 @@ from edge.link import EdgeLink
 from edge.outbox import Bounds
 from edge.socket import Socket, internal_error
 from mesh.config import EdgeConfig
-from mesh.control_wire import Command, ControlError, Done, Drain, decode_command
+from mesh.control_wire import Command, ControlAnswer, ControlError, Done, Drain, decode_command
 from mesh.errors import ErrorCode, PeerError
 from mesh.log import get_logger
 from mesh.metrics import EdgeMetrics
-from mesh.wire import Message
 
 log = get_logger()
 
@@ -55,7 +54,7 @@ class Control:
 
     async def _on_text(self, socket: Socket, text: str | bytes) -> None:
         command: Command | None = None
-        answer: Message
+        answer: ControlAnswer
         try:
             if isinstance(text, bytes):
                 raise PeerError(ErrorCode.INVALID_MESSAGE, "send JSON text")
@@ -74,7 +73,7 @@ class Control:
             self._metrics.errors_total.labels("control", answer.code).inc()
         socket.tell(answer)
 
-    async def _obey(self, command: Command) -> Message:
+    async def _obey(self, command: Command) -> ControlAnswer:
         kind, params, about = question_of(command)
         timeout_ms = self._config.page_timeout_ms
         answered = await self._link.query(kind, params, record_id=about, once=True, timeout_ms=timeout_ms)
@@ -102,7 +101,7 @@ def question_of(command: Command) -> tuple[str, dict[str, list[str]], str]:
     return "weights_set", params, ""
 
 
-def answer_of(answered: Answered) -> Message:
+def answer_of(answered: Answered) -> ControlAnswer:
     """What the operator is told of a selector's answer."""
     body: Any = msgspec.json.decode(answered.body) if answered.body else {}
     if answered.status == HTTPStatus.OK:

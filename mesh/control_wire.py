@@ -40,6 +40,7 @@ class ControlError(Message, frozen=True, kw_only=True, tag="error"):
 
 
 Command: TypeAlias = Drain | WeightsSet
+ControlAnswer: TypeAlias = Done | ControlError
 FROM_OPERATOR: Final[Codec[Command]] = Codec(Command, get_args(Command))
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from mesh import frames, node_wire, session_wire
+from mesh import control_wire, frames, node_wire, session_wire
 from mesh.errors import ErrorCode
 from mesh.wire import Message, Part
 
@@ -29,6 +29,8 @@ def tables() -> dict[str, str]:
         "server": _messages(session_wire.ServerMessage),
         "node": _messages(node_wire.NodeMessage),
         "scheduler": _messages(node_wire.SchedulerMessage),
+        "operator": _messages(control_wire.Command),
+        "control": _messages(control_wire.ControlAnswer),
         "parts": _table(("object", "fields", "meaning"), (_row(part) for part in parts())),
         "frames": _table(("frame", "lane", "fields", "meaning"), map(_frame, get_args(frames.AnyFrame))),
         "structs": _table(
