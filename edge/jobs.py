@@ -24,8 +24,14 @@ from mesh.log import get_logger
 from mesh.metrics import EdgeMetrics
 from mesh.node_wire import JobCancel, JobResultAck, NodeControl
 
-#: Ends of a kept result that are a loss -> the metric's reason.
-DROPPED: Final = {"fenced": "fenced", "no_session": "no_session", "shed": "overflow", "expired": "overflow"}
+#: Ends of a result that nobody gets -> the metric's reason.
+DROPPED: Final = {
+    "fenced": "fenced",
+    "late": "fenced",
+    "no_session": "no_session",
+    "shed": "overflow",
+    "expired": "overflow",
+}
 
 log = get_logger()
 

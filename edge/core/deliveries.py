@@ -44,6 +44,10 @@ from mesh.keys import lease_member
 
 #: Jobs of one node that a heartbeat names. A node that says more is not believed, and its leases are not audited.
 JOBS_NAMED_MAX: Final = 1_024
+_ACKNOWLEDGED: Final = "acknowledged"
+_CANCELLED: Final = "cancelled"
+#: Ends after which nothing more is to be said of a job.
+_ENDED: Final = frozenset({_ACKNOWLEDGED, _CANCELLED})
 
 
 class Limits(NamedTuple):
@@ -74,7 +78,7 @@ class Deliveries:
         self._running = Running(limits.jobs_per_node_max, limits.job_event_delay_ms)
         self._away = away.Away(limits.away)
         self._draining = Draining()
-        #: Jobs that ended: those that were given back to the mesh, with the reason.
+        #: Jobs that ended, and how: with a result, by a cancellation, or given back to the mesh for that reason.
         self._memory = Memory(limits.ended_kept_max, limits.ended_kept_ms)
 
     @property
@@ -92,7 +96,7 @@ class Deliveries:
             return [SendToEdge(assign.session_edge, placed(assign))]
         how = self._memory.how(key)
         if how is not None:
-            return [failed(assign, how)] if how else []
+            return [] if how in _ENDED else [failed(assign, how)]
         if key in self._running.of(assign.node_id):
             return [SendToEdge(assign.session_edge, placed(assign))]
         if self._away.holds(assign.node_id, key):
@@ -116,7 +120,7 @@ class Deliveries:
         self._drop(cancel.node_id, key)
         self._away.drop(cancel.node_id, key)
         if key not in self.results:
-            self._memory.add(key, now_ms)
+            self._memory.add(key, now_ms, _CANCELLED)
         return [StopJob(cancel)]
 
     def on_control(self, control: ControlNode, epoch: int | None, due_ms: int) -> list[Effect]:
@@ -155,8 +159,9 @@ class Deliveries:
         PeerError if the node has too many results already of jobs that it was not given here.
         """
         key = key_of(report.node_id, report.job_id, report.attempt)
-        if self._memory.how(key) == "":
-            self.outcomes["repeated"] += 1
+        how = self._memory.how(key)
+        if how in _ENDED:
+            self.outcomes["late" if how == _CANCELLED else "repeated"] += 1
             return [TellNode(report.node_id, report.job_id, report.attempt)]
         if key in self.results:
             self.outcomes["repeated"] += 1
@@ -254,8 +259,14 @@ class Deliveries:
 
     def next_due_ms(self) -> int | None:
         """When `tick` has something to do; None while nothing waits."""
-        timed = (self._kept, self._away, self._running.progress, self._draining)
-        return earliest(part.next_due_ms() for part in timed)
+        return earliest(
+            (
+                self._kept.next_due_ms(),
+                self._away.next_due_ms(),
+                self._running.progress.next_due_ms(),
+                self._draining.next_due_ms(),
+            )
+        )
 
     def tick(self, now_ms: int) -> list[Effect]:
         """Resends and progress that are due, the jobs of nodes that did not come back, and drains that end."""
@@ -307,7 +318,7 @@ class Deliveries:
 
     def _end(self, key: str, outcome: str, now_ms: int) -> None:
         self._kept.pop(key)
-        self._memory.add(key, now_ms)
+        self._memory.add(key, now_ms, _ACKNOWLEDGED)
         self.outcomes[outcome] += 1
 
     def check(self) -> None:

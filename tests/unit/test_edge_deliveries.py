@@ -270,6 +270,7 @@ def test_cancel_stops_the_node_and_forgets_the_job() -> None:
     cancel = CancelJob("job-00-1", 1, "n", "t", "job_timeout")
     assert core.on_cancel(cancel, 5) == [StopJob(cancel)]
     assert core.on_result(report(), b"text", 10) == [TellNode("n", "job-00-1", 1)], "too late: it may forget it"
+    assert core.outcomes["late"] == 1
     assert not core.results
 
 
