@@ -178,3 +178,29 @@ async def test_a_set_of_leases_outlives_its_leases(store: Store, raw: RedisClien
     raw.pexpire(leases, 100_000)
     await store.advance_job(job.job_id, 1, NODE, "start")
     assert raw.pttl(leases) > 360_000
+
+
+async def test_a_job_can_be_looked_at(store: Store) -> None:
+    job = await placed(store)
+    await store.advance_job(job.job_id, 1, NODE, "dispatch start")
+    record = await store.look_job(job.job_id)
+    assert record is not None
+    assert (record.state, record.attempt, record.node_id) == ("RUNNING", 1, NODE)
+    assert (record.request_id, record.session_id, record.edge) == ("r-1", "s-1", "edge:b:0002")
+    assert set(record.times) == {"created", "dispatch", "start"}
+    await store.release_job(job.job_id, 1, NODE, "node gone: for good")
+    record = await store.look_job(job.job_id)
+    assert record is not None and (record.state, record.reason) == ("RELEASED", "node gone: for good")
+    assert record.outcome == "" and "release" in record.times
+    assert await store.look_job("job-03-none") is None
+    assert await store.look_job("nonsense") is None
+
+
+async def test_a_version_is_the_node_s_own(store: Store) -> None:
+    """With the cell's, a snapshot would take a change of the node that it has yet to read for an old one."""
+    job = await placed(store)
+    neighbour = next(name for name in (f"n{i}" for i in range(1_000)) if cell_of(name, CELLS) == CELL)
+    await store.release_job(job.job_id, 1, NODE, "test")
+    [row] = (await store.node_changes(CELL, 0, 5)).rows
+    await register(store, neighbour)
+    assert (await store.release_job(job.job_id, 1, NODE, "test")).version == row.version

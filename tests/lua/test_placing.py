@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import msgspec
 import pytest
@@ -209,3 +210,66 @@ async def test_dispatch_takes_a_lapsed_slot_again_only_if_one_is_free(
     await store.release_job(second.job_id, 1, NODE, "test")
     taken = await store.advance_job(first.job_id, 1, NODE, "accept")
     assert (taken.verdict, taken.leased, taken.used) == ("moved", True, 1)
+
+
+async def test_a_candidate_that_is_busier_than_expected_is_passed_over(store: Store) -> None:
+    await register(store, NODE, max_jobs=4)
+    await register(store, OTHER, max_jobs=4)
+    first = await commit(store, request("r-1", [NODE])._replace(expected=[0]))
+    second = await commit(store, request("r-2", [NODE, OTHER])._replace(expected=[0, 0]))
+    assert (first.node_id, second.node_id) == (NODE, OTHER)
+    assert second.seen == ((NODE, 1, first.version),), "what was seen corrects the snapshot"
+    both = await commit(store, request("r-3", [NODE, OTHER])._replace(expected=[0, 0]))
+    assert (both.verdict, both.reasons) == ("full", ("moved", "moved"))
+    assert both.seen == ((NODE, 1, first.version), (OTHER, 1, second.version))
+    assert (await commit(store, request("r-3", [NODE, OTHER])._replace(expected=[-1, 0]))).node_id == NODE
+    assert (await commit(store, request("r-4", [NODE, OTHER])._replace(expected=[1, 5]))).node_id == OTHER
+
+
+async def test_a_full_node_tells_its_slots(store: Store) -> None:
+    await register(store, NODE, max_jobs=1)
+    first = await commit(store, request("r-1", [NODE]))
+    refused = await commit(store, request("r-2", [NODE])._replace(expected=[9]))
+    assert (refused.reasons, refused.seen) == (("full",), ((NODE, 1, first.version),))
+
+
+async def test_lapsed_leases_are_not_held_against_a_node(store: Store, raw: RedisClient, keys: Keys) -> None:
+    await register(store, NODE, max_jobs=4)
+    raw.zadd(keys.leases(cell_of(NODE, CELLS), NODE), {"job-old#1": 1})
+    assert (await commit(store, request("r-1", [NODE])._replace(expected=[0]))).verdict == "new"
+
+
+async def test_a_repeat_whose_answer_was_lost_is_the_same_job_whatever_was_expected(
+    store: Store, raw: RedisClient, keys: Keys
+) -> None:
+    await register(store, NODE)
+    unique = "u" * 32
+    first = await commit(store, request("r-1", [NODE], unique=unique)._replace(expected=[0]))
+    again = await commit(store, request("r-1", [NODE], unique=unique)._replace(expected=[0]))
+    assert (again.job_id, again.reasons) == (first.job_id, ())
+    assert len(leases_of(raw, keys, NODE)) == 1
+
+
+async def test_a_hundred_at_once_spread_over_a_hundred_nodes(store: Store) -> None:
+    """Five choosers that know nothing of one another but what the commits tell them."""
+    nodes = [f"node-{n}" for n in range(100)]
+    for node_id in nodes:
+        await register(store, node_id, max_jobs=4)
+    taken = dict.fromkeys(nodes, 0)
+
+    async def choose(number: int) -> None:
+        dice = random.Random(number)
+        used = dict.fromkeys(nodes, 0)
+        placed = 0
+        while placed < 20:
+            candidates = sorted(nodes, key=lambda node: (used[node], dice.random()))[:3]
+            asked = request(f"r-{number}-{placed}", candidates)
+            answer = await commit(store, asked._replace(expected=[used[node] for node in candidates]))
+            used |= {node: count for node, count, _ in answer.seen}
+            if answer.verdict == "new":
+                used[answer.node_id] = answer.used
+                taken[answer.node_id] += 1
+                placed += 1
+
+    await asyncio.gather(*(choose(number) for number in range(5)))
+    assert set(taken.values()) == {1}

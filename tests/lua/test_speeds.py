@@ -79,7 +79,9 @@ async def test_a_finished_job_teaches_its_node_s_speed(store: Store) -> None:
     assert {pair: speed.mean for pair, speed in first.speeds.items()} == {"zh>en": 0.3, "*": 0.3}
     second = await finish(store, "r-2", "en>zh", 1_200)
     assert second.speeds["en>zh"].mean == 0.6
-    assert second.speeds["*"].mean == pytest.approx(0.45, rel=0.05) and second.speeds["*"].jobs == pytest.approx(2, rel=0.1)
+    assert second.speeds["*"].mean == pytest.approx(0.45, rel=0.05) and second.speeds["*"].jobs == pytest.approx(
+        2, rel=0.1
+    )
     assert await speeds_of(store) == first.speeds | second.speeds
     assert (await speeds_of(store, second.version - 1)) is not None
 

@@ -1,0 +1,164 @@
+"""Slots beside running jobs: both are set right by heartbeats, and never is a slot sold twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from lua.store import Committed, Store
+from mesh.cells import cell_of
+from mesh.keys import Keys, lease_member
+from tests.lua.clockwork import pass_time
+from tests.lua.conftest import RedisClient
+from tests.lua.samples import CELLS, beat, in_cell, register, request
+
+NODE = "node-1"
+CELL = cell_of(NODE, CELLS)
+SESSION = in_cell("s-", CELL)
+GRACE_MS = 5_000
+
+
+@pytest.fixture
+async def epoch(store: Store) -> int:
+    return (await register(store, NODE)).epoch
+
+
+async def place(store: Store, request_id: str) -> Committed:
+    """A job whose slot is held for as long as a job's slot is, on a cluster too."""
+    [placed] = await store.commit([request(request_id, [NODE], session_id=SESSION)])
+    return placed
+
+
+def members(raw: RedisClient, keys: Keys) -> set[str]:
+    return {member.decode() for member in raw.zrange(keys.leases(CELL, NODE), 0, -1)}
+
+
+async def test_a_slot_that_nobody_uses_is_given_back(store: Store, raw: RedisClient, keys: Keys, epoch: int) -> None:
+    lost, kept = await place(store, "r-1"), await place(store, "r-2")
+    said = [lease_member(kept.job_id, 1)]
+    early = await beat(store, NODE, epoch, jobs=said)
+    assert (early.used, early.leaked) == (2, 0), "it may have crossed what the node said"
+    pass_time(raw, keys, NODE, GRACE_MS)
+    beaten = await beat(store, NODE, epoch, jobs=said)
+    assert (beaten.used, beaten.leaked, beaten.missing) == (1, 1, 0)
+    assert members(raw, keys) == set(said)
+    record = await store.look_job(lost.job_id)
+    assert record is not None and (record.state, record.reason, record.outcome) == ("RELEASED", "audit", "")
+    [row] = (await store.node_changes(CELL, 0, 10)).rows
+    assert (row.used, row.version) == (1, beaten.version)
+    [again] = await store.commit([request("r-1", [NODE], session_id=SESSION)])
+    assert (again.verdict, again.state, again.finished) == ("bound", "RELEASED", False), (
+        "its edge tries another attempt"
+    )
+
+
+async def test_a_heartbeat_that_names_no_jobs_compares_nothing(
+    store: Store, raw: RedisClient, keys: Keys, epoch: int
+) -> None:
+    await place(store, "r-1")
+    pass_time(raw, keys, NODE, GRACE_MS)
+    assert (await beat(store, NODE, epoch)).used == 1
+    assert (await beat(store, NODE, epoch, jobs=[f"job-{CELL:02d}-x#1"] * 1 + ["x"] * 2_000)).leaked == 0, "too many"
+    assert (await beat(store, NODE, epoch, jobs=[])).leaked == 1
+
+
+async def test_a_running_job_without_a_slot_gets_one(store: Store, raw: RedisClient, keys: Keys, epoch: int) -> None:
+    job = await place(store, "r-1")
+    member = lease_member(job.job_id, 1)
+    raw.delete(keys.leases(CELL, NODE))
+    beaten = await beat(store, NODE, epoch, jobs=[member])
+    assert (beaten.used, beaten.missing, beaten.leaked) == (1, 1, 0)
+    assert members(raw, keys) == {member}
+    assert raw.pttl(keys.leases(CELL, NODE)) > 0
+    assert (await store.advance_job(job.job_id, 1, NODE, "finish release")).used == 0
+
+
+async def test_a_running_job_that_redis_lost_gets_a_slot_and_gives_it_back(
+    store: Store, raw: RedisClient, keys: Keys, epoch: int
+) -> None:
+    job = await place(store, "r-1")
+    raw.delete(keys.leases(CELL, NODE), keys.job(CELL, job.job_id))
+    assert (await beat(store, NODE, epoch, jobs=[lease_member(job.job_id, 1)])).missing == 1
+    done = await store.advance_job(job.job_id, 1, NODE, "finish release")
+    assert (done.verdict, done.used) == ("unknown", 0)
+
+
+@pytest.mark.parametrize("how", ["released", "finished", "another attempt", "another node"])
+async def test_a_job_that_is_over_or_another_s_gets_no_slot(
+    store: Store, raw: RedisClient, keys: Keys, epoch: int, how: str
+) -> None:
+    job = await place(store, "r-1")
+    raw.delete(keys.leases(CELL, NODE))
+    if how == "released":
+        await store.release_job(job.job_id, 1, NODE, "cancelled")
+    elif how == "finished":
+        raw.hset(keys.job(CELL, job.job_id), "state", "FINISHED")
+    elif how == "another node":
+        raw.hset(keys.job(CELL, job.job_id), "holder", "1 node-2")
+    attempt = 2 if how == "another attempt" else 1
+    beaten = await beat(store, NODE, epoch, jobs=[lease_member(job.job_id, attempt)])
+    assert (beaten.used, beaten.missing) == (0, 0)
+
+
+async def test_no_slot_is_sold_twice_for_a_running_job(store: Store, raw: RedisClient, keys: Keys, epoch: int) -> None:
+    first, second = await place(store, "r-1"), await place(store, "r-2")
+    raw.zrem(keys.leases(CELL, NODE), lease_member(first.job_id, 1))
+    third = await place(store, "r-3")
+    assert third.used == 2
+    said = [lease_member(job.job_id, 1) for job in (first, second, third)]
+    assert (await beat(store, NODE, epoch, jobs=said)).missing == 0
+    assert members(raw, keys) == set(said[1:])
+    await store.advance_job(second.job_id, 1, NODE, "finish release")
+    beaten = await beat(store, NODE, epoch, jobs=said)
+    assert (beaten.missing, beaten.used) == (1, 2), "there is room now, and what finished does not come back"
+
+
+async def test_heartbeats_keep_the_slots_of_long_jobs(store: Store, raw: RedisClient, keys: Keys, epoch: int) -> None:
+    job = await place(store, "r-1")
+    for _ in range(5):
+        pass_time(raw, keys, NODE, 15_000)
+        beaten = await beat(store, NODE, epoch, jobs=[lease_member(job.job_id, 1)])
+        assert (beaten.used, beaten.missing) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "said", ["", "#1", "job-99-x#1", f"job-{CELL:02d}-x", f"job-{CELL:02d}-x#x", "job-x#1", "a#b#c"]
+)
+async def test_what_cannot_be_a_job_of_this_node_is_left_out(
+    store: Store, raw: RedisClient, keys: Keys, epoch: int, said: str
+) -> None:
+    beaten = await beat(store, NODE, epoch, jobs=[said])
+    assert (beaten.verdict, beaten.used, beaten.missing) == ("ok", 0, 0)
+    assert not raw.exists(keys.leases(CELL, NODE))
+
+
+async def test_a_slot_that_was_renewed_in_between_is_kept(
+    store: Store, raw: RedisClient, keys: Keys, epoch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heartbeat found it unused; before that is acted on, the job's edge hands it over after all."""
+    job = await place(store, "r-1")
+    pass_time(raw, keys, NODE, GRACE_MS)
+    runner = store._runner
+    call_many = runner.call_many
+
+    async def with_an_event_between(script: str, calls: list) -> list:  # type: ignore[type-arg]
+        if script == "lease_audit":
+            assert (await store.advance_job(job.job_id, 1, NODE, "dispatch")).leased
+        return await call_many(script, calls)
+
+    monkeypatch.setattr(runner, "call_many", with_an_event_between)
+    beaten = await beat(store, NODE, epoch, jobs=[])
+    assert (beaten.leaked, beaten.used) == (0, 1)
+    record = await store.look_job(job.job_id)
+    assert record is not None and record.state == "DISPATCHED"
+
+
+@pytest.mark.parametrize("redis_config", ["cluster"], indirect=True)
+async def test_a_slot_whose_request_is_not_bound_yet_is_left_to_lapse(
+    store: Store, raw: RedisClient, keys: Keys, epoch: int
+) -> None:
+    far = next(name for name in (f"s-{n}" for n in range(100)) if cell_of(name, CELLS) != CELL)
+    [placed] = await store.commit([request("r-1", [NODE], session_id=far)])
+    assert placed.verdict == "new"
+    assert (await beat(store, NODE, epoch, jobs=[])).leaked == 0
+    pass_time(raw, keys, NODE, GRACE_MS)
+    assert (await beat(store, NODE, epoch, jobs=[])).used == 0
