@@ -18,6 +18,7 @@ from mesh.frames import ModelMissing
 from mesh.ids import is_id
 from mesh.jobs import Event
 from mesh.log import get_logger
+from mesh.metrics import EdgeMetrics
 from mesh.node_wire import AsrPartial, JobAck, JobRef, JobResult, JobStarted, NodeError
 from mesh.wire import Message
 
@@ -27,7 +28,7 @@ log = get_logger()
 class JobMessages:
     """The handlers of nodes' messages about jobs, and what they said of missing models."""
 
-    def __init__(self, config: Config, link: EdgeLink, jobs: Jobs) -> None:
+    def __init__(self, config: Config, link: EdgeLink, metrics: EdgeMetrics, jobs: Jobs) -> None:
         self.model_words = ModelWords(config.models.queue_max)
         self.handlers: dict[type[Message], Callable[[NodeSocket, Any, bytes], None]] = {
             JobAck: self._on_ack,
@@ -37,6 +38,7 @@ class JobMessages:
             NodeError: self._on_error,
         }
         self._link = link
+        self._metrics = metrics
         self._jobs = jobs
         self._deliveries = jobs.deliveries
 
@@ -44,6 +46,8 @@ class JobMessages:
         """Tell of missing models what is due."""
         for frame in self.model_words.pop_due(now):
             self._link.to_node_cell(frame.node_id, frame)
+        dropped, self.model_words.dropped = self.model_words.dropped, 0
+        self._metrics.model_words_dropped_total.inc(dropped)
 
     def named(self, node_id: str, jobs: list[JobRef] | None) -> list[tuple[str, int]]:
         """The jobs in a heartbeat that the node can have: job and attempt."""

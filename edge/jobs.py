@@ -17,7 +17,7 @@ from edge.outbox import Bounds
 from edge.socket import Socket
 from mesh.clock import now_ms, wall_ms
 from mesh.config import Config, EdgeConfig
-from mesh.frames import Assign, CancelJob, ControlNode, Frame, JobDone, ResultAck, decode_work
+from mesh.frames import Assign, AssignFailed, CancelJob, ControlNode, Frame, JobDone, ResultAck, decode_work
 from mesh.handover import job_assign_from
 from mesh.link import Received
 from mesh.log import get_logger
@@ -141,6 +141,8 @@ class Jobs:
         self._link.to_peer(effect.to, effect.frame, *effect.payload)
 
     def _send_to_job(self, effect: effects.SendToJob) -> None:
+        if isinstance(effect.frame, AssignFailed):
+            self._metrics.given_back_total.labels(effect.frame.reason).inc()
         self._link.to_job_cell(effect.job_id, effect.frame)
 
     def _send_done(self, effect: effects.SendDone) -> None:

@@ -55,7 +55,7 @@ class Nodes:
         self._held_beats: Timers[NodeSocket] = Timers()
         self.jobs = Jobs(config, link, metrics, self._current.get)
         self.deliveries = self.jobs.deliveries
-        self._job_messages = JobMessages(config, link, self.jobs)
+        self._job_messages = JobMessages(config, link, metrics, self.jobs)
         self._config = config
         self._bounds = Bounds.of(config.edge)
         self._link = link

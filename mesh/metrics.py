@@ -390,6 +390,14 @@ class EdgeMetrics(Metrics):
             "Results given up at the node's edge",
             {"reason": ("fenced", "no_session", "overflow", "unasked")},
         )
+        self.given_back_total = self._counters(
+            "lingua_edge_jobs_given_back_total",
+            "Jobs that a node of this edge will not finish, by reason",
+            {"reason": ("node_absent", "node_stuck", "job_lost", "node_gone", "node_error", "drained")},
+        )
+        self.model_words_dropped_total = self._counter(
+            "lingua_edge_model_words_dropped_total", "Words of nodes about missing models for which there was no room"
+        )
         self.backpressure_total = self._counters(
             "lingua_edge_backpressure_total",
             "Clients told to send less",

@@ -253,6 +253,7 @@ async def test_drain_hands_over_at_the_deadline_and_resume_takes_it_back(tmp: Pa
         cancel = await node.hear("job_cancel")
         assert (cancel["job_id"][-1], cancel["reason"]) == ("2", "drained")
         await until(lambda: failures(rig) == [(2, "drained")], "what is unfinished is given back")
+        assert rig.edges[0].metrics.given_back_total.labels("drained")._value.get() == 1
 
 
 async def test_drained_node_that_comes_back_is_told_again(tmp: Path) -> None:
