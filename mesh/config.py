@@ -246,7 +246,7 @@ class SelectorConfig(Section, frozen=True):
     #: about a second, and a number from a busy moment would keep a free node full until its next heartbeat.
     running_fresh_ms: Ms = 2_000
     #: Suitable nodes that are compared for one job; in a larger fleet the look begins at a random one.
-    compared_max: Count = 256
+    compared_max: Count = 128
     #: Decisions that can be explained and run again, and the memory they may take.
     decisions_kept: Count = 20_000
     decisions_bytes_max: MemoryBytes = 64 * 1024 * 1024
