@@ -1,20 +1,21 @@
-"""The kernel beside the same rules in numpy, on the same nodes and jobs, in the same run."""
+"""Microseconds per decision by size of the fleet: the kernel, and making rows of frames. Alone and in a batch."""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
-import numpy as np
-import numpy.typing as npt
-
 from bench.table import print_table
-from mesh.frames import Dispatch, NodeCaps, NodeLoad
+from mesh.choosing import PoolsConfig
+from mesh.config import SelectorConfig
+from mesh.frames import Dispatch, NodeCaps, NodeLoad, pair_of
+from mesh.speeds import ANY_PAIR, Speed
+from mesh.weights import Weights
 from selector.core.columns import NodeFacts, NodeTable
-from selector.core.filters import Filter
-from selector.core.kernel import NO_ROW, NOT_ASKED, READY_STATUS, Choice, Columns, Jobs, Rows, Rules, choose
+from selector.core.kernel import Rules, choose, examine
+from selector.core.pools import PoolPlan
 from selector.core.requests import job_rows
 
 SIZES = (100, 1_000, 10_000, 100_000)
@@ -23,43 +24,72 @@ BEST = 3
 SEED = 1
 NOW_MS = 1_000_000
 LANGUAGES = ("en", "zh", "es", "fr", "de", "ja", "ko", "ar")
-RULES = Rules(
+SERVICES = ["asr", "nmt", "tts"]
+RULES = Rules.of(
+    Weights(),
     now_ms=NOW_MS,
     heartbeat_timeout_ms=45_000,
     heartbeat_interval_ms=15_000,
     running_fresh_ms=2_000,
     resource_threshold_percent=85.0,
+    reconnect_grace_ms=3_000,
+    compared_max=SelectorConfig().compared_max,
 )
 
 
 def run() -> None:
-    """Print microseconds per decision, alone and in a batch."""
+    """Print what one decision costs, with and without pools, with candidates and without."""
+    _by_size()
+    _without_a_free_node()
+
+
+def _by_size() -> None:
     rows = []
-    for size in SIZES:
-        chance = random.Random(SEED)
-        table = fleet(size, chance)
-        for batch in (1, BATCH):
-            asked = [request(index, chance) for index in range(batch)]
-            jobs, excluded = job_rows(asked, table)
-            arguments = (table.columns, len(table), jobs, excluded, RULES, BEST)
-            ours, theirs = choose(*arguments), numpy_choose(*arguments)
-            assert np.array_equal(ours.rows, theirs.rows) and np.array_equal(ours.removed, theirs.removed)
-            kernel_us = fastest_us(partial(choose, *arguments)) / batch
-            numpy_us = fastest_us(partial(numpy_choose, *arguments)) / batch
-            rows_us = fastest_us(partial(job_rows, asked, table)) / batch
-            figures = (kernel_us, numpy_us, rows_us)
-            rows.append((f"{size:,}", str(batch), *(f"{us:,.1f}" for us in figures), f"{numpy_us / kernel_us:.1f}x"))
+    smallest: dict[tuple[bool, int], float] = {}
+    for pools in (False, True):
+        plan = PoolPlan(PoolsConfig(enabled=pools))
+        for size in SIZES:
+            table = fleet(size, random.Random(SEED), plan)
+            for batch in (1, BATCH):
+                rows_us, kernel_us = _times(table, plan, requests(batch), batch)
+                total = rows_us + kernel_us
+                base = smallest.setdefault((pools, batch), total)
+                figures = (f"{rows_us:,.1f}", f"{kernel_us:,.1f}", f"{total:,.1f}", f"{total / base:.2f}x")
+                rows.append((f"{size:,}", "16" if pools else "none", str(batch), *figures))
     print_table(
         "kernel: microseconds per decision (filters, score, best 3, charging)",
-        ("nodes", "batch", "kernel", "numpy", "frame to row", "numpy/kernel"),
+        ("nodes", "pools", "batch", "frame to row", "kernel", "both", "of 100 nodes"),
         rows,
     )
 
 
-def fleet(size: int, chance: random.Random) -> NodeTable:
-    """Nodes as they might be: most ready, many partly used, each with a few languages."""
+def _without_a_free_node() -> None:
+    """The costliest answer: every node must be looked at to say that there is none."""
+    rows = []
+    plan = PoolPlan(PoolsConfig())
+    for size in SIZES:
+        table = fleet(size, random.Random(SEED), plan)
+        table.columns.used[:] = table.columns.max_jobs
+        _, kernel_us = _times(table, plan, requests(BATCH), BATCH)
+        one = job_rows(requests(1), table, plan)
+        examine_us = fastest_us(partial(examine, table.columns, table.index(), one, table.prior(), RULES))
+        rows.append((f"{size:,}", f"{kernel_us:,.1f}", f"{examine_us:,.0f}"))
+    print_table(
+        "kernel: microseconds when every node is full", ("nodes", "per decision of 64", "examine one job"), rows
+    )
+
+
+def _times(table: NodeTable, plan: PoolPlan, asked: Sequence[Dispatch], batch: int) -> tuple[float, float]:
+    rows = job_rows(asked, table, plan)
+    choosing = partial(choose, table.columns, table.index(), rows, table.prior(), RULES, BEST)
+    return fastest_us(partial(job_rows, asked, table, plan)) / batch, fastest_us(choosing) / batch
+
+
+def fleet(size: int, chance: random.Random, plan: PoolPlan) -> NodeTable:
+    """Nodes as they might be: most ready, many partly used, each with a few languages and known speeds."""
     table = NodeTable(nodes_max=size)
     for index in range(size):
+        node_id = f"node-{index}"
         caps = NodeCaps(
             version="1",
             platform="linux",
@@ -67,8 +97,8 @@ def fleet(size: int, chance: random.Random) -> NodeTable:
             memory_gb=32.0,
             gpu_count=1,
             gpu_memory_gb=12.0,
-            services_installed=["asr", "nmt", "tts"],
-            services_ready=["asr", "nmt", "tts"],
+            services_installed=SERVICES,
+            services_ready=SERVICES,
             asr_langs=chance.sample(LANGUAGES, 5),
             semantic_langs=chance.sample(LANGUAGES, 6),
             tts_langs=[],
@@ -78,18 +108,24 @@ def fleet(size: int, chance: random.Random) -> NodeTable:
         cpu, gpu, memory = (chance.uniform(0, 90) for _ in range(3))
         load = NodeLoad(cpu, gpu, memory, chance.randrange(3))
         status = "ready" if chance.random() < 0.95 else "degraded"
-        facts = NodeFacts("edge:b:1", 1, status, caps, load)
-        table.apply(0, 1, f"node-{index}", chance.randrange(5), NOW_MS - chance.randrange(16_000), facts)
+        facts = NodeFacts("edge:b:1", 1, status, caps, load, plan.home_of(node_id, caps))
+        table.apply(0, 1, node_id, chance.randrange(5), NOW_MS - chance.randrange(16_000), facts)
+        pairs = [ANY_PAIR, *(pair_of(*chance.sample(LANGUAGES, 2)) for _ in range(8))]
+        table.set_speeds(node_id, {pair: Speed(chance.uniform(0.2, 0.5), 0.01, 8.0, NOW_MS) for pair in pairs})
     return table
 
 
-def request(index: int, chance: random.Random) -> Dispatch:
-    """An utterance between two languages."""
-    source, target = chance.sample(LANGUAGES, 2)
+def requests(count: int) -> list[Dispatch]:
+    """Utterances between two languages."""
+    chance = random.Random(SEED)
+    return [_request(index, *chance.sample(LANGUAGES, 2)) for index in range(count)]
+
+
+def _request(index: int, source: str, target: str) -> Dispatch:
     return Dispatch(
         request_id=f"r-{index}",
         attempt=1,
-        session_id="s",
+        session_id=f"s-{index}",
         utterance_index=index,
         edge="edge:a:1",
         tenant_id="",
@@ -97,7 +133,7 @@ def request(index: int, chance: random.Random) -> Dispatch:
         tgt_lang=target,
         lang_a="",
         lang_b="",
-        services=["asr", "nmt", "tts"],
+        services=SERVICES,
         public=True,
         audio_ms=1_500,
         deadline_ms=0,
@@ -114,84 +150,3 @@ def fastest_us(call: Callable[[], object], seconds: float = 0.3) -> float:
         call()
         best = min(best, time.perf_counter() - started)
     return best * 1e6
-
-
-# --- the same in numpy ----------------------------------------------------------------------------------
-
-
-def numpy_choose(columns: Columns, count: int, jobs: Jobs, excluded: Rows, rules: Rules, best: int) -> Choice:
-    """The kernel's rules as whole-array operations; strategy predicted_ms only."""
-    c = Columns(**{name: getattr(columns, name)[..., :count] for name in Columns._fields})
-    choice = Choice(
-        np.full((len(jobs), best), NO_ROW, dtype=np.int32),
-        np.zeros((len(jobs), best), dtype=np.int64),
-        np.zeros((len(jobs), len(Filter)), dtype=np.int32),
-    )
-    age_ms = rules.now_ms - c.seen_ms
-    standing = [
-        (Filter.OFFLINE, age_ms >= rules.heartbeat_timeout_ms),
-        (Filter.STATUS, c.status != READY_STATUS),
-        (Filter.UNREACHABLE, rules.now_ms < c.unreachable_until_ms),
-        (Filter.GPU, c.gpus < 1),
-        (Filter.RESOURCES, c.load_percent > rules.resource_threshold_percent),
-    ]
-    used = np.where(age_ms < rules.running_fresh_ms, np.maximum(c.used, c.running), c.used)
-    load = c.load_percent / 100.0
-    standing_ms = rules.load_ms * load * load + rules.stale_ms_per_ms * np.maximum(
-        0, age_ms - rules.heartbeat_interval_ms
-    )
-    for index, job in enumerate(jobs):
-        private = c.accept_public == 0
-        services = job["services"]
-        tests = [
-            *standing,
-            (Filter.PUBLIC, private & bool(job["public"])),
-            (Filter.TENANT, private & (c.tenant != job["tenant"])),
-            (Filter.INSTALLED, (c.installed & services != services) | bool(job["services_unknown"])),
-            (Filter.READY, c.ready & services != services),
-            (Filter.LANGUAGE, ~_speaks(c, job)),
-            (Filter.EXCLUDED, _among(count, excluded[job["excluded_from"] : job["excluded_to"]])),
-            (Filter.SLOT, used >= c.max_jobs),
-        ]
-        passed = np.ones(count, dtype=bool)
-        for name, stops in tests:
-            choice.removed[index, name] = np.count_nonzero(passed & stops)
-            passed &= ~stops
-        rows = np.flatnonzero(passed)
-        price = standing_ms[rows] + rules.busy_ms * used[rows] / c.max_jobs[rows]
-        price[rows == job["preferred"]] -= rules.preferred_ms
-        scores = np.floor(price + 0.5).astype(np.int64)
-        order = np.lexsort((rows, _ties(job["seed"], rows), scores))[:best]
-        choice.rows[index, : len(order)] = rows[order]
-        choice.scores[index, : len(order)] = scores[order]
-        if len(order):
-            used[rows[order[0]]] += 1
-    return choice
-
-
-def _speaks(c: Columns, job: np.void) -> npt.NDArray[np.bool_]:
-    def holds(planes: npt.NDArray[np.uint64], language: int) -> npt.NDArray[np.bool_]:
-        if language < 0:
-            return np.full(planes.shape[1], language == NOT_ASKED)
-        bits: npt.NDArray[np.uint64] = planes[language >> 6] >> np.uint64(language & 63)
-        return (bits & np.uint64(1)).astype(np.bool_)
-
-    heard = holds(c.asr, job["asr_a"]) & holds(c.asr, job["asr_b"])
-    meant = holds(c.semantic, job["semantic_a"]) & holds(c.semantic, job["semantic_b"])
-    said = (c.tts_named == 0) | (holds(c.tts, job["tts_a"]) & holds(c.tts, job["tts_b"]))
-    some = (c.asr != 0).any(axis=0) | (not job["asr_any"])
-    speaks: npt.NDArray[np.bool_] = heard & meant & said & some
-    return speaks
-
-
-def _among(count: int, rows: Rows) -> npt.NDArray[np.bool_]:
-    mask = np.zeros(count, dtype=bool)
-    mask[rows] = True
-    return mask
-
-
-def _ties(seed: np.uint64, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    mixed = seed + (rows + 1).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))

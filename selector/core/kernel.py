@@ -144,7 +144,7 @@ JOB_ROW: Final = np.dtype([
     ("pools_from", np.int32),  # its part of JobRows.pools
     ("pools_to", np.int32),
     ("seed", np.uint64),  # breaks ties; equal nodes share the load because jobs have different seeds
-])  # fmt: skip
+], align=True)  # fmt: skip
 
 
 class JobRows(NamedTuple):
@@ -317,7 +317,8 @@ def _assumed(fleet: float, fleet_all: float, rules: Rules) -> float:
 @_compiled
 def _weight(jobs: float, at_ms: int, rules: Rules) -> float:
     """How many fresh observations the remembered ones are worth."""
-    return float(jobs / (1.0 + max(0, rules.now_ms - at_ms) / rules.speed_half_life_ms))
+    half_life_ms = rules.speed_half_life_ms
+    return float(jobs * half_life_ms / (half_life_ms + max(0, rules.now_ms - at_ms)))
 
 
 @_compiled
@@ -347,9 +348,9 @@ def _price(
     """The score's TERMS."""
     if rules.strategy == LEAST_CONNECTIONS:
         return 0.0, 0.0, float(used), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-    total = weight + rules.optimism_jobs
-    work_ms = audio_ms * ((weight * mean + rules.optimism_jobs * assumed) / total)
-    risk_ms = audio_ms * (rules.risk * np.sqrt(weight * variance / total))
+    part = 1.0 / (weight + rules.optimism_jobs)
+    work_ms = audio_ms * ((weight * mean + rules.optimism_jobs * assumed) * part)
+    risk_ms = audio_ms * (rules.risk * np.sqrt(weight * variance * part))
     busy_ms = max(rules.busy * work_ms, rules.busy_ms) * (used / max(max_jobs, 1))
     load = load_percent / 100.0
     late_ms = max(0, rules.now_ms - seen_ms - rules.heartbeat_interval_ms)
@@ -420,7 +421,8 @@ def _look(
     job: JobRow,
     needs: Words,
     lists: Rows,
-    seen_already: Rows,
+    without_a: int,
+    without_b: int,
     assumed: float,
     rules: Rules,
     top: Top,
@@ -428,18 +430,13 @@ def _look(
     removed: Rows,
     obstacles: Rows,
 ) -> tuple[int, int]:
-    """Test members[start:start + size] in a circle from `offset` on until `enough` have passed.
+    """Test members[start:start + size], but for two, in a circle from `offset` on until `enough` have passed.
 
     Those that pass go into `top`; returns how many places of it are filled now, and how many nodes passed.
     """
-    seen_ms, unreachable_until_ms, detached_ms = columns.seen_ms, columns.unreachable_until_ms, columns.detached_ms
-    status, gpus, load_percent, accept_public = (
-        columns.status,
-        columns.gpus,
-        columns.load_percent,
-        columns.accept_public,
-    )
-    tenant, region, tier = columns.tenant, columns.region, columns.tier
+    seen_ms, detached_ms, unreachable_until_ms = columns.seen_ms, columns.detached_ms, columns.unreachable_until_ms
+    status, gpus, load_percent = columns.status, columns.gpus, columns.load_percent
+    accept_public, tenant, region, tier = columns.accept_public, columns.tenant, columns.region, columns.tier
     installed, ready, marked = columns.installed, columns.ready, columns.marked
     asr, semantic, tts, tts_named = columns.asr, columns.semantic, columns.tts, columns.tts_named
     pairs, pairs_named = columns.pairs, columns.pairs_named
@@ -450,10 +447,21 @@ def _look(
     is_public, its_tenant, its_region, its_tier = job.public != 0, job.tenant, job.region, job.tier
     services, services_unknown = job.services, job.services_unknown != 0
     asr_filter = _AUTO if job.is_auto != 0 else _ASR
+    public_filter = _PUBLIC if is_public else _TENANT
     asr_any, asr_unknown = job.asr_any != 0, job.asr_unknown != 0
     semantic_unknown, tts_unknown, its_pair = job.semantic_unknown != 0, job.tts_unknown != 0, job.speed_pair
     pairs_from, pairs_to, paired, warm, seed = job.pairs_from, job.pairs_to, job.paired, job.warm, job.seed
     excluded_from, excluded_to = job.excluded_from, job.excluded_to
+    heard, meant, said = needs[ASR_STAGE, 0], needs[SEMANTIC_STAGE, 0], needs[TTS_STAGE, 0]
+    # Most jobs ask for languages of the first plane only.
+    is_wide = asr_any
+    for plane in range(1, LANGUAGE_PLANES):
+        is_wide |= needs[ASR_STAGE, plane] | needs[SEMANTIC_STAGE, plane] | needs[TTS_STAGE, plane] != np.uint64(0)
+    first = np.uint64(0)
+    # Whose job is it: a public one without a tenant is nobody's own.
+    has_own = its_tenant != 0 or not is_public
+    fresh_ms, grace_ms, timeout_ms = rules.running_fresh_ms, rules.reconnect_grace_ms, rules.heartbeat_timeout_ms
+    threshold_percent = rules.resource_threshold_percent
     audio_ms = _audio_ms(job.audio_ms, rules)
     now_ms, best = rules.now_ms, len(rows)
     is_examining = len(obstacles) > 0
@@ -462,80 +470,66 @@ def _look(
         place = offset + step
         if place >= size:
             place -= size
-        row = members[start + place]
-        if len(seen_already) > 0:
-            is_again = False
-            for index in range(len(seen_already)):
-                is_again = is_again or seen_already[index] == row
-            if is_again:
-                continue
-        obstacle = PASSED
-        age_ms = now_ms - seen_ms[row]
-        gone_ms = detached_ms[row]
-        state = status[row]
-        in_use = leases[row]
-        if age_ms < rules.running_fresh_ms:
-            in_use = max(in_use, running[row])
-        in_use += charged[row]
-        if (
-            age_ms >= rules.heartbeat_timeout_ms
-            or state == OFFLINE_STATUS
-            or (gone_ms > 0 and now_ms - gone_ms >= rules.reconnect_grace_ms)
-        ):
-            obstacle = _OFFLINE
-        elif state == DRAINING_STATUS:
-            obstacle = _DRAINING
-        elif state != READY_STATUS:
-            obstacle = _STATUS
-        elif now_ms < unreachable_until_ms[row]:
-            obstacle = _UNREACHABLE
-        elif gpus[row] < 1:
-            obstacle = _GPU
-        elif load_percent[row] > rules.resource_threshold_percent:
-            obstacle = _RESOURCES
-        elif not accept_public[row] and (tenant[row] != its_tenant or (is_public and its_tenant == 0)):
-            obstacle = _PUBLIC if is_public else _TENANT
-        elif services_unknown or installed[row] & services != services:
-            obstacle = _INSTALLED
-        elif ready[row] & services != services:
-            obstacle = _READY
-        elif marked[row] & services != np.uint64(0):
-            obstacle = _MODEL
-        else:
-            hears, means, says, has_any = not asr_unknown, not semantic_unknown, not tts_unknown, not asr_any
+        node = members[start + place]
+        if node == without_a or node == without_b:
+            continue
+        # Unsigned, so that the compiled code need not ask at each access whether it counts from the end.
+        row = np.uint64(node)
+        age_ms, gone_ms, state = now_ms - seen_ms[row], detached_ms[row], status[row]
+        said_running = running[row] if age_ms < fresh_ms else np.int32(0)
+        in_use = max(leases[row], said_running) + charged[row]
+        hears = (asr[row, first] & heard == heard) & (not asr_unknown)
+        means = (semantic[row, first] & meant == meant) & (not semantic_unknown)
+        says = (tts[row, first] & said == said) & (not tts_unknown)
+        if is_wide:
+            has_any = not asr_any
             for plane in range(LANGUAGE_PLANES):
-                hears = hears and asr[row, plane] & needs[ASR_STAGE, plane] == needs[ASR_STAGE, plane]
-                has_any = has_any or asr[row, plane] != np.uint64(0)
-                means = means and semantic[row, plane] & needs[SEMANTIC_STAGE, plane] == needs[SEMANTIC_STAGE, plane]
-                says = says and tts[row, plane] & needs[TTS_STAGE, plane] == needs[TTS_STAGE, plane]
-            if pairs_named[row]:
-                for index in range(pairs_from, pairs_to):
-                    pair = lists[index]
-                    if pair < 0:
-                        means = False
-                    else:
-                        held = pairs[row, pair >> 6] >> np.uint64(pair & 63) & np.uint64(1)
-                        means = means and held != np.uint64(0)
-            is_excluded = False
-            for index in range(excluded_from, excluded_to):
-                is_excluded = is_excluded or lists[index] == row
-            if not (hears and has_any):
-                obstacle = asr_filter
-            elif not means:
-                obstacle = _PAIR
-            elif tts_named[row] and not says:
-                obstacle = _TTS
-            elif is_excluded:
-                obstacle = _EXCLUDED
-            elif in_use >= max_jobs[row]:
-                obstacle = _SLOT
+                hears &= asr[row, plane] & needs[ASR_STAGE, plane] == needs[ASR_STAGE, plane]
+                has_any |= asr[row, plane] != np.uint64(0)
+                means &= semantic[row, plane] & needs[SEMANTIC_STAGE, plane] == needs[SEMANTIC_STAGE, plane]
+                says &= tts[row, plane] & needs[TTS_STAGE, plane] == needs[TTS_STAGE, plane]
+            hears &= has_any
+        if pairs_named[row]:
+            index = pairs_from
+            while means and index < pairs_to:
+                pair = lists[index]
+                means = pair >= 0 and pairs[row, pair >> 6] >> np.uint64(pair & 63) & np.uint64(1) != np.uint64(0)
+                index += 1
+        is_excluded = False
+        index = excluded_from
+        while not is_excluded and index < excluded_to:
+            is_excluded = lists[index] == node
+            index += 1
+        is_ours = (accept_public[row] != 0) | ((tenant[row] == its_tenant) & has_own)
+        is_gone = (gone_ms > 0) & (now_ms - gone_ms >= grace_ms) | (age_ms >= timeout_ms)
+        # From the last filter to the first, so that the first one that stops the node has the last word. Without
+        # branches: what stops a node is hard to foresee, and a wrong guess of the processor costs more than all tests.
+        obstacle = PASSED
+        obstacle = _SLOT if in_use >= max_jobs[row] else obstacle
+        obstacle = _EXCLUDED if is_excluded else obstacle
+        obstacle = _TTS if (tts_named[row] != 0) & (not says) else obstacle
+        obstacle = _PAIR if not means else obstacle
+        obstacle = asr_filter if not hears else obstacle
+        obstacle = _MODEL if marked[row] & services != np.uint64(0) else obstacle
+        obstacle = _READY if ready[row] & services != services else obstacle
+        obstacle = _INSTALLED if services_unknown | (installed[row] & services != services) else obstacle
+        obstacle = public_filter if not is_ours else obstacle
+        obstacle = _RESOURCES if load_percent[row] > threshold_percent else obstacle
+        obstacle = _GPU if gpus[row] < 1 else obstacle
+        obstacle = _UNREACHABLE if now_ms < unreachable_until_ms[row] else obstacle
+        obstacle = _STATUS if state != READY_STATUS else obstacle
+        obstacle = _DRAINING if state == DRAINING_STATUS else obstacle
+        obstacle = _OFFLINE if (state == OFFLINE_STATUS) | is_gone else obstacle
         if is_examining:
             obstacles[row] = obstacle
         if obstacle != PASSED:
             removed[obstacle] += 1
             continue
         passed += 1
-        slot = _speed_slot(speed_pair, row, its_pair)
+        slot = np.uint64(ANY_PAIR_NUMBER)
+        for number in range(1, SPEED_SLOTS):
+            place = np.uint64(number)
+            slot = max(slot, place if speed_pair[row, place] == its_pair else np.uint64(0))
         terms = _price(
             audio_ms,
             assumed,
@@ -549,8 +543,8 @@ def _look(
             gone_ms,
             its_region != NOT_ASKED and region[row] != its_region,
             its_tier != NOT_ASKED and tier[row] != its_tier,
-            row == warm,
-            row == paired,
+            node == warm,
+            node == paired,
             rules,
         )
         price_ms = 0.0
@@ -559,21 +553,10 @@ def _look(
         score = _rounded(price_ms)
         # Most nodes are worse than what is already kept: spare them the hash and the insertion.
         if filled < best or score <= scores[best - 1]:
-            filled = _insert(rows, scores, ties, filled, row, score, tie_hash(seed, row))
+            filled = _insert(rows, scores, ties, filled, node, score, tie_hash(seed, node))
         if passed >= enough:
             break
     return filled, passed
-
-
-@_compiled
-def _speed_slot(speed_pair: Rows, row: int, pair: int) -> int:
-    """The place of what is known of the node for this pair; else of what is known of it for all pairs."""
-    for slot in range(1, SPEED_SLOTS):
-        if speed_pair[row, slot] < 0:
-            break
-        if speed_pair[row, slot] == pair:
-            return slot
-    return ANY_PAIR_NUMBER
 
 
 @_compiled
@@ -597,14 +580,16 @@ def _is_missing_services(index: PoolIndex, pool: int, job: JobRow, removed: Rows
 def _find_special(columns: Columns, job: JobRow, pools: Rows, special: Rows) -> int:
     """Put the paired and the warm node into `special`, if the job may use their pools; returns how many they are."""
     found = 0
+    special[0] = special[1] = NO_ROW
     for which in range(2):
         row = job.paired if which == 0 else job.warm
         if row < 0 or (which == 1 and row == job.paired):
             continue
-        is_allowed = False
-        for index in range(job.pools_from, job.pools_to):
-            is_allowed = is_allowed or pools[index] == columns.pool[row]
-        if is_allowed:
+        pool = columns.pool[row]
+        place = job.pools_from
+        while place < job.pools_to and pools[place] != pool:
+            place += 1
+        if place < job.pools_to:
             special[found] = row
             found += 1
     return found
@@ -624,37 +609,54 @@ def _choose_one(
     scratch: Scratch,
     removed: Rows,
 ) -> tuple[int, int]:
-    """Fill `top` from the first pool that has a candidate; returns how many places are filled, and who passed."""
-    members, starts, obstacles = index.members, index.starts, scratch.obstacles
+    """Fill `top` from the first pool that has a candidate; returns how many places are filled, and who passed.
+
+    The paired and the warm node are looked at first, wherever the circle would begin; it then leaves them out.
+    """
+    starts, special, obstacles = index.starts, scratch.special, scratch.obstacles
     is_examining = len(obstacles) > 0
-    filled, passed, outside = 0, 0, len(members)
     known = len(starts) - 1
+    outside = len(index.members)
     for place in range(job.pools_from, job.pools_to):
         if pools[place] < known:
             outside -= starts[pools[place] + 1] - starts[pools[place]]
     removed[_POOL] += outside
-    # The paired and the warm node are looked at first and whatever the circle meets; it then leaves them out.
-    special = scratch.special[: 0 if is_examining else _find_special(columns, job, pools, scratch.special)]
-    if len(special) > 0:
-        filled, passed = _look(
-            columns, special, 0, len(special), 0, len(special), job, needs, lists, special[:0], assumed, rules,
-            top, filled, removed, obstacles,
-        )  # fmt: skip
-    for place in range(job.pools_from, job.pools_to):
-        pool = pools[place]
-        if pool >= known or starts[pool] == starts[pool + 1]:
+    specials = 0 if is_examining else _find_special(columns, job, pools, special)
+    filled = passed = np.int64(0)
+    for place in range(job.pools_from - 1, job.pools_to):
+        is_special = place < job.pools_from
+        if is_special:
+            members, start, size = special, np.int64(0), np.int64(specials)
+        else:
+            pool = pools[place]
+            members, start, size = index.members, np.int64(0), np.int64(0)
+            if pool < known:
+                start, size = np.int64(starts[pool]), np.int64(starts[pool + 1] - starts[pool])
+        if size == 0 or (
+            not (is_special or is_examining or specials) and _is_missing_services(index, pools[place], job, removed)
+        ):
             continue
-        start, size = starts[pool], starts[pool + 1] - starts[pool]
-        if not is_examining and len(special) == 0 and _is_missing_services(index, pool, job, removed):
-            continue
-        offset = int(tie_hash(job.seed, NO_ROW) % np.uint64(size))
-        enough = size if is_examining else max(rules.compared_max - passed, 1)
         filled, here = _look(
-            columns, members, start, size, offset, enough, job, needs, lists, special, assumed, rules,
-            top, filled, removed, obstacles,
-        )  # fmt: skip
+            columns,
+            members,
+            start,
+            size,
+            np.int64(tie_hash(job.seed, NO_ROW) % np.uint64(size)),
+            size if is_special or is_examining else np.int64(max(rules.compared_max - passed, 1)),
+            job,
+            needs,
+            lists,
+            NO_ROW if is_special or is_examining else special[0],
+            NO_ROW if is_special or is_examining else special[1],
+            assumed,
+            rules,
+            top,
+            filled,
+            removed,
+            obstacles,
+        )
         passed += here
-        if passed > 0 and not is_examining:
+        if passed > 0 and not (is_special or is_examining):
             break
     return filled, passed
 
@@ -679,7 +681,10 @@ def _price_rows(
         in_use = columns.used[row]
         if rules.now_ms - columns.seen_ms[row] < rules.running_fresh_ms:
             in_use = max(in_use, columns.running[row])
-        slot = _speed_slot(columns.speed_pair, row, job.speed_pair)
+        slot = ANY_PAIR_NUMBER
+        for number in range(1, SPEED_SLOTS):
+            if columns.speed_pair[row, number] == job.speed_pair:
+                slot = number
         variance = columns.speed_variance[row, slot]
         weight = _weight(columns.speed_jobs[row, slot], columns.speed_at_ms[row, slot], rules)
         price = _price(
