@@ -16,7 +16,6 @@ from mesh.errors import StoreError
 from mesh.frames import (
     NodeCaps,
     NodeHeartbeat,
-    NodeLoad,
     NodeOffline,
     NodeRegister,
     NodeRegistered,
@@ -89,12 +88,6 @@ class Registry:
         if registered.is_new:
             self._metrics.nodes_total.labels("registered").inc()
             log.info("node_registered", node_id=frame.node_id, edge=frame.edge, epoch=registered.epoch)
-            self._write(
-                frame.node_id,
-                registered.used,
-                registered.version,
-                NodeFacts(frame.edge, registered.epoch, registered.status, frame.caps, NodeLoad(), _pool_words(pools)),
-            )
         answer = NodeRegistered(frame.ref, frame.node_id, registered.epoch, registered.status)
         self._answer(message, frame.node_id, dispatching.Answer(frame.edge, answer))
 
@@ -177,7 +170,7 @@ class Registry:
             facts = self._table.facts_of(frame.node_id)
             if facts is not None and facts.epoch == frame.epoch:
                 return facts
-            if frame.caps is not None:
+            if frame.caps is not None and facts is not None:
                 return facts  # what it says now counts
             await self._snapshot.refresh()
         facts = self._table.facts_of(frame.node_id)
