@@ -34,6 +34,7 @@ from edge.core.request import (
     TellBackpressure,
     TellPlaced,
     Why,
+    is_failover,
 )
 from edge.core.retained import Retained
 from edge.core.timers import back_off_ms
@@ -45,11 +46,6 @@ from mesh.node_wire import JobResult
 EXCLUDED: Final = "excluded"
 OCCUPIED: Final = "capacity_exceeded"
 
-#: Failures of a node that another node may not have.
-FAILOVER_CODES: Final = frozenset({
-    "MODEL_NOT_AVAILABLE", "MODEL_LOAD_FAILED", "MODEL_VERIFY_FAILED", "MODEL_CORRUPTED", "NODE_OVERLOADED",
-    "NODE_UNAVAILABLE", "NO_GPU_AVAILABLE", "INTERNAL_ERROR", "PROCESSING_ERROR",
-})  # fmt: skip
 #: Reasons of Undone that say for sure that the node will not do it: no need to let the fleet's picture settle.
 SURE_REASONS: Final = frozenset({"node_error", "drained"})
 
@@ -209,7 +205,7 @@ class Custody:
         request = self.retained.owner_of(push)
         attempt = None if request is None else request.attempt(push.attempt)
         if request is None or attempt is None:
-            verdict = "fenced" if request is not None else self._verdict_on_stray(push)
+            verdict = "fenced" if request is not None else self.retained.verdict_on(push)
             self.strays[verdict] += 1
             return [AckResult(push, verdict)]
         ack = AckResult(push, "delivered")
@@ -315,16 +311,6 @@ class Custody:
         given_up = Attempt(placed.attempt, 0, job_id=placed.job_id, node_id=placed.node_id)
         return [request.cancel(given_up, "superseded")]
 
-    # --- the rest -----------------------------------------------------------------------------
-
-    def _verdict_on_stray(self, push: Push) -> str:
-        if self.retained.has_ended(push.request_id):
-            return "duplicate"
-        if not self.retained.has_session(push.session_id):
-            return "no_session"
-        # Without a request id it may still match once Placed has told us the job id.
-        return "duplicate" if push.request_id else "no_session"
-
     def check(self) -> None:
         """What must always hold; tests call it after each step."""
         self.retained.check()
@@ -332,10 +318,3 @@ class Custody:
         hedges = [request.hedge for request in self.requests.values() if request.hedge is not None]
         assert len(hedges) == self.hedging.live
         assert all(request.attempts <= self.limits.attempts_max for request in self.requests.values())
-
-
-def is_failover(result: JobResult) -> bool:
-    """True for a failure that another node may not have."""
-    if result.success:
-        return False
-    return result.error is None or result.error.code in FAILOVER_CODES

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from mesh.errors import ErrorCode
 from mesh.frames import Cancel, Dispatch, Push, Refused
 from mesh.node_wire import JobResult
+
+#: Failures of a node that another node may not have.
+FAILOVER_CODES: Final = frozenset({
+    "MODEL_NOT_AVAILABLE", "MODEL_LOAD_FAILED", "MODEL_VERIFY_FAILED", "MODEL_CORRUPTED", "NODE_OVERLOADED",
+    "NODE_UNAVAILABLE", "NO_GPU_AVAILABLE", "INTERNAL_ERROR", "PROCESSING_ERROR",
+})  # fmt: skip
 
 
 class Stage(Enum):
@@ -136,6 +142,13 @@ class Request:
                 reason=reason,
             )
         )
+
+
+def is_failover(result: JobResult) -> bool:
+    """True for a failure that another node may not have."""
+    if result.success:
+        return False
+    return result.error is None or result.error.code in FAILOVER_CODES
 
 
 # --- effects --------------------------------------------------------------------------------------

@@ -61,10 +61,6 @@ class Retained:
         """True if the request is here or ended lately."""
         return request_id in self.requests or request_id in self._memory
 
-    def has_ended(self, request_id: str) -> bool:
-        """True if the request ended lately."""
-        return request_id in self._memory
-
     def add(self, request: Request) -> None:
         """Accept a request."""
         self.requests[request.request_id] = request
@@ -90,6 +86,15 @@ class Retained:
                 if attempt.job_id == push.job_id and attempt.node_id == push.node_id:
                     return request
         return None
+
+    def verdict_on(self, push: Push) -> str:
+        """What the keeper of a result is told that is for no request here."""
+        if push.request_id in self._memory:
+            return "duplicate"
+        if push.session_id not in self._sessions:
+            return "no_session"
+        # Without a request id it may still match once Placed has told us the job id.
+        return "duplicate" if push.request_id else "no_session"
 
     def end(self, request: Request, outcome: str, now_ms: int) -> None:
         """The request is over."""

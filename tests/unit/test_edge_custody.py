@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.core.custody import FAILOVER_CODES, Custody, Limits
+from edge.core.custody import Custody, Limits
 from edge.core.request import (
+    FAILOVER_CODES,
     AckResult,
     CountHedge,
     Deliver,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from edge.link import EdgeLink
+from edge.link import NOT_FOR_EDGES, RECEIVED, EdgeLink
 from mesh.config import Config
-from mesh.frames import FRAME_VERSION, Bounce, Dispatch, Frame, Head, ResultAck, encode
+from mesh.frames import FRAME_VERSION, Bounce, Dispatch, Frame, Head, Query, ResultAck, encode
 from mesh.link import Received
 
 HEAD = Head(FRAME_VERSION, 0, "edge:x:1", 0, "broker", 0)
@@ -35,3 +35,16 @@ def test_unreadable_frame_is_not_passed_on(payload: tuple[bytes, ...]) -> None:
     assert seen == []
     given_back(link, b"head", encode(ResultAck("job-00-1", 1, "n", "fenced")))
     assert seen == [ResultAck("job-00-1", 1, "n", "fenced")]
+
+
+def test_question_given_back_is_the_askers_business() -> None:
+    link = EdgeLink(Config(), "edge:x:1")
+    answers: list[object] = []
+    for ref, to in (("1", ""), ("2", "selector:gone:1")):
+        link.asks.ask(Query(ref, "edge:x:1", "weights", {}), 0, answers.append, 0, to=to, timeout_ms=10**9)
+        given_back(link, b"head", encode(Query(ref, "edge:x:1", "weights", {})))
+    assert answers == [None] and list(link.asks.open) == ["1"], "nobody else can tell what that one knows"
+
+
+def test_every_frame_for_edges_has_one_place() -> None:
+    assert not RECEIVED & NOT_FOR_EDGES

@@ -64,6 +64,12 @@ async def test_two_processes_share_a_port_and_stop_politely(tmp: Path) -> None:
         (["--name", "e"], {"LINGUA_LINK_FRONTENDS": "ipc:///tmp/none", "LINGUA_EDGE_HOST": "0.0.0.0"}, 2, "insecure"),
         (
             ["--name", "e"],
+            {"LINGUA_LINK_FRONTENDS": "ipc:///tmp/none", "LINGUA_MODULES_TABLE": '{"a": {"modules": ["b"]}}'},
+            2,
+            "modules.table.a",
+        ),
+        (
+            ["--name", "e"],
             {"LINGUA_LINK_FRONTENDS": "ipc:///tmp/lm-none", "LINGUA_EDGE_ANSWER_TIMEOUT_MS": "50"},
             69,
             "no broker answered",
