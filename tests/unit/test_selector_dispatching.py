@@ -5,12 +5,13 @@ from typing import get_args
 import msgspec
 import pytest
 
-from lua.answers import Advanced, Beaten, Claimed, Committed, Release, Released
+from lua.answers import Advance, Advanced, Beaten, Claimed, Committed, Drained, Release, Released
 from mesh.frames import (
     AnyFrame,
     Assign,
     AssignFailed,
     CancelJob,
+    ControlNode,
     Failed,
     JobDone,
     NodeHeartbeat,
@@ -20,6 +21,7 @@ from mesh.frames import (
     ResultAck,
     SessionClaim,
     SessionClaimed,
+    StatusChanged,
     Undone,
 )
 from selector.core import dispatching
@@ -113,7 +115,14 @@ def test_redis_is_asked_for_the_owner_only_when_in_doubt(done: JobDone, advanced
 
 @pytest.mark.parametrize(
     ("reason", "away", "exclude"),
-    [("node_absent", True, True), ("node_stuck", False, True), ("job_lost", False, False), ("node_gone", True, False)],
+    [
+        ("node_absent", True, True),
+        ("node_stuck", False, True),
+        ("job_lost", False, False),
+        ("node_gone", True, False),
+        ("node_error", False, True),
+        ("drained", False, True),
+    ],
 )
 def test_a_node_that_lost_a_job_or_went_away_is_fine(reason: str, away: bool, exclude: bool) -> None:
     failed = AssignFailed("job-01-x", 1, "n", 7, "r-1", "edge:a:1", reason)
@@ -155,6 +164,27 @@ def test_a_cancelled_job_is_stopped_where_its_node_is() -> None:
     assert dispatching.on_cancelled(cancelled, released, "") is None
     answer = dispatching.on_cancelled(cancelled, released, "edge:b:1")
     assert answer == ("edge:b:1", CancelJob("job-01-x", 1, "n", "", "closed"))
+
+
+def test_a_result_says_what_its_node_needed() -> None:
+    done = msgspec.structs.replace(DONE, pair="en>es", audio_ms=1_500, took_ms=450)
+    assert dispatching.finish_of(done) == Advance(
+        "job-01-x", 1, "n", "finish release", True, pair="en>es", audio_ms=1_500, took_ms=450
+    )
+    strange = msgspec.structs.replace(DONE, audio_ms=-5, took_ms=-77)
+    assert dispatching.finish_of(strange)[-2:] == (0, -1)
+
+
+def test_a_change_of_status_and_a_drain_go_to_the_edge_that_has_the_node() -> None:
+    changed = dispatching.on_status("n", "edge:b:1", 7, "degraded", "unhealthy")
+    assert changed == ("edge:b:1", StatusChanged("n", 7, "degraded", "unhealthy"))
+    assert dispatching.on_status("n", "", 7, "offline", "closed") is None
+    drained = Drained(True, "draining", "edge:b:1", 7, 99)
+    assert dispatching.on_drained("n", drained, "update", 5_000) == (
+        "edge:b:1",
+        ControlNode("n", 7, "drain", "update", 5_000),
+    )
+    assert dispatching.on_drained("n", drained, "update", 0).frame == ControlNode("n", 7, "resume", "update", 0)
 
 
 def test_a_heartbeat_is_answered_only_if_its_connection_is_not_in_force() -> None:
