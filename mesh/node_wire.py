@@ -312,7 +312,7 @@ class JobResult(Message, frozen=True, kw_only=True):
 class NodeError(Message, frozen=True, kw_only=True):
     """Something went wrong on the node.
 
-    `details.job_id` (and `details.attempt_id`) name the job that it cannot finish; without it, that is every job it has.
+    `details.job_id` (and `details.attempt_id`) name the job that it cannot finish; without it: every job it has.
     """
 
     node_id: Id
