@@ -13,7 +13,7 @@ import pytest
 from linguamesh.redis_server import RedisServer
 from mesh import clock
 from mesh.cells import cell_of
-from mesh.frames import ControlNode, EdgeReport, NodeOffline, Push, StatusChanged
+from mesh.frames import ControlNode, EdgeReport, NodeOffline, Push, Query, QueryAnswer, StatusChanged
 from mesh.keys import Keys
 from mesh.weights import Weights
 from selector.core.filters import REASON
@@ -300,3 +300,16 @@ async def test_metrics_have_the_original_shape(rig: Rig, edge: FakeEdge) -> None
     assert {"received_total", "by_service_top", "other_marked_node_total"} <= set(answer["model_not_available"])
     for one in answer["dispatch_exclude"]["by_reason"]:
         assert set(one) == {"reason", "total", "sample_node_ids"}
+
+
+async def test_too_many_questions_are_told_so_and_none_is_forgotten(rig: Rig, edge: FakeEdge) -> None:
+    asked = 900  # fewer than a pipe holds, more than a lane does
+    for number in range(asked):
+        question = Query(f"flood-{number}", edge.identity, "selectors", {})
+        assert edge.link.send(rig.identities["s1"], 0, question)
+    answers = [await edge.take(QueryAnswer, lambda frame: frame.ref.startswith("flood-")) for _ in range(asked)]
+    assert len({frame.ref for frame, _ in answers}) == asked
+    statuses = {frame.status for frame, _ in answers}
+    assert 200 in statuses and statuses <= {200, 503}
+    refused = [json.loads(payload[0]) for frame, payload in answers if frame.status == 503]
+    assert all(answer["code"] == "SLOW_DOWN" for answer in refused)
