@@ -28,6 +28,8 @@ Floats = npt.NDArray[np.float64]
 Jobs = npt.NDArray[np.void]
 #: One element of a JOB_ROW array; numpy has no type for its fields.
 JobRow = Any
+#: An int64 of compiled code. One type for all calls of a function: each other one would be compiled anew.
+Int = Any
 
 #: 4 x 64 languages, 16 x 64 directed pairs. Services, and the models that features need, fit one word.
 LANGUAGE_PLANES: Final = 4
@@ -67,7 +69,6 @@ assert len(Filter) == FILTERS
 
 #: What a score is the sum of, in this order, in predicted milliseconds; the last two are savings and thus negative.
 TERMS: Final = ("work", "risk", "busy", "load", "stale", "detached", "region", "tier", "warm", "paired")
-_WORK, _BUSY = 0, 2
 
 
 # numba counts references of arrays each time a tuple of them is passed or a field is read, about 10 ns a time. So the
@@ -328,6 +329,19 @@ def _audio_ms(audio_ms: int, rules: Rules) -> float:
 
 
 @_compiled
+def _work_ms(audio_ms: float, assumed: float, mean: float, weight: float, rules: Rules) -> float:
+    """What an idle node takes: its own speed and the assumed one, by how much is known of it."""
+    part = 1.0 / (weight + rules.optimism_jobs)
+    return float(audio_ms * ((weight * mean + rules.optimism_jobs * assumed) * part))
+
+
+@_compiled
+def _busy_ms(work_ms: float, used: int, max_jobs: int, rules: Rules) -> float:
+    """What the jobs that are there already add to it."""
+    return float(max(rules.busy * work_ms, rules.busy_ms) * (used / max(max_jobs, 1)))
+
+
+@_compiled
 def _price(
     audio_ms: float,
     assumed: float,
@@ -348,16 +362,14 @@ def _price(
     """The score's TERMS."""
     if rules.strategy == LEAST_CONNECTIONS:
         return 0.0, 0.0, float(used), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-    part = 1.0 / (weight + rules.optimism_jobs)
-    work_ms = audio_ms * ((weight * mean + rules.optimism_jobs * assumed) * part)
-    risk_ms = audio_ms * (rules.risk * np.sqrt(weight * variance * part))
-    busy_ms = max(rules.busy * work_ms, rules.busy_ms) * (used / max(max_jobs, 1))
+    work_ms = _work_ms(audio_ms, assumed, mean, weight, rules)
+    deviation = np.sqrt(weight * variance * (1.0 / (weight + rules.optimism_jobs)))
     load = load_percent / 100.0
     late_ms = max(0, rules.now_ms - seen_ms - rules.heartbeat_interval_ms)
     return (
         work_ms,
-        risk_ms,
-        busy_ms,
+        audio_ms * (rules.risk * deviation),
+        _busy_ms(work_ms, used, max_jobs, rules),
         rules.load_ms * (load * load),
         rules.stale_ms_per_ms * late_ms,
         rules.detached_ms if detached_ms > 0 else 0.0,
@@ -376,12 +388,20 @@ def _rounded(milliseconds: float) -> np.int64:
 
 @_compiled
 def _late_ms(
-    audio_ms: float, assumed: float, variance: float, weight: float, work_ms: float, busy_ms: float, rules: Rules
+    audio_ms: float,
+    assumed: float,
+    mean: float,
+    variance: float,
+    weight: float,
+    used: int,
+    max_jobs: int,
+    rules: Rules,
 ) -> np.int64:
-    """19 of 20 results take less. What is not known of a node's variance is taken to be as large as its mean."""
-    total = weight + rules.optimism_jobs
-    deviation = np.sqrt((weight * variance + rules.optimism_jobs * (assumed * assumed)) / total)
-    return _rounded(work_ms + audio_ms * (LATE_DEVIATIONS * deviation) + busy_ms)
+    """19 of 20 results take less. What is not known of a node's deviation is taken to be as large as its mean."""
+    work_ms = _work_ms(audio_ms, assumed, mean, weight, rules)
+    known = weight * variance + rules.optimism_jobs * (assumed * assumed)
+    deviation = np.sqrt(known / (weight + rules.optimism_jobs))
+    return _rounded(work_ms + audio_ms * (LATE_DEVIATIONS * deviation) + _busy_ms(work_ms, used, max_jobs, rules))
 
 
 # --- one job --------------------------------------------------------------------------------------------
@@ -414,10 +434,10 @@ def _insert(rows: Rows, scores: Scores, ties: Words, filled: int, row: int, scor
 def _look(
     columns: Columns,
     members: Rows,
-    start: int,
-    size: int,
-    offset: int,
-    enough: int,
+    start: Int,
+    size: Int,
+    offset: Int,
+    enough: Int,
     job: JobRow,
     needs: Words,
     lists: Rows,
@@ -426,10 +446,10 @@ def _look(
     assumed: float,
     rules: Rules,
     top: Top,
-    filled: int,
+    filled: Int,
     removed: Rows,
     obstacles: Rows,
-) -> tuple[int, int]:
+) -> tuple[Int, Int]:
     """Test members[start:start + size], but for two, in a circle from `offset` on until `enough` have passed.
 
     Those that pass go into `top`; returns how many places of it are filled now, and how many nodes passed.
@@ -471,7 +491,7 @@ def _look(
         if place >= size:
             place -= size
         node = members[start + place]
-        if node == without_a or node == without_b:
+        if node in (without_a, without_b):
             continue
         # Unsigned, so that the compiled code need not ask at each access whether it counts from the end.
         row = np.uint64(node)
@@ -528,8 +548,8 @@ def _look(
         passed += 1
         slot = np.uint64(ANY_PAIR_NUMBER)
         for number in range(1, SPEED_SLOTS):
-            place = np.uint64(number)
-            slot = max(slot, place if speed_pair[row, place] == its_pair else np.uint64(0))
+            known = np.uint64(number)
+            slot = max(slot, known if speed_pair[row, known] == its_pair else np.uint64(0))
         terms = _price(
             audio_ms,
             assumed,
@@ -608,7 +628,7 @@ def _choose_one(
     top: Top,
     scratch: Scratch,
     removed: Rows,
-) -> tuple[int, int]:
+) -> tuple[Int, Int]:
     """Fill `top` from the first pool that has a candidate; returns how many places are filled, and who passed.
 
     The paired and the warm node are looked at first, wherever the circle would begin; it then leaves them out.
@@ -622,7 +642,8 @@ def _choose_one(
             outside -= starts[pools[place] + 1] - starts[pools[place]]
     removed[_POOL] += outside
     specials = 0 if is_examining else _find_special(columns, job, pools, special)
-    filled = passed = np.int64(0)
+    filled: Int = np.int64(0)
+    passed: Int = np.int64(0)
     for place in range(job.pools_from - 1, job.pools_to):
         is_special = place < job.pools_from
         if is_special:
@@ -681,19 +702,20 @@ def _price_rows(
         in_use = columns.used[row]
         if rules.now_ms - columns.seen_ms[row] < rules.running_fresh_ms:
             in_use = max(in_use, columns.running[row])
+        in_use += columns.charged[row]
         slot = ANY_PAIR_NUMBER
         for number in range(1, SPEED_SLOTS):
             if columns.speed_pair[row, number] == job.speed_pair:
                 slot = number
-        variance = columns.speed_variance[row, slot]
+        mean, variance = columns.speed_mean[row, slot], columns.speed_variance[row, slot]
         weight = _weight(columns.speed_jobs[row, slot], columns.speed_at_ms[row, slot], rules)
         price = _price(
             audio_ms,
             assumed,
-            columns.speed_mean[row, slot],
+            mean,
             variance,
             weight,
-            in_use + columns.charged[row],
+            in_use,
             columns.max_jobs[row],
             columns.load_percent[row],
             columns.seen_ms[row],
@@ -710,7 +732,7 @@ def _price_rows(
             price_ms += term
         scores[place] = _rounded(price_ms)
         expected[place] = columns.used[row] + columns.charged[row]
-        late_ms[place] = _late_ms(audio_ms, assumed, variance, weight, price[_WORK], price[_BUSY], rules)
+        late_ms[place] = _late_ms(audio_ms, assumed, mean, variance, weight, in_use, columns.max_jobs[row], rules)
 
 
 @_entry

@@ -27,7 +27,7 @@ class Spoken(NamedTuple):
 
     heard: tuple[str, ...]  # must be recognised
     written: tuple[str, ...]  # must be translated to
-    pairs: tuple[tuple[str, str], ...]
+    pairs: tuple[str, ...]
     is_auto: bool = False
     #: It does not say what may be spoken: any recogniser will do.
     is_any: bool = False
@@ -56,7 +56,7 @@ def job_rows(
         order = order_of(dispatch, plan, spoken)
         pairs_from = len(lists)
         if "nmt" in services:
-            lists.extend(table.words.pairs.find(pair_of(*pair)) for pair in spoken.pairs)
+            lists.extend(map(table.words.pairs.find, spoken.pairs))
         excluded_from = len(lists)
         also = tried.get(dispatch.request_id, ()) if tried else ()
         lists.extend(_rows((*dispatch.excluded[:EXCLUDED_MAX], *also), table))
@@ -116,13 +116,17 @@ def spoken_in(dispatch: Dispatch) -> Spoken:
     """The languages of a job, whichever way it names them."""
     source, target = dispatch.src_lang, dispatch.tgt_lang
     if source.lower() != AUTO:
-        return Spoken((source,), (target,), ((source, target),))
+        return Spoken((source,), (target,), _pairs((source,), (target,)))
     a, b = dispatch.lang_a, dispatch.lang_b
     if a and b:  # two people, either may speak: everything both ways
-        return Spoken((a, b), (a, b), ((a, b), (b, a)), is_auto=True)
+        return Spoken((a, b), (a, b), _pairs((a, b), (a, b)), is_auto=True)
     heard = tuple(dispatch.auto_langs[:AUTO_LANGUAGES_MAX])
-    pairs = tuple((one, target) for one in heard if one.lower() != target.lower())
-    return Spoken(heard, (target,), pairs, is_auto=True, is_any=not heard)
+    return Spoken(heard, (target,), _pairs(heard, (target,)), is_auto=True, is_any=not heard)
+
+
+def _pairs(heard: tuple[str, ...], written: tuple[str, ...]) -> tuple[str, ...]:
+    """Every translation that may be needed; none into the same language."""
+    return tuple(pair_of(one, other) for one in heard for other in written if one.lower() != other.lower())
 
 
 class _Stage(NamedTuple):

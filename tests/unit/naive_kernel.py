@@ -1,14 +1,17 @@
 """The slow and obvious twin of selector/core/kernel.py: plain Python over plain objects, one rule per line.
 
-It shares nothing with the kernel but the order of the filters and the prices in `Rules`.
+It shares nothing with the kernel but the order of the filters, the prices in `Rules` and the plan of the pools.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from mesh.frames import Dispatch, NodeCaps, NodeLoad
+import numpy as np
+
+from mesh.frames import Dispatch, NodeCaps, NodeLoad, pair_of
+from mesh.speeds import Speed
 from selector.core.filters import Filter
 from selector.core.kernel import LEAST_CONNECTIONS, Rules
 
@@ -25,24 +28,52 @@ class NaiveNode:
     leases: int
     seen_ms: int
     unreachable_until_ms: int = 0
+    detached_ms: int = 0
+    pool: str = ""
+    marks: set[str] = field(default_factory=set)
+    speeds: dict[str, Speed] = field(default_factory=dict)
 
 
-def first_obstacle(node: NaiveNode, job: Dispatch, used: int, rules: Rules) -> Filter | None:
+@dataclass
+class NaiveChoice:
+    #: Best first: row, score, terms, expected use, when its result is late.
+    candidates: list[tuple[int, int, list[float], int, int]]
+    removed: dict[Filter, int]
+    pool: str | None
+    compared: int
+
+
+# --- filters --------------------------------------------------------------------------------------------
+
+
+def first_obstacle(node: NaiveNode, job: Dispatch, pools: list[str], used: int, rules: Rules) -> Filter | None:
     caps, load = node.caps, node.load
+    gone = node.detached_ms > 0 and rules.now_ms - node.detached_ms >= rules.reconnect_grace_ms
+    own = caps.tenant_id == job.tenant_id and not (job.public and job.tenant_id == "")
+    has_models = set(job.models) <= set(caps.models)
     tests = [
-        (Filter.OFFLINE, rules.now_ms - node.seen_ms >= rules.heartbeat_timeout_ms),
-        (Filter.STATUS, node.status != "ready"),
+        (Filter.POOL, node.pool not in pools),
+        (
+            Filter.OFFLINE,
+            node.status == "offline" or gone or rules.now_ms - node.seen_ms >= rules.heartbeat_timeout_ms,
+        ),
+        (Filter.STATUS, node.status not in ("ready", "draining", "offline")),
+        (Filter.DRAINING, node.status == "draining"),
         (Filter.UNREACHABLE, rules.now_ms < node.unreachable_until_ms),
         (Filter.GPU, caps.gpu_count == 0),
         (
             Filter.RESOURCES,
             any(p > rules.resource_threshold_percent for p in (load.cpu_percent, load.gpu_percent, load.mem_percent)),
         ),
-        (Filter.PUBLIC, job.public and not caps.accept_public),
-        (Filter.TENANT, caps.tenant_id != job.tenant_id and not caps.accept_public),
-        (Filter.INSTALLED, not set(job.services) <= set(caps.services_installed)),
+        (Filter.PUBLIC, job.public and not (caps.accept_public or own)),
+        (Filter.TENANT, not job.public and not (caps.accept_public or own)),
+        (Filter.INSTALLED, not (set(job.services) <= set(caps.services_installed) and has_models)),
         (Filter.READY, not set(job.services) <= set(caps.services_ready)),
-        (Filter.LANGUAGE, not speaks(caps, job)),
+        (Filter.MODEL, bool(set(job.services) & node.marks)),
+        (Filter.ASR, job.src_lang != "auto" and not hears(caps, job)),
+        (Filter.AUTO, job.src_lang == "auto" and not hears(caps, job)),
+        (Filter.PAIR, not translates(caps, job)),
+        (Filter.TTS, not says(caps, job)),
         (Filter.EXCLUDED, node.node_id in job.excluded),
         (Filter.SLOT, used >= caps.max_jobs),
     ]
@@ -50,30 +81,84 @@ def first_obstacle(node: NaiveNode, job: Dispatch, used: int, rules: Rules) -> F
     return next((name for name, stops in tests if stops), None)
 
 
-def speaks(caps: NodeCaps, job: Dispatch) -> bool:
-    if job.src_lang == "auto" and job.lang_a and job.lang_b:
-        heard = spoken = {job.lang_a, job.lang_b}
-    elif job.src_lang == "auto":
-        heard, spoken = set(caps.asr_langs[:1]), {job.tgt_lang}
-        if not heard:
-            return False
-    else:
-        heard, spoken = {job.src_lang}, {job.tgt_lang}
-    if not heard <= set(caps.asr_langs) or not spoken <= set(caps.semantic_langs):
-        return False
-    return not ("tts" in job.services and caps.tts_langs) or spoken <= set(caps.tts_langs)
+def spoken(job: Dispatch) -> tuple[set[str], set[str]]:
+    """What may be spoken, and what it may become."""
+    if job.src_lang != "auto":
+        return {job.src_lang}, {job.tgt_lang}
+    if job.lang_a and job.lang_b:
+        return {job.lang_a, job.lang_b}, {job.lang_a, job.lang_b}
+    return set(job.auto_langs), {job.tgt_lang}
 
 
-def score(node: NaiveNode, job: Dispatch, used: int, rules: Rules) -> int:
-    preferred = job.preferred_node == node.node_id
+def hears(caps: NodeCaps, job: Dispatch) -> bool:
+    heard, _ = spoken(job)
+    return "asr" not in job.services or (bool(caps.asr_langs) if not heard else heard <= set(caps.asr_langs))
+
+
+def translates(caps: NodeCaps, job: Dispatch) -> bool:
+    if "nmt" not in job.services:
+        return True
+    heard, written = spoken(job)
+    pairs = {pair_of(a, b) for a in heard for b in written if a != b}
+    return written <= set(caps.semantic_langs) and (not caps.pairs or pairs <= set(caps.pairs))
+
+
+def says(caps: NodeCaps, job: Dispatch) -> bool:
+    _, written = spoken(job)
+    return "tts" not in job.services or not caps.tts_langs or written <= set(caps.tts_langs)
+
+
+# --- score ----------------------------------------------------------------------------------------------
+
+
+def fleet_speed(nodes: list[NaiveNode], pair: str) -> float | None:
+    known = [node.speeds[pair] for node in nodes if pair in node.speeds]
+    jobs = sum(round(speed.jobs * 1e6) for speed in known)
+    return sum(round(speed.mean * round(speed.jobs * 1e6)) for speed in known) / jobs if jobs else None
+
+
+def assumed_speed(nodes: list[NaiveNode], pair: str, rules: Rules) -> float:
+    for known in (fleet_speed(nodes, pair), fleet_speed(nodes, "*")):
+        if known is not None:
+            return rules.optimism * known
+    return rules.speed_unknown
+
+
+def terms_of(node: NaiveNode, job: Dispatch, used: int, assumed: float, rules: Rules) -> tuple[list[float], int]:
+    """The terms of the score, and when a result is late."""
+    audio_ms = float(max(job.audio_ms, rules.audio_ms_min)) if job.audio_ms > 0 else 0.0
+    speed = node.speeds.get(pair_of(job.src_lang, job.tgt_lang)) or node.speeds.get("*") or Speed(0.0, 0.0, 0.0, 0)
+    mean, variance, jobs = (float(np.float32(number)) for number in speed[:3])  # as the columns keep them
+    weight = jobs * rules.speed_half_life_ms / (rules.speed_half_life_ms + max(0, rules.now_ms - speed.at_ms))
+    part = 1.0 / (weight + rules.optimism_jobs)
+    work = audio_ms * ((weight * mean + rules.optimism_jobs * assumed) * part)
+    risk = audio_ms * (rules.risk * math.sqrt(weight * variance * part))
+    busy = max(rules.busy * work, rules.busy_ms) * (used / max(node.caps.max_jobs, 1))
+    known = weight * variance + rules.optimism_jobs * (assumed * assumed)
+    deviation = math.sqrt(known / (weight + rules.optimism_jobs))
+    late_ms = math.floor(work + audio_ms * (1.65 * deviation) + busy + 0.5)
     if rules.strategy == LEAST_CONNECTIONS:
-        return used - preferred
+        return [0.0, 0.0, float(used), *[0.0] * 7], late_ms
     load = max(node.load.cpu_percent, node.load.gpu_percent, node.load.mem_percent) / 100.0
-    late_ms = max(0, rules.now_ms - node.seen_ms - rules.heartbeat_interval_ms)
-    total = rules.load_ms * load * load + rules.stale_ms_per_ms * late_ms
-    total += rules.busy_ms * used / node.caps.max_jobs
-    if preferred:
-        total -= rules.preferred_ms
+    silent_ms = max(0, rules.now_ms - node.seen_ms - rules.heartbeat_interval_ms)
+    return [
+        work,
+        risk,
+        busy,
+        rules.load_ms * (load * load),
+        rules.stale_ms_per_ms * silent_ms,
+        rules.detached_ms if node.detached_ms > 0 else 0.0,
+        rules.region_ms if job.region and job.region != node.caps.region else 0.0,
+        rules.tier_ms if job.gpu_tier and job.gpu_tier != node.caps.gpu_tier else 0.0,
+        -rules.warm_ms if job.warm_node == node.node_id else 0.0,
+        -rules.paired_ms if job.preferred_node == node.node_id else 0.0,
+    ], late_ms
+
+
+def rounded(terms: list[float]) -> int:
+    total = 0.0
+    for term in terms:
+        total += term
     return math.floor(total + 0.5)
 
 
@@ -84,26 +169,85 @@ def tie(seed: int, row: int) -> int:
     return mixed ^ (mixed >> 31)
 
 
-def choose(
-    nodes: list[NaiveNode], jobs: list[Dispatch], seeds: list[int], rules: Rules, best: int
-) -> list[tuple[list[tuple[int, int]], dict[Filter, int]]]:
-    """Per job: the best (row, score) in order, and how many nodes each filter removed."""
-    used = {}
-    for node in nodes:
-        fresh = rules.now_ms - node.seen_ms < rules.running_fresh_ms
-        used[node.row] = max(node.leases, node.load.running_jobs if fresh else 0)
-    answers = []
-    for job, seed in zip(jobs, seeds, strict=True):
+# --- choice ---------------------------------------------------------------------------------------------
+
+
+class Batch:
+    """Jobs one after the other, each charged before the next."""
+
+    def __init__(self, nodes: list[NaiveNode], rules: Rules, best: int) -> None:
+        self.nodes, self.rules, self.best = nodes, rules, best
+        self.charged = {node.row: 0 for node in nodes}
+
+    def used(self, node: NaiveNode) -> int:
+        fresh = self.rules.now_ms - node.seen_ms < self.rules.running_fresh_ms
+        return max(node.leases, node.load.running_jobs if fresh else 0) + self.charged[node.row]
+
+    def choose(self, job: Dispatch, seed: int, pools: list[str]) -> NaiveChoice:
+        rules = self.rules
         removed: dict[Filter, int] = {}
-        passed = []
-        for node in nodes:
-            obstacle = first_obstacle(node, job, used[node.row], rules)
-            if obstacle is None:
-                passed.append((score(node, job, used[node.row], rules), tie(seed, node.row), node.row))
-            else:
-                removed[obstacle] = removed.get(obstacle, 0) + 1
-        passed.sort()
-        if passed:
-            used[passed[0][2]] += 1
-        answers.append(([(row, points) for points, _, row in passed[:best]], removed))
-    return answers
+        passed: list[NaiveNode] = []
+
+        def look(nodes: list[NaiveNode], enough: int) -> None:
+            start = len(passed)
+            for node in nodes:
+                if len(passed) - start >= enough:
+                    return
+                obstacle = first_obstacle(node, job, pools, self.used(node), rules)
+                if obstacle is None:
+                    passed.append(node)
+                else:
+                    removed[obstacle] = removed.get(obstacle, 0) + 1
+
+        outside = [node for node in self.nodes if node.pool not in pools]
+        if outside:
+            removed[Filter.POOL] = len(outside)
+        by_id = {node.node_id: node for node in self.nodes if node.pool in pools}
+        special = [by_id[name] for name in dict.fromkeys((job.preferred_node, job.warm_node)) if name in by_id]
+        look(special, len(special))
+        for pool in pools:
+            members = [node for node in self.nodes if node.pool == pool]
+            if not members:
+                continue
+            if not special and (lacking := self.lacks(members, job)):
+                for node in members:
+                    obstacle = BY_STATUS.get(node.status, Filter.STATUS)
+                    obstacle = lacking if obstacle is None else obstacle
+                    removed[obstacle] = removed.get(obstacle, 0) + 1
+                continue
+            offset = tie(seed, -1) % len(members)
+            circle = [node for node in members[offset:] + members[:offset] if node not in special]
+            look(circle, max(rules.compared_max - len(passed), 1))
+            if passed:
+                break
+        return self.rank(job, seed, passed, removed)
+
+    def lacks(self, members: list[NaiveNode], job: Dispatch) -> Filter | None:
+        """The filter that stops the whole pool, without a look at its nodes."""
+        installed = {word for node in members for word in (*node.caps.services_installed, *node.caps.models)}
+        ready = {
+            word
+            for node in members
+            if node.status == "ready"
+            for word in (*node.caps.services_ready, *node.caps.models)
+        }
+        needed = {*job.services, *job.models}
+        return Filter.INSTALLED if not needed <= installed else Filter.READY if not needed <= ready else None
+
+    def rank(self, job: Dispatch, seed: int, passed: list[NaiveNode], removed: dict[Filter, int]) -> NaiveChoice:
+        assumed = assumed_speed(self.nodes, pair_of(job.src_lang, job.tgt_lang), self.rules)
+        ranked = []
+        for node in passed:
+            terms, late_ms = terms_of(node, job, self.used(node), assumed, self.rules)
+            expected = node.leases + self.charged[node.row]
+            ranked.append((rounded(terms), tie(seed, node.row), node.row, terms, expected, late_ms))
+        ranked.sort()
+        first = ranked[0][2] if ranked else None
+        if first is not None:
+            self.charged[first] += 1
+        best = [(row, points, *rest) for points, _, row, *rest in ranked[: self.best]]
+        return NaiveChoice(best, removed, None if first is None else self.nodes[first].pool, len(passed))
+
+
+#: A node that is skipped with its pool counts under its status, unless it is ready.
+BY_STATUS = {"ready": None, "draining": Filter.DRAINING, "offline": Filter.OFFLINE}
