@@ -217,8 +217,8 @@ class Again(NamedTuple):
     ids: Sequence[str]
 
 
-def run_again(recording: Recording, rules_of: Callable[[Batch], Rules]) -> Iterator[Again]:
-    """Decide every batch anew under the rules that `rules_of` gives it."""
+def run_again(recording: Recording, rules_of: Callable[[Batch], Rules], best: int = 0) -> Iterator[Again]:
+    """Decide every batch anew under the rules that `rules_of` gives it, with as many candidates unless `best` is."""
     image = recording.base.copy()
     index: PoolIndex | None = None
     pools = 0
@@ -228,8 +228,8 @@ def run_again(recording: Recording, rules_of: Callable[[Batch], Rules]) -> Itera
         image.apply(change)
         if index is None or before != (change.pools, image.count, _indexed(image, change)):
             index, pools = index_of(image.columns, image.count, change.pools), change.pools
-        best = batch.choice.rows.shape[1]
-        yield Again(batch, choose(image.columns, index, batch.rows, image.prior, rules_of(batch), best), image.ids)
+        rules, count = rules_of(batch), best or batch.choice.rows.shape[1]
+        yield Again(batch, choose(image.columns, index, batch.rows, image.prior, rules, count), image.ids)
 
 
 def is_same(one: Choice, other: Choice) -> bool:

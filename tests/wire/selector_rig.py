@@ -115,14 +115,8 @@ class FakeEdge:
 
     def dispatch(self, request_id: str, *, attempt: int = 1, session_id: str = "s-1", **changes: Any) -> Dispatch:
         """Ask for a node, as the session's edge does."""
-        frame = job(
-            request_id=request_id,
-            attempt=attempt,
-            session_id=session_id,
-            edge=self.identity,
-            deadline_ms=clock.wall_ms() + 30_000,
-            **changes,
-        )
+        changes.setdefault("deadline_ms", clock.wall_ms() + 30_000)
+        frame = job(request_id=request_id, attempt=attempt, session_id=session_id, edge=self.identity, **changes)
         self.send_record(session_id, frame, b"work", b"audio")
         self.asked[request_id] = frame
         return frame
