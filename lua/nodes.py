@@ -171,11 +171,16 @@ class Nodes:
         for node_id, pools in due:
             args = {"node_id": node_id, **self._tombstones, **self._times, **self._grace}
             calls.append(Call(*self._pool_call("node_tick", node_id, args, None, pools)))
-        changed = []
+        changed, failed = [], []
         for (node_id, _), answer in zip(due, await self._runner.call_many("node_tick", calls), strict=True):
-            verdict, _, edge, epoch, status, reason = sure(answer)
+            if isinstance(answer, StoreError):
+                failed.append(answer)
+                continue
+            verdict, _, edge, epoch, status, reason = answer
             if verdict == "changed":  # "pools": they moved in between, the next scan will do
                 changed.append(Scanned(node_id, edge, epoch, status, read_reason(reason)))
+        if failed and not changed:  # what did change is told to nobody else
+            raise failed[0]
         return changed
 
     # models

@@ -13,6 +13,7 @@ from lua.store import Drained, Scanned, Store
 from lua.view import NodeView
 from mesh.cells import cell_of
 from mesh.config import Config
+from mesh.errors import StoreError
 from mesh.keys import Keys
 from tests.lua.clockwork import pass_time
 from tests.lua.conftest import RedisClient
@@ -200,3 +201,15 @@ async def test_nothing_is_left_of_a_node_but_its_record_and_tombstone(
         assert not raw.exists(key)
     assert set(raw.hkeys(keys.ledger(CELL))) == {b"#born", b"#version"}
     assert raw.zrange(keys.changes(CELL), 0, -1) == [NODE.encode()]
+
+
+async def test_one_unreadable_node_does_not_hide_what_became_of_the_others(
+    store: Store, raw: RedisClient, keys: Keys, epoch: int
+) -> None:
+    odd = next(name for name in (f"n{i}" for i in range(1_000)) if cell_of(name, CELLS) == CELL)
+    raw.zadd(keys.due(CELL), {odd: 1})
+    raw.set(keys.node(CELL, odd), "not a hash")
+    pass_time(raw, keys, NODE, TIMEOUT_MS)
+    assert [scanned.node_id for scanned in await store.scan_nodes(CELL)] == [NODE]
+    with pytest.raises(StoreError, match="WRONGTYPE"):
+        await store.scan_nodes(CELL)
