@@ -37,9 +37,11 @@ def test_every_frame_is_either_taken_or_not_ours() -> None:
 
 
 def test_a_new_job_goes_to_the_edge_of_its_node() -> None:
-    answer = dispatching.assign(job(deadline_ms=9), BOUND._replace(verdict="new"))
+    answer = dispatching.assign(job(deadline_ms=9), BOUND._replace(verdict="new"), 80)
     assert answer.to == "edge:b:1"
-    assert answer.frame == Assign("job-01-x", 1, "n", 7, "r-1", "s-1", 0, "edge:a:1", 9, "t-1")
+    assert answer.frame == Assign(
+        "job-01-x", 1, "n", 7, "r-1", "s-1", 0, "edge:a:1", 9, "t-1", pair="en>es", audio_ms=1_500, late_after_ms=80
+    )
 
 
 @pytest.mark.parametrize(
@@ -209,10 +211,13 @@ def counts(**removed: int) -> list[int]:
 
 
 def test_a_refusal_names_the_filter_that_removed_most() -> None:
-    refused = dispatching.refusal(job(), counts(OFFLINE=1, LANGUAGE=3, SLOT=2), 100)
+    refused = dispatching.refusal(
+        job(), counts(OFFLINE=1, PAIR=3, SLOT=2), 100, nearest=("n", "has no free slot"), waited_ms=40
+    )
     assert refused.reason == "lang_pair_unsupported"
     assert refused.removed == {"offline": 1, "lang_pair_unsupported": 3, "capacity_exceeded": 2}
-    assert refused.retry_after_ms == 100, "a slot may become free at any moment"
+    assert (refused.retry_after_ms, refused.waited_ms) == (100, 40)
+    assert (refused.nearest_node, refused.nearest) == ("n", "has no free slot")
 
 
 def test_of_equals_the_nearest_miss_is_named() -> None:
@@ -221,12 +226,14 @@ def test_of_equals_the_nearest_miss_is_named() -> None:
 
 
 @pytest.mark.parametrize("place", list(Filter))
-def test_what_waiting_cannot_help_is_refused_for_good(place: Filter) -> None:
-    lasting = place.name in ("GPU", "PUBLIC", "TENANT", "INSTALLED", "LANGUAGE")
-    assert dispatching.refusal(job(), counts(**{place.name: 3}), 100).retry_after_ms == (0 if lasting else 100)
-    assert dispatching.refusal(job(), counts(**{"LANGUAGE": 9, place.name: 1}), 100).retry_after_ms == (
-        0 if lasting else 100
-    )
+def test_what_waiting_cannot_help_does_not_wait(place: Filter) -> None:
+    lasting = place.name in ("GPU", "PUBLIC", "TENANT", "INSTALLED", "ASR", "AUTO", "PAIR", "TTS")
+    alone, beside = counts(**{place.name: 3}), counts(**{"PAIR": 9, place.name: 1})
+    # If all who could are excluded, its edge decides whether they stay so.
+    assert dispatching.is_worth_waiting(job(), alone) is not (lasting or place is Filter.EXCLUDED)
+    # Without any node in its own pools, one may come; with some, those decide.
+    assert dispatching.is_worth_waiting(job(), beside) is not (lasting or place in (Filter.EXCLUDED, Filter.POOL))
+    assert not dispatching.is_worth_waiting(job(beside=True), alone), "a hedge never waits"
 
 
 def test_where_there_is_no_node_one_may_come() -> None:
@@ -236,7 +243,7 @@ def test_where_there_is_no_node_one_may_come() -> None:
 
 def test_nodes_that_a_commit_turned_down_are_counted_where_they_belong() -> None:
     tried = {"a": "full", "b": "gone", "c": "not_ready", "d": "stale", "e": "no such word"}
-    corrected = dispatching.with_tried(counts(EXCLUDED=6, LANGUAGE=1), tried)
+    corrected = dispatching.with_tried(counts(EXCLUDED=6, PAIR=1), tried)
     assert removed_by_name(corrected) == {
         "excluded": 1,
         "lang_pair_unsupported": 1,
