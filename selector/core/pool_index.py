@@ -11,12 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from selector.core.kernel import OFFLINE_STATUS, READY_STATUS, SERVICES_MAX, STATUSES, Columns, PoolIndex
-
-#: Why a pool was left out without a look at its nodes, in the words of the original system.
-POOL_OFFLINE: Final = "offline"
-POOL_NOT_READY: Final = "status_not_ready"
-CORE_SERVICES: Final = ("asr", "nmt", "tts")
+from selector.core.kernel import READY_STATUS, SERVICES_MAX, STATUSES, Columns, PoolIndex
 
 _BITS: Final = np.arange(SERVICES_MAX, dtype=np.uint64)
 
@@ -96,19 +91,3 @@ def index_of(columns: Columns, count: int, pools: int = 0) -> PoolIndex:
     """The index of the first `count` rows, from nothing else: for recordings and checks."""
     pools = pools or int(columns.pool[:count].max(initial=0)) + 1
     return summed(*grouped(columns, count, pools), counts_of(columns, count, pools))
-
-
-def skip_reason(index: PoolIndex, pool: int, core: dict[str, int]) -> str:
-    """Why nobody needs to look at the pool's nodes, "" if somebody should.
-
-    `core`: the core services that a job needs, each with its number in the vocabulary.
-    """
-    by_status = index.by_status[pool]
-    if by_status.sum() == by_status[OFFLINE_STATUS]:
-        return POOL_OFFLINE
-    if not by_status[READY_STATUS]:
-        return POOL_NOT_READY
-    for service, number in core.items():
-        if number < 0 or not int(index.ready[pool]) >> number & 1:
-            return f"missing_core_{service}_not_ready"
-    return ""
