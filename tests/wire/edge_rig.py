@@ -17,7 +17,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from edge.edge import Edge
 from mesh.cells import cell_of, job_id_in
-from mesh.config import Config, EdgeConfig, JobConfig, LinkConfig
+from mesh.config import Config, EdgeConfig, JobConfig, LinkConfig, SelectorConfig
 from mesh.frames import (
     Assign,
     AssignFailed,
@@ -280,10 +280,12 @@ class Rig:
         defaults: dict[str, Any] = {"port": 0, "resend_ms": 100, "reconnect_grace_ms": 400, "drain_ms": 50}
         job = {key.removeprefix("job_"): value for key, value in settings.items() if key.startswith("job_")}
         rest = {key: value for key, value in settings.items() if not key.startswith("job_")}
+        presence_ms = rest.pop("presence_ms", SelectorConfig().presence_ms)
         return Config(
             link=LinkConfig(frontends=[self.front], backends=[self.back], beat_ms=100, dead_ms=1_000),
             edge=msgspec.convert({**defaults, **self._settings, **rest}, EdgeConfig),
             job=msgspec.convert(job, JobConfig),
+            selector=SelectorConfig(presence_ms=presence_ms),
         )
 
     async def stop(self) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import base64
 from pathlib import Path
 
-from mesh.frames import AssignFailed, Cancel, JobEvent, NodeOffline, SessionRelease
+from mesh.frames import AssignFailed, Cancel, EdgeReport, JobEvent, NodeOffline, SessionRelease
 from tests.wire.edge_rig import AUDIO, Rig, running, until
 
 
@@ -185,8 +185,10 @@ async def test_node_that_restarts_without_its_job_gets_it_back_or_another_does(t
 
 
 async def test_session_and_node_on_one_edge_need_no_broker_between_them(tmp: Path) -> None:
-    async with running(tmp, resend_ms=20_000, resend_ms_max=20_000) as rig:
+    async with running(tmp, edges=0, resend_ms=20_000, resend_ms_max=20_000) as rig:
+        rig.edges.append(await rig.start_edge("e", presence_ms=3_600_000))
         node, client = await rig.node(result_ack=True), await rig.session()
+        await until(lambda: rig.selector.seen_of(EdgeReport) != [], "the only report is made")
         counts = rig.edges[0].link._link.counts
         sent = counts.sent
         await client.utter(0)
