@@ -240,8 +240,9 @@ class SelectorConfig(Section, frozen=True):
     #: Nodes that the columns hold; more are turned away and counted.
     nodes_max: Count = 200_000
     candidates: Annotated[int, Meta(ge=1, le=16)] = 3
-    #: How often a request whose candidates turned out to be taken looks for others before it is refused.
-    commit_rounds: Annotated[int, Meta(ge=1, le=16)] = 3
+    #: How often a request whose candidates turned out to have more to do than assumed looks for others. The last time
+    #: it takes what has room. So many that a burst over eight selectors finds every free node.
+    commit_rounds: Annotated[int, Meta(ge=1, le=16)] = 8
     #: A heartbeat's running_jobs counts beside the leases for this long. Later the leases alone tell: utterances last
     #: about a second, and a number from a busy moment would keep a free node full until its next heartbeat.
     running_fresh_ms: Ms = 2_000

@@ -9,6 +9,7 @@ docs/adr/0010-waiting-conflicts-and-decisions.md.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from lua.answers import Committed
 from lua.store import Store
@@ -21,7 +22,7 @@ from mesh.ids import new_job_unique
 from mesh.link import Received
 from mesh.log import get_logger
 from mesh.metrics import SelectorMetrics
-from selector.core import dispatching
+from selector.core import dispatching, records
 from selector.core.columns import NodeTable
 from selector.core.filters import is_hopeless
 from selector.core.kernel import NO_ROW, Choice, Floats, JobRows, Rules, choose
@@ -36,6 +37,9 @@ from selector.snapshot import Snapshot
 from selector.waiting import WaitingLine
 
 Send = Callable[..., str]
+
+#: What another round costs, about: a candidate that is worse by more is not taken before the last one.
+ROUND_MS: Final = 10
 
 log = get_logger()
 
@@ -180,14 +184,15 @@ class Placer:
         rules, prior = self.rules(clock.now_ms()), table.prior()
         choice = choose(table.columns, table.index(), rows, prior, rules, self._config.selector.candidates)
         found = zip(
-            requests, choice.rows.tolist(), choice.expected.tolist(), choice.late_ms.tolist(),
+            requests, choice.rows.tolist(), choice.scores.tolist(), choice.expected.tolist(), choice.late_ms.tolist(),
             choice.removed.tolist(), rows.jobs["barred"].tolist(), strict=True,
         )  # fmt: skip
-        for request, best, expected, late_ms, removed, is_barred in found:
+        for request, best, scores, expected, late_ms, removed, is_barred in found:
             count = sum(row != NO_ROW for row in best)
             request.candidates = [table.id_of(row) for row in best[:count]]
             request.epochs = [table.epoch_at(row) for row in best[:count]]
             request.expected, request.late_ms = expected[:count], late_ms[:count]
+            request.equals = sum(score - scores[0] <= ROUND_MS for score in scores[:count])
             request.removed, request.is_barred = removed, bool(is_barred)
         self._metrics.decision_seconds.observe((clock.wall_us() - started_us) / 1e6)
         return rows, prior, rules, choice
@@ -241,7 +246,7 @@ class Placer:
         if facts is None or facts.epoch != epoch:
             return  # forgotten already, or it registered again while we asked
         self._table.remove(node_id)
-        answer = dispatching.on_lost(node_id, facts.edge, epoch)
+        answer = records.on_lost(node_id, facts.edge, epoch)
         self._send(answer.to, cell_of(node_id, self._config.mesh.cells), answer.frame, prefer=broker)
 
     # --- those in line ----------------------------------------------------------------------------------

@@ -43,6 +43,8 @@ class Request:
     epochs: list[int] = field(default_factory=list)
     expected: list[int] = field(default_factory=list)
     late_ms: list[int] = field(default_factory=list)
+    #: So many of them are as good as the first, or nearly.
+    equals: int = 0
     #: Nodes that each filter removed in the last choice.
     removed: list[int] = field(default_factory=list)
     #: No pool will ever take it.
@@ -79,7 +81,11 @@ class Request:
         self.outcome = ""
 
     def commit(self, *, is_last: bool) -> CommitRequest:
-        """What to ask of the store. `is_last`: take a candidate whatever it has to do, as long as there is room."""
+        """What to ask of the store. `is_last`: take any candidate that has room, whatever else it has to do.
+
+        Before that only those that are about as good as the best and have no more to do than was assumed: where others
+        were faster, a second look finds a better one.
+        """
         dispatch = self.dispatch
         return CommitRequest(
             request_id=dispatch.request_id,
@@ -88,8 +94,8 @@ class Request:
             utterance_index=dispatch.utterance_index,
             attempt=dispatch.attempt,
             unique=self.unique,
-            candidates=self.candidates,
+            candidates=self.candidates if is_last else self.candidates[: self.equals],
             deadline_ms=dispatch.deadline_ms,
             trace_id=dispatch.trace_id,
-            expected=() if is_last else self.expected,
+            expected=() if is_last else self.expected[: self.equals],
         )

@@ -1,0 +1,117 @@
+"""Several selectors, each with its own view of the nodes, get a burst at the same moment; one real Redis decides."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from lua.runner import Runner
+from lua.store import Store
+from mesh.config import Config, RedisConfig, SelectorConfig
+from mesh.frames import Assign, Frame, Head, Refused, Waiting
+from mesh.keys import Keys
+from mesh.link import Received
+from mesh.metrics import SelectorMetrics
+from selector.core.columns import NodeTable
+from selector.core.pools import PoolPlan
+from selector.decisions import Decisions
+from selector.placing import Placer
+from selector.policy import Policy
+from selector.snapshot import Snapshot
+from tests.lua.samples import beat
+from tests.unit.selector_samples import CAPS, job
+
+NODES = 100
+EDGE = "edge:b:1"
+
+
+class Selecting:
+    """A selector without its link: what it would send is kept."""
+
+    def __init__(self, runner: Runner, config: Config) -> None:
+        self.runner = runner
+        self.sent: list[Frame] = []
+        metrics = SelectorMetrics()
+        store = Store(runner, Keys(), config)
+        self.table = NodeTable(config.selector.nodes_max)
+        self.snapshot = Snapshot(store, self.table, config, metrics, lambda *_: None, lambda: None)
+        self.placer = Placer(
+            store, self.table, self.snapshot, config, metrics, self._send,
+            Policy(store, config, metrics), PoolPlan(config.pools), Decisions(config),
+        )  # fmt: skip
+
+    def _send(self, to: str, cell: int, frame: Frame, *payload: bytes, **_: Any) -> str:
+        self.sent.append(frame)
+        return "broker"
+
+
+@pytest.fixture(params=["server", "cluster"])
+def config(request: pytest.FixtureRequest) -> Config:
+    place = request.getfixturevalue(f"redis_{request.param}")
+    return Config(redis=RedisConfig(url=place.url, cluster=request.param == "cluster", timeout_ms=10_000))
+
+
+@pytest.fixture
+async def selectors(request: pytest.FixtureRequest, config: Config) -> AsyncIterator[list[Selecting]]:
+    made = [Selecting(await Runner.connect(config.redis), config) for _ in range(request.param)]
+    store = Store(made[0].runner, Keys(), config)
+    await asyncio.gather(*(_make_ready(store, f"node-{index}") for index in range(NODES)))
+    await asyncio.gather(*(one.snapshot.refresh() for one in made))
+    assert all(len(one.table) == NODES for one in made)
+    yield made
+    await asyncio.gather(*(one.runner.close() for one in made))
+
+
+async def _make_ready(store: Store, node_id: str) -> None:
+    registered = await store.register_node(node_id, EDGE, CAPS, [])
+    assert (await beat(store, node_id, registered.epoch, edge=EDGE)).status == "ready"
+
+
+def dispatch(request_id: str) -> Received:
+    frame = job(request_id=request_id, session_id=f"s-{request_id}", deadline_ms=0)
+    return Received(Head(1, 1, "", 0, "edge:a:1", 0), frame, [b"work", b"audio"], "broker")
+
+
+async def burst(selectors: list[Selecting], seed: int, jobs: int = NODES) -> Counter[str]:
+    """All at once, dealt out as a broker might; who got how many."""
+    hands: list[list[Received]] = [[] for _ in selectors]
+    for number in range(jobs):
+        hands[(number * 7 + seed) % len(selectors)].append(dispatch(f"r-{seed}-{number}"))
+    await asyncio.gather(
+        *(selector.placer.place(hand) for selector, hand in zip(selectors, hands, strict=True) if hand)
+    )
+    sent = [frame for selector in selectors for frame in selector.sent]
+    assert not any(isinstance(frame, Refused | Waiting) for frame in sent)
+    return Counter(frame.node_id for frame in sent if isinstance(frame, Assign))
+
+
+async def clear(selectors: list[Selecting], config: Config) -> None:
+    """All jobs end."""
+    store = Store(selectors[0].runner, Keys(), config)
+    for selector in selectors:
+        for frame in selector.sent:
+            if isinstance(frame, Assign):
+                await store.release_job(frame.job_id, frame.attempt, frame.node_id, "done")
+        selector.sent.clear()
+    await asyncio.gather(*(selector.snapshot.refresh_anew() for selector in selectors))
+
+
+@pytest.mark.parametrize("selectors", [1, 4, 8], indirect=True)
+async def test_a_burst_gives_every_equal_node_one_job(selectors: list[Selecting], config: Config) -> None:
+    for seed in range(5):
+        placed = await burst(selectors, seed)
+        assert placed.total() == NODES
+        assert max(placed.values()) == 1, f"seed {seed}: {placed.most_common(5)}"
+        await clear(selectors, config)
+
+
+@pytest.mark.parametrize("selectors", [8], indirect=True)
+async def test_three_bursts_on_one_another_fill_the_nodes_evenly(selectors: list[Selecting], config: Config) -> None:
+    for seed in range(3):
+        placed = await burst(selectors, seed)
+        assert placed.total() == NODES * (seed + 1)
+        assert max(placed.values()) <= 1.5 * (seed + 1)
