@@ -42,6 +42,7 @@ class NodeSocket(Socket):
     def __init__(self, connection: ServerConnection, bounds: Bounds, metrics: EdgeMetrics, config: EdgeConfig) -> None:
         super().__init__(connection, "node", bounds, metrics)
         self.node = NodeConnection(config.heartbeat_min_ms)
+        self.opened_ms = now_ms()
 
 
 class Jobs:

@@ -153,7 +153,8 @@ class Nodes:
         caps = caps_after(socket.node.caps, message)
         if message.installed_services is not None or message.capability_by_type is not None:
             self._learn_services(socket, message)
-        named = socket.node.jobs_named = self._job_messages.named(message.node_id, message.jobs)
+        named = self._job_messages.named(message.node_id, message.jobs)
+        socket.node.jobs_named = None if message.jobs is None else named
         if self._current.get(message.node_id) is socket:
             # First, so that what it lost is not told as running.
             has = None if message.jobs is None else {key_of(message.node_id, *job) for job in named}
@@ -249,10 +250,17 @@ class Nodes:
             epoch=effect.epoch,
             load=effect.load,
             caps=effect.caps,
-            jobs=self.deliveries.jobs_of(effect.node_id, socket.node.jobs_named),
+            jobs=self._running_at(socket),
         )
         if not self._link.to_node_cell(effect.node_id, frame):
             socket.node.heartbeat_lost(effect.caps is not None)
+
+    def _running_at(self, socket: NodeSocket) -> list[str] | None:
+        """What runs at the node. A node that names no jobs and came lately may run what it was given elsewhere."""
+        named = socket.node.jobs_named
+        if named is None and now_ms() - socket.opened_ms < self._config.job.lease_ms:
+            return None
+        return self.deliveries.jobs_of(socket.node.node_id, named or [])
 
     def _send_offline(self, socket: NodeSocket, effect: node.SendOffline) -> None:
         frame = OfflineFrame(node_id=effect.node_id, edge=self._link.identity, epoch=effect.epoch, reason=effect.reason)

@@ -102,9 +102,9 @@ class NodeConnection:
         self.wants_result_ack = False
         #: What the node can do, by its last word.
         self.caps: NodeCaps | None = None
-        #: Service id -> type, and the jobs it named in its last heartbeat, also by its last word.
+        #: Service id -> type, and the jobs it named in its last heartbeat (None: it names none), also by its last word.
         self.service_types: dict[str, str] = {}
-        self.jobs_named: list[tuple[str, int]] = []
+        self.jobs_named: list[tuple[str, int]] | None = None
         self._caps_sent: NodeCaps | None = None
         self._load = NodeLoad()
         #: The node has sent a heartbeat on this connection.

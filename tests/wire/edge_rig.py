@@ -278,12 +278,13 @@ class Rig:
     def config(self, **settings: Any) -> Config:
         """Short times and free ports."""
         defaults: dict[str, Any] = {"port": 0, "resend_ms": 100, "reconnect_grace_ms": 400, "drain_ms": 50}
+        settings = {**self._settings, **settings}
         job = {key.removeprefix("job_"): value for key, value in settings.items() if key.startswith("job_")}
         rest = {key: value for key, value in settings.items() if not key.startswith("job_")}
         presence_ms = rest.pop("presence_ms", SelectorConfig().presence_ms)
         return Config(
             link=LinkConfig(frontends=[self.front], backends=[self.back], beat_ms=100, dead_ms=1_000),
-            edge=msgspec.convert({**defaults, **self._settings, **rest}, EdgeConfig),
+            edge=msgspec.convert({**defaults, **rest}, EdgeConfig),
             job=msgspec.convert(job, JobConfig),
             selector=SelectorConfig(presence_ms=presence_ms),
         )
