@@ -35,8 +35,9 @@ from mesh.link import Link, Received
 from mesh.log import get_logger
 from mesh.metrics import LinkMetrics, SelectorMetrics
 from selector.core.columns import NodeFacts, NodeTable
-from selector.core.dispatching import TAKEN, on_lost
+from selector.core.dispatching import TAKEN
 from selector.core.pools import PoolPlan
+from selector.core.records import on_lost
 from selector.decisions import Decisions
 from selector.faults import Faults
 from selector.fleet import Fleet

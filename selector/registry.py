@@ -26,7 +26,7 @@ from mesh.link import Received
 from mesh.log import get_logger
 from mesh.metrics import SelectorMetrics
 from mesh.node_life import Status
-from selector.core import dispatching
+from selector.core import dispatching, records
 from selector.core.audits import Audits
 from selector.core.columns import NodeFacts, NodeTable
 from selector.core.pools import PoolPlan
@@ -62,7 +62,8 @@ class Registry:
         send: Send,
         slots_freed: Callable[[], None],
     ) -> None:
-        self.audits = Audits(config.node.heartbeat_timeout_ms)
+        # By then the node has had another audit; if it was another selector's, we would never hear of it.
+        self.audits = Audits(2 * config.node.heartbeat_interval_ms)
         self._store = store
         self._faults = faults
         self._table = table
@@ -83,7 +84,7 @@ class Registry:
         try:
             registered = await self._store.register_node(frame.node_id, frame.edge, frame.caps, pools, frame.ref)
         except StoreError:
-            self._answer(message, frame.node_id, dispatching.store_down(frame.ref, frame.edge))
+            self._answer(message, frame.node_id, records.store_down(frame.ref, frame.edge))
             raise
         if registered.is_new:
             self._metrics.nodes_total.labels("registered").inc()
@@ -134,7 +135,7 @@ class Registry:
 
     def _take(self, message: Received, frame: NodeHeartbeat, beaten: Beaten, facts: NodeFacts | None) -> None:
         """Write down what a heartbeat changed, and tell the node's edge if it must know."""
-        answer = dispatching.on_beaten(frame, beaten)
+        answer = records.on_beaten(frame, beaten)
         if answer is not None:
             self._metrics.nodes_total.labels(beaten.verdict).inc()
             self._answer(message, frame.node_id, answer)
@@ -220,7 +221,7 @@ class Registry:
         """Give a node no new work, or give it work again. Its edge tells it, and hands over what is left at the end."""
         drained = await self._store.drain_node(node_id, deadline_ms, reason, resume=resume)
         if drained.known:
-            control = dispatching.on_drained(node_id, drained, reason, 0 if resume else clock.wall_ms() + deadline_ms)
+            control = records.on_drained(node_id, drained, reason, 0 if resume else clock.wall_ms() + deadline_ms)
             self._send(control.to, self._cell(node_id), control.frame)
             self._changed(node_id, drained.edge, drained.epoch, drained.status, reason)
             self._snapshot.look_soon()
@@ -230,7 +231,7 @@ class Registry:
         """A node has another status: its edge tells it."""
         self._metrics.node_status_total.labels(status).inc()
         log.info("node_status", node_id=node_id, epoch=epoch, status=status, reason=reason)
-        answer = dispatching.on_status(node_id, edge, epoch, status, reason)
+        answer = records.on_status(node_id, edge, epoch, status, reason)
         if answer is not None:
             self._send(answer.to, self._cell(node_id), answer.frame, prefer=broker)
         if status == Status.READY:
@@ -247,9 +248,9 @@ class Registry:
                 frame.session_id, frame.edge, frame.epoch, frame.tenant_id, frame.src_lang, frame.tgt_lang
             )
         except StoreError:
-            self._answer(message, frame.session_id, dispatching.store_down(frame.ref, frame.edge))
+            self._answer(message, frame.session_id, records.store_down(frame.ref, frame.edge))
             raise
-        self._answer(message, frame.session_id, dispatching.on_claimed(frame, claimed))
+        self._answer(message, frame.session_id, records.on_claimed(frame, claimed))
 
     async def on_session_release(self, message: Received) -> None:
         """A session is closed."""

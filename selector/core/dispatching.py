@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, get_args
 
-from lua.answers import Advance, Advanced, Beaten, Claimed, Committed, Drained, Release, Released
+from lua.answers import Advance, Advanced, Committed, Release, Released
 from mesh.errors import ErrorCode
 from mesh.frames import (
     AnyFrame,
@@ -73,9 +73,6 @@ assert not TAKEN & NOT_OURS
 NODE_ABSENT: Final = "node_absent"
 JOB_LOST: Final = "job_lost"
 NODE_GONE: Final = "node_gone"
-#: Commands of ControlNode.
-DRAIN: Final = "drain"
-RESUME: Final = "resume"
 _FINISH: Final = f"{Event.FINISH} {Event.RELEASE}"
 #: Of took_ms.
 NOT_KNOWN: Final = -1
@@ -328,43 +325,3 @@ def on_result(done: JobDone, advanced: Advanced, looked_up: str) -> Answer:
 
 def _ack(done: JobDone, verdict: str) -> Answer:
     return Answer(done.node_edge, ResultAck(done.job_id, done.attempt, done.node_id, verdict))
-
-
-# --- nodes and sessions -----------------------------------------------------------------------------------
-
-
-def on_beaten(frame: NodeHeartbeat, beaten: Beaten) -> Answer | None:
-    """NodeStale when the connection is not the one in force."""
-    if beaten.verdict == "ok":
-        return None
-    return Answer(frame.edge, NodeStale(frame.node_id, frame.epoch, beaten.verdict))
-
-
-def on_status(node_id: str, edge: str, epoch: int, status: str, reason: str) -> Answer | None:
-    """The node's edge tells it. A node that no edge ever had has nobody to tell."""
-    return Answer(edge, StatusChanged(node_id, epoch, status, reason)) if edge else None
-
-
-def on_drained(node_id: str, drained: Drained, reason: str, deadline_ms: int) -> Answer:
-    """The operator's command for the edge that holds the node's socket; `deadline_ms` on the wall clock, 0: resume."""
-    command = DRAIN if deadline_ms else RESUME
-    return Answer(drained.edge, ControlNode(node_id, drained.epoch, command, reason, deadline_ms))
-
-
-def on_lost(node_id: str, edge: str, epoch: int) -> Answer:
-    """Redis has no such connection of the node any more: if it is there still, its edge registers it again."""
-    return Answer(edge, NodeStale(node_id, epoch, "unknown"))
-
-
-def on_claimed(frame: SessionClaim, claimed: Claimed) -> Answer:
-    """SessionClaimed, or Failed when another edge owns the session."""
-    if claimed.ok:
-        return Answer(frame.edge, SessionClaimed(frame.ref, frame.session_id, claimed.epoch))
-    message = f"session {frame.session_id} is held elsewhere with epoch {claimed.epoch}"
-    return Answer(frame.edge, Failed(frame.ref, ErrorCode.INVALID_SESSION.name, message))
-
-
-def store_down(ref: str, edge: str) -> Answer:
-    """Redis cannot be used: the edge should hear it now rather than wait for its timeout."""
-    code = ErrorCode.SCHEDULER_DEPENDENCY_DOWN
-    return Answer(edge, Failed(ref, code.name, code.hint))

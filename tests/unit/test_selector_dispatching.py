@@ -24,7 +24,7 @@ from mesh.frames import (
     StatusChanged,
     Undone,
 )
-from selector.core import dispatching
+from selector.core import dispatching, records
 from selector.core.filters import REASON, Filter, main_filter, removed_by_name
 from tests.unit.selector_samples import job
 
@@ -178,31 +178,31 @@ def test_a_result_says_what_its_node_needed() -> None:
 
 
 def test_a_change_of_status_and_a_drain_go_to_the_edge_that_has_the_node() -> None:
-    changed = dispatching.on_status("n", "edge:b:1", 7, "degraded", "unhealthy")
+    changed = records.on_status("n", "edge:b:1", 7, "degraded", "unhealthy")
     assert changed == ("edge:b:1", StatusChanged("n", 7, "degraded", "unhealthy"))
-    assert dispatching.on_status("n", "", 7, "offline", "closed") is None
+    assert records.on_status("n", "", 7, "offline", "closed") is None
     drained = Drained(True, "draining", "edge:b:1", 7, 99)
-    assert dispatching.on_drained("n", drained, "update", 5_000) == (
+    assert records.on_drained("n", drained, "update", 5_000) == (
         "edge:b:1",
         ControlNode("n", 7, "drain", "update", 5_000),
     )
-    assert dispatching.on_drained("n", drained, "update", 0).frame == ControlNode("n", 7, "resume", "update", 0)
+    assert records.on_drained("n", drained, "update", 0).frame == ControlNode("n", 7, "resume", "update", 0)
 
 
 def test_a_heartbeat_is_answered_only_if_its_connection_is_not_in_force() -> None:
     beat = NodeHeartbeat("n", "edge:b:1", 7, NodeLoad())
-    assert dispatching.on_beaten(beat, Beaten("ok", 1, 1)) is None
+    assert records.on_beaten(beat, Beaten("ok", 1, 1)) is None
     for verdict in ("superseded", "unknown"):
-        answer = dispatching.on_beaten(beat, Beaten(verdict, 0, 0))  # type: ignore[arg-type]
+        answer = records.on_beaten(beat, Beaten(verdict, 0, 0))  # type: ignore[arg-type]
         assert answer == ("edge:b:1", NodeStale("n", 7, verdict))
 
 
 def test_a_claim_is_confirmed_or_refused() -> None:
     claim = SessionClaim("ref", "s-1", "edge:a:1", 0, "", "en", "es")
-    assert dispatching.on_claimed(claim, Claimed(True, "edge:a:1", 4)).frame == SessionClaimed("ref", "s-1", 4)
-    refused = dispatching.on_claimed(claim, Claimed(False, "edge:b:1", 9)).frame
+    assert records.on_claimed(claim, Claimed(True, "edge:a:1", 4)).frame == SessionClaimed("ref", "s-1", 4)
+    refused = records.on_claimed(claim, Claimed(False, "edge:b:1", 9)).frame
     assert isinstance(refused, Failed) and (refused.ref, refused.code) == ("ref", "INVALID_SESSION")
-    down = dispatching.store_down("ref", "edge:a:1")
+    down = records.store_down("ref", "edge:a:1")
     assert isinstance(down.frame, Failed) and down.frame.code == "SCHEDULER_DEPENDENCY_DOWN"
 
 
