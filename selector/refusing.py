@@ -1,7 +1,7 @@
 """Requests that get no node: why, who came closest, whether waiting helps, and when to come again.
 
 To examine the whole fleet costs more than to choose from it, so what was found counts for a moment, for all requests
-with the same needs.
+with the same needs, and only so many different needs are examined in that moment.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from selector.core import dispatching
 from selector.core.columns import NodeTable
 from selector.core.filters import NO_NODES, is_hopeless
 from selector.core.kernel import Rules, examine
-from selector.core.outlook import Outlook, outlook_of
+from selector.core.outlook import NOTHING_KNOWN, Outlook, outlook_of
 from selector.core.pools import PoolPlan
 from selector.core.requests import job_rows
 from selector.decisions import Decisions
@@ -27,8 +27,8 @@ from selector.snapshot import Snapshot
 
 #: A cell that was silent for longer may have nodes that we do not know of: nobody is refused for good.
 SURE_MS: Final = 2_000
-#: Different needs whose prospects are remembered for a moment.
-OUTLOOKS_MAX: Final = 256
+#: Different needs that are examined per selector.snapshot_ms; others hear no nearest miss and no forecast.
+OUTLOOKS_MAX: Final = 16
 #: Audio within the same second has the same prospects.
 AUDIO_STEP_MS: Final = 1_000
 
@@ -73,12 +73,14 @@ class Refusals:
     def outlook(self, request: Request) -> Outlook:
         """What the request may expect."""
         now_ms = clock.now_ms()
-        if now_ms - self._looked_ms > self._config.selector.snapshot_ms or len(self._outlooks) >= OUTLOOKS_MAX:
+        if now_ms - self._looked_ms > self._config.selector.snapshot_ms:
             self._outlooks.clear()
             self._looked_ms = now_ms
         key = (request.needs, request.dispatch.audio_ms // AUDIO_STEP_MS)
         outlook = self._outlooks.get(key)
         if outlook is None:
+            if len(self._outlooks) >= OUTLOOKS_MAX:
+                return NOTHING_KNOWN
             table, rules = self._table, self._rules(now_ms)
             rows = job_rows([request.dispatch], table, self._plan)
             examined = examine(table.columns, table.index(), rows, table.prior(), rules)

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 if TYPE_CHECKING:
     from selector.core.columns import NodeTable
     from selector.core.kernel import Examined
@@ -122,15 +124,11 @@ def nearest(examined: Examined, table: NodeTable) -> tuple[str, str]:
 
     Closest: stopped by the last of the filters; among equals the cheapest.
     """
-    stopped = [
-        (-int(obstacle), int(score), row)
-        for row, (obstacle, score) in enumerate(zip(examined.obstacle, examined.scores, strict=True))
-        if obstacle >= 0
-    ]
-    if not stopped:
+    stopped = np.flatnonzero(examined.obstacle >= 0)
+    if not len(stopped):
         return "", ""
-    obstacle, _, row = min(stopped)
-    return table.id_of(row), _in_words(Filter(-obstacle), row, table)
+    row = int(stopped[np.lexsort((stopped, examined.scores[stopped], -examined.obstacle[stopped]))[0]])
+    return table.id_of(row), _in_words(Filter(int(examined.obstacle[row])), row, table)
 
 
 def _in_words(obstacle: Filter, row: int, table: NodeTable) -> str:

@@ -23,6 +23,8 @@ from selector.core.pool_index import index_of
 #: What an array costs beside its numbers, and a batch beside its arrays.
 ARRAY_BYTES: Final = 112
 BATCH_BYTES: Final = 1_024
+#: See Recorder._cells.
+FEW_ROWS: Final = 6
 #: Columns that a pool's index is made of.
 _INDEXED: Final = ("pool", "status", "installed", "ready")
 _NONE: Final = np.zeros(0, dtype=np.int32)
@@ -136,6 +138,9 @@ class Recorder:
         self.size_bytes = 0
         #: Number of the last batch, 0 before the first.
         self.newest = 0
+        #: The columns as bytes, and the size of a row in each; made anew when the table grows.
+        self._viewed: Columns | None = None
+        self._views: list[tuple[memoryview, int]] = []
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -192,10 +197,20 @@ class Recorder:
             if known[row] != name:
                 known[row] = names[row] = name
         rows = np.array(written, dtype=np.int32)
-        cells = b"".join([column.take(rows, axis=0).tobytes() for column in table.columns])
+        cells = self._cells(table.columns, written)
         prior_at = self._prior_changes(prior)
         pools = len(table.index().starts) - 1
         return Change(count, pools, rows, cells, names, len(prior), prior_at, prior[prior_at])
+
+    def _cells(self, columns: Columns, written: list[int]) -> bytes:
+        """The written rows of each column. Few rows, as most batches have, are faster to copy one by one."""
+        if len(written) > FEW_ROWS:
+            places = np.array(written, dtype=np.intp)
+            return b"".join([column.take(places, axis=0).tobytes() for column in columns])
+        if self._viewed is not columns:
+            self._viewed = columns
+            self._views = [(column.data.cast("B"), column[:1].nbytes) for column in arrays_of(columns)]
+        return b"".join([view[row * size : (row + 1) * size] for view, size in self._views for row in written])
 
     def _prior_changes(self, prior: Floats) -> npt.NDArray[np.int32]:
         before, self._prior = self._prior, prior

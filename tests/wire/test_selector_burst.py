@@ -11,7 +11,7 @@ import pytest
 
 from lua.runner import Runner
 from lua.store import Store
-from mesh.config import Config, RedisConfig, SelectorConfig
+from mesh.config import Config, RedisConfig
 from mesh.frames import Assign, Frame, Head, Refused, Waiting
 from mesh.keys import Keys
 from mesh.link import Received
