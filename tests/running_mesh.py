@@ -129,6 +129,8 @@ class RunningMesh:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            print(self.logs())  # pytest shows it with the failure
         failures = []
         for process in reversed(list(self.processes.values())):
             try:

@@ -72,26 +72,42 @@ async def test_the_job_of_a_killed_node_never_leaves_its_pool(redis_server, mesh
     assert says_the_pool(error.value), error.value.details
 
 
-async def test_a_failed_job_waits_for_a_node_of_its_pool(redis_server, mesh_dir) -> None:
-    """The only node of the pool fails the job; the second attempt waits until the pool has another one."""
+async def test_a_failed_job_moves_within_its_pool_only(redis_server, mesh_dir) -> None:
+    async def fail_first(worker: Worker, job: Job) -> None:
+        if job.attempt == 1:
+            raise JobFailed("PROCESSING_ERROR", "cannot")
 
-    async def fail(worker: Worker, job: Job) -> None:
-        raise JobFailed("PROCESSING_ERROR", "cannot")
-
-    first, second = Worker("node-acme-0", fail), Worker("node-acme-1", at_once)
+    ours = [Worker(f"node-acme-{i}", fail_first) for i in range(2)]
     others = [Worker(f"node-{i}", at_once) for i in range(3)]
-    with RunningMesh(mesh_dir, redis_server.url, env={**ENV, "LINGUA_JOB_PENDING_TIMEOUT_MS": "20000"}) as mesh:
+    with RunningMesh(mesh_dir, redis_server.url, env=ENV) as mesh:
         url = mesh.url("edge-0")
         async with (
-            workers(url, first, services=OURS),
+            workers(url, *ours, services=OURS),
             workers(url, *others),
             sessions(1, mesh.url("edge-1"), **TENANT) as [session],
         ):
-            waiting = asyncio.create_task(session.translate(AUDIO, timeout=40))
-            await until(lambda: first.jobs, "the first node has the job")
-            async with workers(url, second, services=OURS):
-                result = await waiting
-    assert result.text_asr == "node-acme-1#2"
+            result = await session.translate(AUDIO, timeout=40)
+    assert result.text_asr.endswith("#2")
+    assert [len(worker.jobs) for worker in ours] == [1, 1]
+    assert [worker.jobs for worker in others] == [[], [], []]
+
+
+async def test_a_failure_is_told_when_the_pool_has_nobody_else(redis_server, mesh_dir) -> None:
+    async def fail(worker: Worker, job: Job) -> None:
+        raise JobFailed("PROCESSING_ERROR", "cannot")
+
+    ours, others = Worker("node-acme", fail), [Worker(f"node-{i}", at_once) for i in range(3)]
+    with RunningMesh(mesh_dir, redis_server.url, env=ENV) as mesh:
+        url = mesh.url("edge-0")
+        async with (
+            workers(url, ours, services=OURS),
+            workers(url, *others),
+            sessions(1, mesh.url("edge-1"), **TENANT) as [session],
+        ):
+            with pytest.raises(SessionError, match="cannot") as error:
+                await session.translate(AUDIO, timeout=40)
+    assert error.value.code == "PROCESSING_ERROR"
+    assert len(ours.jobs) == 1
     assert [worker.jobs for worker in others] == [[], [], []]
 
 
