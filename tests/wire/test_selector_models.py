@@ -15,7 +15,7 @@ from tests.wire.selector_rig import FakeEdge, Rig, until
 
 RATE_MAX = 5
 QUEUE_MAX = 64
-UNAVAILABLE_MS = 1_500
+UNAVAILABLE_MS = 5_000
 
 
 @pytest.fixture(scope="module")
