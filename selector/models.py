@@ -25,7 +25,7 @@ from selector.core.model_counts import ModelCounts, as_id, reason_of
 from selector.snapshot import Snapshot
 
 #: Pause after a batch: a storm becomes a few large batches, and work goes first.
-GATHER_MS: Final = 20
+GATHER_MS: Final = 50
 #: What one frame may count for; peers say the number.
 COUNT_MAX: Final = 10_000
 
