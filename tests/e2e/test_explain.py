@@ -38,9 +38,15 @@ async def test_every_choice_is_told_in_words_and_can_be_run_again(redis_server, 
             assert (unknown.returncode, unknown.stdout) == (1, "")
             again = await typed(mesh, "replay", "--json")
             assert again.returncode == 0, again.stderr
-    outcome = json.loads(again.stdout)
-    assert outcome["different"] == 0, again.stdout
-    assert outcome["decisions"] >= len(results), again.stdout
+            other = mesh_dir / "other.toml"
+            other.write_text("warm_ms = 0\noptimism = 1.2\n")
+            changed = await typed(mesh, "replay", "--weights", str(other))
+            assert changed.returncode == 0, changed.stderr
+    outcomes = json.loads(again.stdout)["selectors"]
+    assert len(outcomes) == SELECTORS
+    assert [outcome["different"] for outcome in outcomes] == [0] * SELECTORS
+    assert sum(outcome["decisions"] for outcome in outcomes) >= len(results)
+    assert "with the new weights" in changed.stdout
 
 
 async def test_weights_reach_every_selector(redis_server, mesh_dir: Path) -> None:
