@@ -95,12 +95,17 @@ class Placer:
         self._snapshot.work_came()
         requests = self._requests(messages)
         self._metrics.batch_size.observe(len(requests))
-        await self._rounds(requests, is_first=True)
+        behind = [request for request in requests if self._line.is_behind(request)]
+        await self._rounds([request for request in requests if request not in behind], is_first=True)
+        if behind:
+            await self._look_up(behind)
         left = [request for request in requests if not request.outcome]
         for request in left:
             if request.pools is not None and not request.has_waited:
                 self._pool_metrics.missed(request.pools)
         await self._line.enter(left)
+        if behind:
+            self._line.slots_freed()  # they did not look for themselves
         self._metrics.dispatch_latency_seconds.observe((clock.wall_us() - started_us) / 1e6)
 
     def slots_freed(self) -> None:
@@ -155,6 +160,8 @@ class Placer:
         """
         rounds = self._config.selector.commit_rounds
         for number in range(rounds):
+            if not requests:
+                return
             if number:
                 await self._snapshot.refresh_anew()
             chosen = self._choose(requests)
@@ -165,8 +172,6 @@ class Placer:
                 self._note(requests, *chosen)
             asked = [request for request in requests if request.candidates or (is_first and number == 0)]
             requests = await self._commit(asked, is_last=number == rounds - 1)
-            if not requests:
-                return
 
     def _is_snapshot_to_blame(self, requests: list[Request]) -> bool:
         """It may not know a node that has just come: look again before anyone is refused for that.

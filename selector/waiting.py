@@ -80,6 +80,14 @@ class WaitingLine:
         await self._give_up(evicted, LINE_FULL)
         self._measure()
 
+    def is_behind(self, request: Request) -> bool:
+        """True if others wait for the same: who comes now must not overtake them, and learns what they know."""
+        waiter = self._line.like(request.needs)
+        if waiter is None or request.dispatch.beside:
+            return False
+        request.removed, request.is_barred = waiter.item.removed, waiter.item.is_barred
+        return True
+
     def take_back(self, request_id: str, attempt: int) -> tuple[bool, Request | None]:
         """A Dispatch came for somebody in line. Whether it is news to us, and whom it makes leave the line.
 
@@ -195,7 +203,14 @@ class WaitingLine:
         until_ms = min(request.since_ms + self._config.job.pending_timeout_ms, deadline_ms - predicted_ms)
         size_bytes = sum(map(len, request.payload))
         return Waiter(
-            dispatch.request_id, dispatch.attempt, deadline_ms, request.since_ms, until_ms, size_bytes, request
+            dispatch.request_id,
+            dispatch.attempt,
+            deadline_ms,
+            request.since_ms,
+            until_ms,
+            size_bytes,
+            request.needs,
+            request,
         )
 
     def _leave(self, waiter: Waiter[Request]) -> None:

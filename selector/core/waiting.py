@@ -8,7 +8,7 @@ the farthest gives way when the line is full (docs/adr/0010-waiting-conflicts-an
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -28,6 +28,8 @@ class Waiter(Generic[T]):
     until_ms: int
     #: Memory that it holds.
     size_bytes: int
+    #: The same for all that could take one another's node.
+    kind: Hashable
     item: T
     #: Of equal deadlines the one that came first is first; set by the line.
     order: tuple[int, int] = field(default=(0, 0), init=False)
@@ -43,6 +45,7 @@ class Line(Generic[T]):
         #: `order` of every waiter, sorted, and the waiters beside it.
         self._orders: list[tuple[int, int]] = []
         self._waiters: dict[tuple[int, int], Waiter[T]] = {}
+        self._by_kind: dict[Hashable, dict[str, Waiter[T]]] = {}
         self._came = 0
         self.size_bytes = 0
 
@@ -56,6 +59,10 @@ class Line(Generic[T]):
     def find(self, request_id: str) -> Waiter[T] | None:
         """The attempt of this request that stands in line."""
         return self._by_request.get(request_id)
+
+    def like(self, kind: Hashable) -> Waiter[T] | None:
+        """Somebody of this kind; who comes later stands behind them."""
+        return next(iter(self._by_kind.get(kind, {}).values()), None)
 
     def stands(self, waiter: Waiter[T]) -> bool:
         """False once it was removed, evicted or replaced."""
@@ -80,6 +87,7 @@ class Line(Generic[T]):
         insort(self._orders, waiter.order)
         self._waiters[waiter.order] = waiter
         self._by_request[waiter.request_id] = waiter
+        self._by_kind.setdefault(waiter.kind, {})[waiter.request_id] = waiter
         self.size_bytes += waiter.size_bytes
         evicted = []
         while len(self._by_request) > self._count_max or self.size_bytes > self._bytes_max:
@@ -93,6 +101,10 @@ class Line(Generic[T]):
         if not self.stands(waiter):
             return False
         del self._by_request[waiter.request_id]
+        alike = self._by_kind[waiter.kind]
+        del alike[waiter.request_id]
+        if not alike:
+            del self._by_kind[waiter.kind]
         del self._waiters[waiter.order]
         del self._orders[bisect_left(self._orders, waiter.order)]
         self.size_bytes -= waiter.size_bytes
@@ -114,6 +126,7 @@ class Line(Generic[T]):
         """Assert that order, names and sizes agree; tests call it after each step."""
         assert self._orders == sorted(self._waiters)
         assert {id(waiter) for waiter in self._waiters.values()} == {id(one) for one in self._by_request.values()}
+        assert sum(map(len, self._by_kind.values())) == len(self)
         assert self.size_bytes == sum(waiter.size_bytes for waiter in self._by_request.values())
         assert len(self) <= self._count_max
         assert self.size_bytes <= self._bytes_max

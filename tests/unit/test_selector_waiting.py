@@ -8,8 +8,12 @@ from selector.core.waiting import Line, Waiter, is_too_late, release_forecast_ms
 FAR = 10_000_000
 
 
-def waiter(request_id: str, deadline_ms: int = FAR, attempt: int = 1, size_bytes: int = 10) -> Waiter[str]:
-    return Waiter(request_id, attempt, deadline_ms, since_ms=0, until_ms=1_000, size_bytes=size_bytes, item=request_id)
+def waiter(
+    request_id: str, deadline_ms: int = FAR, attempt: int = 1, size_bytes: int = 10, kind: str = ""
+) -> Waiter[str]:
+    return Waiter(
+        request_id, attempt, deadline_ms, 0, until_ms=1_000, size_bytes=size_bytes, kind=kind, item=request_id
+    )
 
 
 def line_of(*waiters: Waiter[str], count_max: int = 100, bytes_max: int = 1_000) -> Line[str]:
@@ -81,6 +85,18 @@ def test_the_line_may_change_while_it_is_walked() -> None:
     assert len(line) == 0
 
 
+def test_those_of_a_kind_are_found() -> None:
+    line = line_of(waiter("a", kind="x"), waiter("b", kind="x"), waiter("c", kind="y"))
+    alike = line.like("x")
+    assert alike is not None and alike.item in ("a", "b")
+    assert line.like("z") is None
+    line.forget("a", 1)
+    alike = line.like("x")
+    assert alike is not None and alike.item == "b"
+    line.forget("b", 1)
+    assert line.like("x") is None
+
+
 steps = st.lists(
     st.tuples(st.sampled_from("abcdef"), st.integers(1, 3), st.integers(0, 5), st.integers(1, 60), st.booleans()),
     max_size=40,
@@ -94,7 +110,7 @@ def test_the_line_is_what_a_plain_list_would_be(moves: list[tuple[str, int, int,
     for arrival, (name, attempt, deadline_ms, size, comes) in enumerate(moves):
         standing = line.find(name)
         if comes and (standing is None or standing.attempt < attempt):
-            evicted = line.push(waiter(name, deadline_ms, attempt, size))
+            evicted = line.push(waiter(name, deadline_ms, attempt, size, kind=name[0]))
             model[name] = (deadline_ms, arrival, attempt, size)
             gone = []
             while len(model) > 4 or sum(entry[3] for entry in model.values()) > 100:

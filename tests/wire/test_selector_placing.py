@@ -85,6 +85,19 @@ async def test_the_nearest_deadline_goes_first(rig: Rig) -> None:
     assert order == ["r-soon", "r-middle", "r-late"]
 
 
+async def test_nobody_overtakes_those_who_wait_for_the_same(rig: Rig) -> None:
+    edge = await edge_of(rig)
+    running = await fill(edge)
+    for number in range(5):
+        edge.dispatch(f"r-{number}", session_id=f"s-{number}", deadline_ms=clock.wall_ms() + 30_000 + number)
+        if not number:
+            assert isinstance(await first_answer(edge, "r-0"), Waiting)
+        else:
+            edge.finish(running)  # a slot comes free as the next one comes
+            running, _ = await edge.take(Assign)
+            assert running.request_id == f"r-{number - 1}"
+
+
 async def test_a_node_that_registers_serves_who_waits(rig: Rig) -> None:
     edge = await edge_of(rig)
     edge.dispatch("r-1")
