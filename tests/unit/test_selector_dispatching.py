@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -234,6 +234,23 @@ def test_what_waiting_cannot_help_does_not_wait(place: Filter) -> None:
     # Without any node in its own pools, one may come; with some, those decide.
     assert dispatching.is_worth_waiting(job(), beside) is not (lasting or place in (Filter.EXCLUDED, Filter.POOL))
     assert not dispatching.is_worth_waiting(job(beside=True), alone), "a hedge never waits"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tenant_id": "t"}, {"public": False}, {"src_lang": "zh"}, {"tgt_lang": "en"}, {"lang_a": "en"}, {"lang_b": "zh"},
+        {"services": ["asr"]}, {"auto_langs": ["en"]}, {"models": ["m"]}, {"excluded": ["n"]},
+    ],
+)  # fmt: skip
+def test_whoever_may_use_other_nodes_has_other_needs(change: dict[str, Any]) -> None:
+    assert dispatching.needs_of(job(**change), ("p",)) != dispatching.needs_of(job(), ("p",))
+
+
+def test_needs_follow_the_pools_and_not_the_person() -> None:
+    assert dispatching.needs_of(job(), ("p", "q")) != dispatching.needs_of(job(), ("q", "p"))
+    other = job(request_id="r-2", session_id="s-2", audio_ms=9, warm_node="n", preferred_node="m", deadline_ms=5)
+    assert dispatching.needs_of(other, ()) == dispatching.needs_of(job(), ())
 
 
 def test_where_there_is_no_node_one_may_come() -> None:
