@@ -30,8 +30,10 @@ class Weights(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     load_ms: Price = 200.0
     #: Per second of age beyond the heartbeat interval; no cliff, only a slope.
     stale_ms_per_s: Price = 5.0
-    #: Standard deviations of a node's speed that are added to its mean.
+    #: Standard deviations of a node's speed that are added to its mean, beyond the spread that is chance.
     risk: Share = 0.5
+    #: What is chance: speeds that differ from the fleet's by less than this share of it count as the same.
+    speed_even: Share = 0.15
     #: What is assumed of a node that nobody knows, as a share of what the fleet needs: below 1 is optimistic.
     optimism: Share = 0.8
     #: Time per time of audio that is assumed while nothing at all is known.

@@ -177,6 +177,7 @@ class Rules(NamedTuple):
     load_ms: float
     stale_ms_per_ms: float
     risk: float
+    speed_even: float
     optimism: float
     speed_unknown: float
     optimism_jobs: float
@@ -217,6 +218,7 @@ class Rules(NamedTuple):
             load_ms=float(weights.load_ms),
             stale_ms_per_ms=weights.stale_ms_per_s / 1_000.0,
             risk=float(weights.risk),
+            speed_even=float(weights.speed_even),
             optimism=float(weights.optimism),
             speed_unknown=float(weights.speed_unknown),
             optimism_jobs=float(weights.optimism_jobs),
@@ -317,15 +319,26 @@ def _assumed(fleet: float, fleet_all: float, rules: Rules) -> float:
 
 @_compiled
 def _weight(jobs: float, at_ms: int, rules: Rules) -> float:
-    """How many fresh observations the remembered ones are worth."""
-    half_life_ms = rules.speed_half_life_ms
-    return float(jobs * half_life_ms / (half_life_ms + max(0, rules.now_ms - at_ms)))
+    """How many fresh observations the remembered ones are worth: half after the half-life, then ever fewer."""
+    age_ms = float(max(0, rules.now_ms - at_ms))
+    half_life = rules.speed_half_life_ms * rules.speed_half_life_ms
+    return float(jobs * half_life / (half_life + age_ms * age_ms))
 
 
 @_compiled
 def _audio_ms(audio_ms: int, rules: Rules) -> float:
     """The length that counts; a job that does not say it has no work to compare nodes by."""
     return float(max(audio_ms, rules.audio_ms_min)) if audio_ms > 0 else 0.0
+
+
+@_compiled
+def _evened(mean: float, fleet: float, rules: Rules) -> float:
+    """A node's speed without what may be chance in it: as the fleet's, unless it differs by more than that."""
+    chance = fleet * rules.speed_even
+    off = mean - fleet
+    if fleet < 0.0:
+        return mean
+    return float(fleet + (max(off - chance, 0.0) + min(off + chance, 0.0)))
 
 
 @_compiled
@@ -368,7 +381,7 @@ def _price(
     late_ms = max(0, rules.now_ms - seen_ms - rules.heartbeat_interval_ms)
     return (
         work_ms,
-        audio_ms * (rules.risk * deviation),
+        audio_ms * (rules.risk * max(deviation - rules.speed_even * mean, 0.0)),
         _busy_ms(work_ms, used, max_jobs, rules),
         rules.load_ms * (load * load),
         rules.stale_ms_per_ms * late_ms,
@@ -443,7 +456,8 @@ def _look(
     lists: Rows,
     without_a: int,
     without_b: int,
-    assumed: float,
+    fleet: float,
+    fleet_all: float,
     rules: Rules,
     top: Top,
     filled: Int,
@@ -482,7 +496,7 @@ def _look(
     has_own = its_tenant != 0 or not is_public
     fresh_ms, grace_ms, timeout_ms = rules.running_fresh_ms, rules.reconnect_grace_ms, rules.heartbeat_timeout_ms
     threshold_percent = rules.resource_threshold_percent
-    audio_ms = _audio_ms(job.audio_ms, rules)
+    audio_ms, assumed = _audio_ms(job.audio_ms, rules), _assumed(fleet, fleet_all, rules)
     now_ms, best = rules.now_ms, len(rows)
     is_examining = len(obstacles) > 0
     passed = 0
@@ -553,7 +567,7 @@ def _look(
         terms = _price(
             audio_ms,
             assumed,
-            speed_mean[row, slot],
+            _evened(speed_mean[row, slot], fleet if slot > np.uint64(ANY_PAIR_NUMBER) else fleet_all, rules),
             speed_variance[row, slot],
             _weight(speed_jobs[row, slot], speed_at_ms[row, slot], rules),
             in_use,
@@ -623,7 +637,8 @@ def _choose_one(
     needs: Words,
     lists: Rows,
     pools: Rows,
-    assumed: float,
+    fleet: float,
+    fleet_all: float,
     rules: Rules,
     top: Top,
     scratch: Scratch,
@@ -669,7 +684,8 @@ def _choose_one(
             lists,
             NO_ROW if is_special or is_examining else special[0],
             NO_ROW if is_special or is_examining else special[1],
-            assumed,
+            fleet,
+            fleet_all,
             rules,
             top,
             filled,
@@ -688,7 +704,8 @@ def _price_rows(
     rows: Rows,
     count: int,
     job: JobRow,
-    assumed: float,
+    fleet: float,
+    fleet_all: float,
     rules: Rules,
     expected: Rows,
     scores: Scores,
@@ -696,7 +713,7 @@ def _price_rows(
     late_ms: Scores,
 ) -> None:
     """What each of the first `count` of `rows` costs the job, term by term."""
-    audio_ms = _audio_ms(job.audio_ms, rules)
+    audio_ms, assumed = _audio_ms(job.audio_ms, rules), _assumed(fleet, fleet_all, rules)
     for place in range(count):
         row = rows[place]
         in_use = columns.used[row]
@@ -707,7 +724,8 @@ def _price_rows(
         for number in range(1, SPEED_SLOTS):
             if columns.speed_pair[row, number] == job.speed_pair:
                 slot = number
-        mean, variance = columns.speed_mean[row, slot], columns.speed_variance[row, slot]
+        mean = _evened(columns.speed_mean[row, slot], fleet if slot > ANY_PAIR_NUMBER else fleet_all, rules)
+        variance = columns.speed_variance[row, slot]
         weight = _weight(columns.speed_jobs[row, slot], columns.speed_at_ms[row, slot], rules)
         price = _price(
             audio_ms,
@@ -745,17 +763,17 @@ def _choose(
     for number in range(len(jobs)):
         job = jobs[number]
         pair = job.speed_pair
-        assumed = _assumed(prior[pair] if pair >= 0 else -1.0, prior[ANY_PAIR_NUMBER], rules)
+        fleet, fleet_all = prior[pair] if pair >= 0 else -1.0, prior[ANY_PAIR_NUMBER]
         best, scores = choice.rows[number], choice.scores[number]
         filled, passed = _choose_one(
-            columns, index, job, rows.languages[number], lists, pools, assumed, rules,
+            columns, index, job, rows.languages[number], lists, pools, fleet, fleet_all, rules,
             Top(best, scores, scratch.ties), scratch, choice.removed[number],
         )  # fmt: skip
         choice.compared[number] = passed
         if is_examining:
             best, filled = index.members, len(index.members)
         _price_rows(
-            columns, best, filled, job, assumed, rules,
+            columns, best, filled, job, fleet, fleet_all, rules,
             choice.expected[number], scores, choice.terms[number], choice.late_ms[number],
         )  # fmt: skip
         if filled > 0 and not is_examining:

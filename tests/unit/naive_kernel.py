@@ -117,25 +117,34 @@ def fleet_speed(nodes: list[NaiveNode], pair: str) -> float | None:
     return sum(round(speed.mean * round(speed.jobs * 1e6)) for speed in known) / jobs if jobs else None
 
 
-def assumed_speed(nodes: list[NaiveNode], pair: str, rules: Rules) -> float:
-    for known in (fleet_speed(nodes, pair), fleet_speed(nodes, "*")):
-        if known is not None:
-            return rules.optimism * known
-    return rules.speed_unknown
+def evened(mean: float, fleet: float, rules: Rules) -> float:
+    """A mean that differs from the fleet's by no more than chance is the fleet's."""
+    chance = fleet * rules.speed_even
+    off = mean - fleet
+    return fleet + (off - chance) if off > chance else fleet + (off + chance) if off < -chance else fleet
 
 
-def terms_of(node: NaiveNode, job: Dispatch, used: int, assumed: float, rules: Rules) -> tuple[list[float], int]:
+def terms_of(
+    node: NaiveNode, job: Dispatch, used: int, nodes: list[NaiveNode], rules: Rules
+) -> tuple[list[float], int]:
     """The terms of the score, and when a result is late."""
     audio_ms = float(max(job.audio_ms, rules.audio_ms_min)) if job.audio_ms > 0 else 0.0
-    speed = node.speeds.get(pair_of(job.src_lang, job.tgt_lang)) or node.speeds.get("*") or Speed(0.0, 0.0, 0.0, 0)
+    pair = pair_of(job.src_lang, job.tgt_lang)
+    fleet, fleet_all = fleet_speed(nodes, pair), fleet_speed(nodes, "*")
+    known = fleet if fleet is not None else fleet_all
+    assumed = rules.optimism * known if known is not None else rules.speed_unknown
+    speed = node.speeds.get(pair) or node.speeds.get("*") or Speed(0.0, 0.0, 0.0, 0)
     mean, variance, jobs = (float(np.float32(number)) for number in speed[:3])  # as the columns keep them
-    weight = jobs * rules.speed_half_life_ms / (rules.speed_half_life_ms + max(0, rules.now_ms - speed.at_ms))
+    compared_with = fleet if pair in node.speeds else fleet_all
+    mean = mean if compared_with is None else evened(mean, compared_with, rules)
+    half_life, age_ms = rules.speed_half_life_ms**2, float(max(0, rules.now_ms - speed.at_ms)) ** 2
+    weight = jobs * half_life / (half_life + age_ms)
     part = 1.0 / (weight + rules.optimism_jobs)
     work = audio_ms * ((weight * mean + rules.optimism_jobs * assumed) * part)
-    risk = audio_ms * (rules.risk * math.sqrt(weight * variance * part))
+    risk = audio_ms * (rules.risk * max(math.sqrt(weight * variance * part) - rules.speed_even * mean, 0.0))
     busy = max(rules.busy * work, rules.busy_ms) * (used / max(node.caps.max_jobs, 1))
-    known = weight * variance + rules.optimism_jobs * (assumed * assumed)
-    deviation = math.sqrt(known / (weight + rules.optimism_jobs))
+    spread = weight * variance + rules.optimism_jobs * (assumed * assumed)
+    deviation = math.sqrt(spread / (weight + rules.optimism_jobs))
     late_ms = math.floor(work + audio_ms * (1.65 * deviation) + busy + 0.5)
     if rules.strategy == LEAST_CONNECTIONS:
         return [0.0, 0.0, float(used), *[0.0] * 7], late_ms
@@ -235,10 +244,9 @@ class Batch:
         return Filter.INSTALLED if not needed <= installed else Filter.READY if not needed <= ready else None
 
     def rank(self, job: Dispatch, seed: int, passed: list[NaiveNode], removed: dict[Filter, int]) -> NaiveChoice:
-        assumed = assumed_speed(self.nodes, pair_of(job.src_lang, job.tgt_lang), self.rules)
         ranked = []
         for node in passed:
-            terms, late_ms = terms_of(node, job, self.used(node), assumed, self.rules)
+            terms, late_ms = terms_of(node, job, self.used(node), self.nodes, self.rules)
             expected = node.leases + self.charged[node.row]
             ranked.append((rounded(terms), tie(seed, node.row), node.row, terms, expected, late_ms))
         ranked.sort()

@@ -60,11 +60,16 @@ from selector import warm
 warm.warm_up()
 from selector.core import kernel
 before = kernel._choose.signatures
-from tests.unit.selector_samples import RULES, facts, job, table_of
+from mesh.choosing import PoolsConfig
+from selector.core.pools import PoolPlan
 from selector.core.requests import job_rows
-table = table_of(*((f"n{i}", facts()) for i in range(100)))
-jobs, excluded = job_rows([job(excluded=["n1"]), job(preferred_node="n2")], table)
-kernel.choose(table.columns, len(table), jobs, excluded, RULES, 3)
+from tests.unit.selector_samples import RULES, facts, job, table_of
+plan = PoolPlan(PoolsConfig(enabled=True))
+table = table_of(*((f"n{i}", facts(in_pools=f"hash.{i % 16}", pairs=["en>es"])) for i in range(100)))
+rows = job_rows([job(excluded=["n1"]), job(preferred_node="n2", warm_node="n3")], table, plan)
+kernel.choose(table.columns, table.index(), rows, table.prior(), RULES, 3)
+kernel.choose(table.columns, table.index(), job_rows([], table, plan), table.prior(), RULES, 3)
+kernel.examine(table.columns, table.index(), job_rows([job()], table, plan), table.prior(), RULES)
 assert kernel._choose.signatures == before, (before, kernel._choose.signatures)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
