@@ -92,8 +92,7 @@ def _recordings(options: argparse.Namespace) -> list[tuple[str, bytes]]:
             raise ConfigError(f"cannot read {options.recording}: {error.strerror}") from None
     base = _base(options.url)
     selectors = json.loads(_get(f"{base}/api/v1/selectors")).get("selectors", [])
-    found = [(name, _get(f"{base}/api/v1/recording?{urlencode({'selector': name})}")) for name in selectors]
-    return [(name, data) for name, data in found if data]
+    return [(name, _get(f"{base}/api/v1/recording?{urlencode({'selector': name})}")) for name in selectors]
 
 
 def _base(url: str) -> str:
@@ -125,6 +124,8 @@ def _replayed(name: str, data: bytes, weights: Weights | None) -> dict[str, Any]
     from selector.core.packing import unpack  # imports the kernel
     from selector.core.replaying import check, compare
 
+    if not data:  # it has not decided anything yet
+        return {"recording": name, "decisions": 0, "different": 0, "different_batches": [], "weights_versions": []}
     recording = unpack(data)
     exact = check(recording)
     answer: dict[str, Any] = {

@@ -239,8 +239,8 @@ def test_what_waiting_cannot_help_does_not_wait(place: Filter) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"tenant_id": "t"}, {"public": False}, {"src_lang": "zh"}, {"tgt_lang": "en"}, {"lang_a": "en"}, {"lang_b": "zh"},
-        {"services": ["asr"]}, {"auto_langs": ["en"]}, {"models": ["m"]}, {"excluded": ["n"]},
+        {"tenant_id": "t"}, {"public": False}, {"src_lang": "zh"}, {"tgt_lang": "en"}, {"lang_a": "en"},
+        {"lang_b": "zh"}, {"services": ["asr"]}, {"auto_langs": ["en"]}, {"models": ["m"]}, {"excluded": ["n"]},
     ],
 )  # fmt: skip
 def test_whoever_may_use_other_nodes_has_other_needs(change: dict[str, Any]) -> None:

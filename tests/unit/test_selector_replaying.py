@@ -81,6 +81,12 @@ def test_the_command_fails_if_a_decision_comes_out_otherwise(
     assert "1 come out otherwise than recorded (batches 6)" in capsys.readouterr().out
 
 
+def test_a_selector_that_decided_nothing_is_told_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").write_bytes(b"")
+    assert replay.main(["--recording", str(tmp_path / "empty")]) == 0
+    assert "0 decisions" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
