@@ -220,7 +220,7 @@ class NodeTable:
         return self._index
 
     def prior(self) -> Floats:
-        """Per language pair the mean speed of the fleet; negative where nothing is known."""
+        """Per language pair the speed of the fleet; negative where nothing is known."""
         return self.speeds.prior()
 
     # --- what snapshots say -------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -13,18 +14,16 @@ from selector.core.vocabulary import UNKNOWN, Vocabulary
 
 #: Distinct pairs that are told apart; the speed of others counts for the node as a whole.
 PAIRS_MAX: Final = 4_096
-#: Sums are kept in whole millionths, so that what is added can be taken away again without a trace.
-_PARTS: Final = 1_000_000
 #: A peer's clock and a slow node must not overflow a column.
 _RATIO_MAX: Final = 1e6
+_JOBS_MIN, _JOBS_MAX = 1e-6, 1e6
 
 
 class _Known(NamedTuple):
-    """One speed of one node, as it went into the sums."""
+    """One speed of one node."""
 
     pair: int
-    work: int
-    jobs: int
+    mean: float
 
 
 class Speeds:
@@ -34,17 +33,19 @@ class Speeds:
         self.pairs = Vocabulary(PAIRS_MAX, [ANY_PAIR])
         assert self.pairs.find(ANY_PAIR) == ANY_PAIR_NUMBER
         self._rows: dict[str, tuple[_Known, ...]] = {}
-        #: Per pair: jobs x mean and jobs, of all nodes.
-        self._work: dict[int, int] = {}
-        self._jobs: dict[int, int] = {}
+        #: Per pair the means of all nodes, in order.
+        self._means: dict[int, list[float]] = {}
         self._prior: Floats | None = None
 
     def prior(self) -> Floats:
-        """Per pair the mean speed of the fleet, -1 where nothing is known. The same array until something changes."""
+        """Per pair the speed of the fleet, -1 where nothing is known. The same array until something changes.
+
+        It is the median of its nodes: a few that are stuck or broken must not make the others look fast.
+        """
         if self._prior is None:
             prior = np.full(self.pairs.size, -1.0, dtype=np.float64)
-            for pair, jobs in self._jobs.items():
-                prior[pair] = self._work[pair] / jobs
+            for pair, means in self._means.items():
+                prior[pair] = means[(len(means) - 1) // 2]
             self._prior = prior
         return self._prior
 
@@ -120,14 +121,13 @@ class Speeds:
         return int(slot)
 
     def _add(self, one: _Known) -> None:
-        self._work[one.pair] = self._work.get(one.pair, 0) + one.work
-        self._jobs[one.pair] = self._jobs.get(one.pair, 0) + one.jobs
+        insort(self._means.setdefault(one.pair, []), one.mean)
 
     def _take_away(self, one: _Known) -> None:
-        self._work[one.pair] -= one.work
-        self._jobs[one.pair] -= one.jobs
-        if not self._jobs[one.pair]:
-            del self._work[one.pair], self._jobs[one.pair]
+        means = self._means[one.pair]
+        del means[bisect_left(means, one.mean)]
+        if not means:
+            del self._means[one.pair]
 
     def forget(self, node_id: str) -> None:
         """The node is gone, or something else is known of it."""
@@ -145,7 +145,8 @@ def clear(columns: Columns, row: int) -> None:
 
 
 def _is_sound(speed: Speed) -> bool:
-    return 0 <= speed.mean <= _RATIO_MAX and 0 <= speed.variance <= _RATIO_MAX**2 and 1 / _PARTS < speed.jobs < 1e6
+    is_speed = 0 <= speed.mean <= _RATIO_MAX and 0 <= speed.variance <= _RATIO_MAX**2
+    return is_speed and _JOBS_MIN < speed.jobs < _JOBS_MAX
 
 
 def _put(columns: Columns, row: int, slot: int, pair: int, speed: Speed, clock_offset_ms: int) -> _Known:
@@ -154,5 +155,4 @@ def _put(columns: Columns, row: int, slot: int, pair: int, speed: Speed, clock_o
     columns.speed_variance[row, slot] = speed.variance
     columns.speed_jobs[row, slot] = speed.jobs
     columns.speed_at_ms[row, slot] = speed.at_ms + clock_offset_ms
-    jobs = round(speed.jobs * _PARTS)
-    return _Known(pair, round(speed.mean * jobs), jobs)
+    return _Known(pair, float(speed.mean))

@@ -112,9 +112,9 @@ def says(caps: NodeCaps, job: Dispatch) -> bool:
 
 
 def fleet_speed(nodes: list[NaiveNode], pair: str) -> float | None:
-    known = [node.speeds[pair] for node in nodes if pair in node.speeds]
-    jobs = sum(round(speed.jobs * 1e6) for speed in known)
-    return sum(round(speed.mean * round(speed.jobs * 1e6)) for speed in known) / jobs if jobs else None
+    """The median: half of the nodes are faster."""
+    means = sorted(node.speeds[pair].mean for node in nodes if pair in node.speeds)
+    return means[(len(means) - 1) // 2] if means else None
 
 
 def evened(mean: float, fleet: float, rules: Rules) -> float:

@@ -36,14 +36,18 @@ def test_learning_step_by_step_is_the_same_as_being_told_at_once() -> None:
         assert one.prior()[number] == pytest.approx(other.prior()[its_number])
 
 
-def test_nothing_of_a_node_that_left_stays_in_the_fleets_mean() -> None:
-    table = table_of(("n", facts()), ("m", facts()))
-    table.learn_speeds("n", {ANY_PAIR: Speed(0.5, 0.0, 1.0, 1)})
-    table.learn_speeds("m", {ANY_PAIR: Speed(1.5, 0.0, 1.0, 1), "en>es": Speed(1.5, 0.0, 1.0, 1)})
-    assert table.prior()[0] == pytest.approx(1.0)
-    table.remove("m")
-    assert table.prior()[0] == pytest.approx(0.5)
-    table.remove("n")
+def test_nothing_of_a_node_that_left_stays_in_the_speed_of_the_fleet() -> None:
+    table = table_of(*((node_id, facts()) for node_id in "abc"))
+    for node_id, mean in (("a", 0.5), ("b", 90.0), ("c", 1.5)):
+        table.learn_speeds(node_id, {ANY_PAIR: Speed(mean, 0.0, 1.0, 1), "en>es": Speed(mean, 0.0, 1.0, 1)})
+    assert table.prior()[0] == 1.5, "the median: one that is stuck makes nobody else look fast"
+    table.learn_speeds("c", {ANY_PAIR: Speed(0.25, 0.0, 2.0, 2)})
+    assert table.prior()[0] == 0.5
+    table.remove("b")
+    assert table.prior()[0] == 0.25
+    table.remove("c")
+    assert table.prior()[0] == table.prior()[table.speeds.pairs.find("en>es")] == 0.5
+    table.remove("a")
     assert table.prior()[0] < 0 and len(table.speeds.pairs) == 1
 
 
