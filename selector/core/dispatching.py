@@ -170,8 +170,9 @@ def refusal(
 
 
 def main_reason(counts: Sequence[int]) -> str:
-    """The filter that removed most nodes, by name."""
-    worst = main_filter(counts)
+    """The filter that removed most of the nodes that the job may use, by name; nodes of other pools do not count."""
+    own = [0 if place == Filter.POOL else count for place, count in enumerate(counts)]
+    worst = main_filter(own) or main_filter(counts)
     return NO_NODES if worst is None else REASON[worst]
 
 

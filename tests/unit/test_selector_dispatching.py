@@ -220,6 +220,11 @@ def test_a_refusal_names_the_filter_that_removed_most() -> None:
     assert (refused.nearest_node, refused.nearest) == ("n", "has no free slot")
 
 
+def test_nodes_of_other_pools_are_no_reason_while_there_are_nodes_in_its_own() -> None:
+    assert dispatching.main_reason(counts(POOL=90, SLOT=2)) == "capacity_exceeded"
+    assert dispatching.main_reason(counts(POOL=90)) == "pool_not_eligible"
+
+
 def test_of_equals_the_nearest_miss_is_named() -> None:
     assert main_filter(counts(OFFLINE=2, SLOT=2)) is Filter.SLOT
     assert main_filter(counts()) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from lua.runner import Runner
 from lua.store import Store
-from mesh.config import Config, RedisConfig
+from mesh.config import Config, JobConfig, RedisConfig
 from mesh.frames import Assign, Frame, Head, Refused, Waiting
 from mesh.keys import Keys
 from mesh.link import Received
@@ -38,11 +39,15 @@ class Selecting:
         metrics = SelectorMetrics()
         store = Store(runner, Keys(), config)
         self.table = NodeTable(config.selector.nodes_max)
-        self.snapshot = Snapshot(store, self.table, config, metrics, lambda *_: None, lambda: None)
+        self.snapshot = Snapshot(store, self.table, config, metrics, lambda *_: None, self._on_changed)
+        self.decisions = Decisions(config)
         self.placer = Placer(
             store, self.table, self.snapshot, config, metrics, self._send,
-            Policy(store, config, metrics), PoolPlan(config.pools), Decisions(config),
+            Policy(store, config, metrics), PoolPlan(config.pools), self.decisions,
         )  # fmt: skip
+
+    def _on_changed(self) -> None:
+        self.placer.slots_freed()
 
     def _send(self, to: str, cell: int, frame: Frame, *payload: bytes, **_: Any) -> str:
         self.sent.append(frame)
@@ -52,7 +57,10 @@ class Selecting:
 @pytest.fixture(params=["server", "cluster"])
 def config(request: pytest.FixtureRequest) -> Config:
     place = request.getfixturevalue(f"redis_{request.param}")
-    return Config(redis=RedisConfig(url=place.url, cluster=request.param == "cluster", timeout_ms=10_000))
+    return Config(
+        redis=RedisConfig(url=place.url, cluster=request.param == "cluster", timeout_ms=10_000),
+        job=JobConfig(pending_timeout_ms=60_000),
+    )
 
 
 @pytest.fixture
@@ -71,8 +79,8 @@ async def _make_ready(store: Store, node_id: str) -> None:
     assert (await beat(store, node_id, registered.epoch, edge=EDGE)).status == "ready"
 
 
-def dispatch(request_id: str) -> Received:
-    frame = job(request_id=request_id, session_id=f"s-{request_id}", deadline_ms=0)
+def dispatch(request_id: str, **changes: Any) -> Received:
+    frame = job(request_id=request_id, session_id=f"s-{request_id}", deadline_ms=0, **changes)
     return Received(Head(1, 1, "", 0, "edge:a:1", 0), frame, [b"work", b"audio"], "broker")
 
 
@@ -115,3 +123,51 @@ async def test_three_bursts_on_one_another_fill_the_nodes_evenly(selectors: list
         placed = await burst(selectors, seed)
         assert placed.total() == NODES * (seed + 1)
         assert max(placed.values()) <= 1.5 * (seed + 1)
+
+
+@contextlib.asynccontextmanager
+async def at_work(selectors: list[Selecting]) -> AsyncIterator[None]:
+    """Their snapshots and lines are looked after."""
+    work = [(one.snapshot.run(), one.placer.run()) for one in selectors]
+    tasks = [asyncio.create_task(each) for both in work for each in both]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        assert all(
+            isinstance(end, asyncio.CancelledError) for end in await asyncio.gather(*tasks, return_exceptions=True)
+        )
+
+
+@pytest.mark.parametrize("selectors", [4], indirect=True)
+async def test_many_more_jobs_than_slots_are_all_served_once(selectors: list[Selecting], config: Config) -> None:
+    """All nodes but three are gone; each has four slots. Nobody is refused, nothing is sold twice."""
+    store = Store(selectors[0].runner, Keys(), config)
+    left = [f"node-{index}" for index in range(3)]
+    for node_id in selectors[0].table.ids():
+        if node_id not in left:
+            facts = selectors[0].table.facts_of(node_id)
+            assert facts is not None and await store.node_offline(node_id, facts.epoch, "test")
+    await asyncio.gather(*(one.snapshot.refresh_anew() for one in selectors))
+    jobs: dict[str, Assign] = {}
+    running: set[str] = set()
+    async with at_work(selectors), asyncio.timeout(60):
+        hands = [[dispatch(f"r-{hand}-{number}") for number in range(50)] for hand in range(4)]
+        await asyncio.gather(*(one.placer.place(hand) for one, hand in zip(selectors, hands, strict=True)))
+        while len(jobs) < 200:
+            for one in selectors:
+                sent, one.sent = one.sent, []
+                assert not any(isinstance(frame, Refused) for frame in sent)
+                for frame in sent:
+                    if isinstance(frame, Assign) and frame.job_id not in jobs:
+                        jobs[frame.job_id] = frame
+                        running.add(frame.job_id)
+            assert len(running) <= 12
+            for job_id in list(running):
+                frame = jobs[job_id]
+                running.remove(job_id)
+                await store.release_job(frame.job_id, frame.attempt, frame.node_id, "done")
+            await asyncio.sleep(0.005)
+    assert len({frame.request_id for frame in jobs.values()}) == 200
+    assert not any(len(one.placer._line) for one in selectors)
