@@ -42,6 +42,8 @@ async def test_a_frozen_nodes_late_result_is_counted_and_dropped(redis_server, m
                 await until(lambda: late(mesh) > dropped, "the late result is counted")
                 # The session works on, and nothing of the late result reached it.
                 again = await session.translate(AUDIO, timeout=30)
+                told = mesh.metric("lingua_edge_messages_total", 'direction="out"', 'type="translation_result"')
+    assert told == 2
     assert again.utterance_index == 1
     assert not [message for message in heard if isinstance(message, session_wire.ErrorMessage)]
     assert other.jobs[0].attempt == 2
