@@ -99,7 +99,9 @@ class _Record:
 
     node_id: str
     cell: int
+    #: When its load was told, and its facts: a commit tells the load alone.
     version: int
+    facts_version: int
     #: None until the row is written for the first time.
     facts: NodeFacts | None
     held: Held = HELD_NOTHING
@@ -226,10 +228,16 @@ class NodeTable:
     # --- what snapshots say -------------------------------------------------------------------------
 
     def apply(self, cell: int, version: int, node_id: str, used: int, seen_ms: int, facts: NodeFacts | None) -> bool:
-        """Take a changed node over; True if anything was written. used < 0: it is gone. No facts: unchanged."""
+        """Take a changed node over; True if anything was written. used < 0: it is gone. No facts: unchanged.
+
+        A commit may have told a newer load before these facts came: they are written all the same, without the load.
+        """
         row = self._rows.get(node_id)
         if row is not None and version < self._records[row].version:
-            return False
+            if facts is None or used < 0 or version < self._records[row].facts_version:
+                return False
+            self._write_facts(row, version, seen_ms, facts)
+            return True
         self._version = max(self._version, version)
         if used < 0:
             return self.remove(node_id)
@@ -244,7 +252,7 @@ class NodeTable:
         self.columns.seen_ms[row] = seen_ms
         self._written.add(row)
         if facts is not None:
-            self._write(row, facts)
+            self._write_facts(row, version, seen_ms, facts)
         return True
 
     def remove(self, node_id: str) -> bool:
@@ -271,7 +279,7 @@ class NodeTable:
         """The cell's counter went back (its server lost writes): whatever it says next is news."""
         for record in self._records:
             if record.cell == cell:
-                record.version = 0
+                record.version = record.facts_version = 0
 
     def set_speeds(self, node_id: str, speeds: Mapping[str, Speed], clock_offset_ms: int = 0) -> bool:
         """All that is known of a node's speed, per pair; `clock_offset_ms` turns the times into the caller's."""
@@ -352,7 +360,7 @@ class NodeTable:
         if row >= len(self.columns.seen_ms):
             self._grow()
         self._rows[node_id] = row
-        self._records.append(_Record(node_id, cell, 0, None))
+        self._records.append(_Record(node_id, cell, 0, 0, None))
         for column in self.columns:
             column[row] = 0
         clear(self.columns, row)
@@ -366,9 +374,11 @@ class NodeTable:
         for name in Columns._fields:
             getattr(self.columns, name)[:capacity] = getattr(old, name)
 
-    def _write(self, row: int, facts: NodeFacts) -> None:
+    def _write_facts(self, row: int, version: int, seen_ms: int, facts: NodeFacts) -> None:
         record, load, columns = self._records[row], facts.load, self.columns
-        before, record.facts = record.facts, facts
+        before, record.facts, record.facts_version = record.facts, facts, version
+        columns.seen_ms[row] = seen_ms
+        self._written.add(row)
         if before is None or (before.edge, before.epoch) != (facts.edge, facts.epoch):
             columns.unreachable_until_ms[row] = 0  # it connected again, perhaps elsewhere
         if before is None or before.caps != facts.caps or record.lacks_words:

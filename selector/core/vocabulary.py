@@ -6,7 +6,7 @@ node with a long list takes nothing away from the others for good.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import numpy as np
@@ -20,9 +20,10 @@ UNKNOWN: Final = -2
 class Vocabulary:
     """Interned words. Only what nodes say is added; jobs merely look up, so a client cannot fill it."""
 
-    def __init__(self, bound: int, kept: Iterable[str] = ()) -> None:
-        """`kept`: words that stay, whoever says them; they get the first numbers."""
+    def __init__(self, bound: int, kept: Iterable[str] = (), *, exact: bool = False) -> None:
+        """`kept`: words that stay, whoever says them; they get the first numbers. `exact`: case matters."""
         self.bound = bound
+        self._spell: Callable[[str], str] = str if exact else str.lower
         #: Words turned away because the vocabulary was full; each try counts.
         self.refused = 0
         self._numbers: dict[str, int] = {}
@@ -47,7 +48,7 @@ class Vocabulary:
 
     def hold(self, word: str) -> int:
         """The number of `word`, new if need be, for one holder more; UNKNOWN when the vocabulary is full."""
-        word = word.lower()
+        word = self._spell(word)
         number = self._numbers.get(word)
         if number is None:
             if len(self._numbers) >= self.bound:
@@ -59,7 +60,7 @@ class Vocabulary:
 
     def hold_all(self, words: Iterable[str]) -> tuple[int, ...]:
         """The numbers of those words that fit, each held once."""
-        numbers = (self.hold(word) for word in dict.fromkeys(word.lower() for word in words))
+        numbers = (self.hold(word) for word in dict.fromkeys(map(self._spell, words)))
         return tuple(number for number in numbers if number != UNKNOWN)
 
     def release(self, numbers: Iterable[int]) -> None:
@@ -73,7 +74,7 @@ class Vocabulary:
 
     def find(self, word: str) -> int:
         """The number of `word`, or UNKNOWN."""
-        return self._numbers.get(word.lower(), UNKNOWN)
+        return self._numbers.get(self._spell(word), UNKNOWN)
 
     def _take_number(self, word: str) -> int:
         if self._free:

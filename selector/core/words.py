@@ -50,7 +50,8 @@ class Words:
         self.languages = Vocabulary(LANGUAGE_PLANES * WORD_BITS)
         self.pairs = Vocabulary(PAIR_PLANES * WORD_BITS)
         self.services = Vocabulary(SERVICES_MAX, dict.fromkeys((*_SERVICES, *kept)))
-        self.tenants = Vocabulary(_TENANTS_MAX, [""])  # no tenant is tenant 0
+        # No tenant is tenant 0. Ids are told apart by case, everywhere.
+        self.tenants = Vocabulary(_TENANTS_MAX, [""], exact=True)
         self.regions = Vocabulary(_PLACES_MAX, [""])
         self.tiers = Vocabulary(_PLACES_MAX, [""])
         self._models = {word: self.services.find(word) for word in kept if word not in _SERVICES}

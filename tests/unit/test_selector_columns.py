@@ -11,11 +11,28 @@ from tests.unit.selector_samples import NOW_MS, facts, job, pick, table_of
 def test_an_older_delta_never_undoes_a_newer_commit() -> None:
     table = table_of(("n", facts()))
     assert table.patch("n", 3, version=9)
-    assert not table.apply(0, 8, "n", 0, NOW_MS, facts(status="degraded"))
+    assert not table.apply(0, 8, "n", 0, NOW_MS, None)
     assert table.used_of("n") == 3
     assert table.apply(0, 9, "n", 3, NOW_MS, None)
     assert table.apply(0, 10, "n", 1, NOW_MS, None)
     assert table.used_of("n") == 1
+
+
+def test_facts_are_written_though_a_newer_commit_told_the_load() -> None:
+    table = table_of(("n", facts()))
+    table.patch("n", 3, version=9)
+    assert table.apply(0, 8, "n", 0, NOW_MS - 1, facts(status="draining"))
+    assert (table.used_of("n"), table.facts_of("n").status) == (3, "draining")
+    assert not table.apply(0, 7, "n", 0, NOW_MS, facts(status="ready")), "older than the facts that we have"
+    assert table.facts_of("n").status == "draining"
+    assert table.patch("n", 2, version=9), "the load is as new as it was"
+    assert not table.patch("n", 1, version=8)
+
+
+def test_tenants_whose_names_differ_by_case_only_are_two() -> None:
+    table = table_of(("n", facts(tenant_id="Acme", accept_public=False)))
+    assert pick(table, job(tenant_id="acme", public=False)).rows[0][0] == NO_ROW
+    assert pick(table, job(tenant_id="Acme", public=False)).rows[0][0] == 0
 
 
 def test_an_older_commit_never_undoes_a_newer_delta() -> None:
