@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from bench.table import print_table
 from mesh.choosing import PoolsConfig
@@ -17,6 +18,7 @@ from selector.core.columns import NodeFacts, NodeTable
 from selector.core.kernel import Rules, choose, examine
 from selector.core.pools import PoolPlan
 from selector.core.requests import job_rows
+from selector.warm import warm_up
 
 SIZES = (100, 1_000, 10_000, 100_000)
 BATCH = 64
@@ -24,6 +26,20 @@ BEST = 3
 SEED = 1
 NOW_MS = 1_000_000
 LANGUAGES = ("en", "zh", "es", "fr", "de", "ja", "ko", "ar")
+
+
+class Kind(NamedTuple):
+    """A kind of fleet: languages per node, who takes public jobs, the highest load and use."""
+
+    heard: int
+    written: int
+    public: float
+    load_percent: float
+    used: int
+
+
+MIXED = Kind(5, 6, 0.9, 90.0, 4)
+ALIKE = Kind(8, 8, 1.0, 80.0, 3)
 SERVICES = ["asr", "nmt", "tts"]
 RULES = Rules.of(
     Weights(),
@@ -39,17 +55,19 @@ RULES = Rules.of(
 
 def run() -> None:
     """Print what one decision costs, with and without pools, with candidates and without."""
-    _by_size()
+    warm_up()
+    _by_size(MIXED, "every node has other languages, about a quarter may take a job")
+    _by_size(ALIKE, "nodes are alike, nearly all may take a job")
     _without_a_free_node()
 
 
-def _by_size() -> None:
+def _by_size(kind: Kind, words: str) -> None:
     rows = []
     smallest: dict[tuple[bool, int], float] = {}
     for pools in (False, True):
         plan = PoolPlan(PoolsConfig(enabled=pools))
         for size in SIZES:
-            table = fleet(size, random.Random(SEED), plan)
+            table = fleet(size, random.Random(SEED), plan, kind)
             for batch in (1, BATCH):
                 rows_us, kernel_us = _times(table, plan, requests(batch), batch)
                 total = rows_us + kernel_us
@@ -57,7 +75,7 @@ def _by_size() -> None:
                 figures = (f"{rows_us:,.1f}", f"{kernel_us:,.1f}", f"{total:,.1f}", f"{total / base:.2f}x")
                 rows.append((f"{size:,}", "16" if pools else "none", str(batch), *figures))
     print_table(
-        "kernel: microseconds per decision (filters, score, best 3, charging)",
+        f"kernel: microseconds per decision (filters, score, best 3, charging); {words}",
         ("nodes", "pools", "batch", "frame to row", "kernel", "both", "of 100 nodes"),
         rows,
     )
@@ -68,7 +86,7 @@ def _without_a_free_node() -> None:
     rows = []
     plan = PoolPlan(PoolsConfig())
     for size in SIZES:
-        table = fleet(size, random.Random(SEED), plan)
+        table = fleet(size, random.Random(SEED), plan, MIXED)
         table.columns.used[:] = table.columns.max_jobs
         _, kernel_us = _times(table, plan, requests(BATCH), BATCH)
         one = job_rows(requests(1), table, plan)
@@ -85,8 +103,8 @@ def _times(table: NodeTable, plan: PoolPlan, asked: Sequence[Dispatch], batch: i
     return fastest_us(partial(job_rows, asked, table, plan)) / batch, fastest_us(choosing) / batch
 
 
-def fleet(size: int, chance: random.Random, plan: PoolPlan) -> NodeTable:
-    """Nodes as they might be: most ready, many partly used, each with a few languages and known speeds."""
+def fleet(size: int, chance: random.Random, plan: PoolPlan, kind: Kind) -> NodeTable:
+    """Nodes as they might be: most ready, many partly used, their speeds known for a few pairs."""
     table = NodeTable(nodes_max=size)
     for index in range(size):
         node_id = f"node-{index}"
@@ -99,17 +117,17 @@ def fleet(size: int, chance: random.Random, plan: PoolPlan) -> NodeTable:
             gpu_memory_gb=12.0,
             services_installed=SERVICES,
             services_ready=SERVICES,
-            asr_langs=chance.sample(LANGUAGES, 5),
-            semantic_langs=chance.sample(LANGUAGES, 6),
+            asr_langs=chance.sample(LANGUAGES, kind.heard),
+            semantic_langs=chance.sample(LANGUAGES, kind.written),
             tts_langs=[],
-            accept_public=chance.random() < 0.9,
+            accept_public=chance.random() < kind.public,
             max_jobs=4,
         )
-        cpu, gpu, memory = (chance.uniform(0, 90) for _ in range(3))
+        cpu, gpu, memory = (chance.uniform(0, kind.load_percent) for _ in range(3))
         load = NodeLoad(cpu, gpu, memory, chance.randrange(3))
         status = "ready" if chance.random() < 0.95 else "degraded"
         facts = NodeFacts("edge:b:1", 1, status, caps, load, plan.home_of(node_id, caps))
-        table.apply(0, 1, node_id, chance.randrange(5), NOW_MS - chance.randrange(16_000), facts)
+        table.apply(0, 1, node_id, chance.randrange(kind.used + 1), NOW_MS - chance.randrange(16_000), facts)
         pairs = [ANY_PAIR, *(pair_of(*chance.sample(LANGUAGES, 2)) for _ in range(8))]
         table.set_speeds(node_id, {pair: Speed(chance.uniform(0.2, 0.5), 0.01, 8.0, NOW_MS) for pair in pairs})
     return table

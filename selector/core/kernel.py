@@ -52,6 +52,8 @@ LEAST_CONNECTIONS: Final = 1
 #: What is spoken, what is written, what is said: places in JobRows.languages.
 ASR_STAGE, SEMANTIC_STAGE, TTS_STAGE = 0, 1, 2
 STAGES: Final = 3
+#: Different needs that nobody meets, remembered in one batch.
+_BARREN_MAX: Final = 64
 #: So many standard deviations above the mean lie 19 of 20 jobs.
 LATE_DEVIATIONS: Final = 1.65
 
@@ -266,6 +268,7 @@ class Scratch(NamedTuple):
 
     ties: Words
     special: Rows
+    barren: Rows  # jobs of the batch that found nobody, as far as they fit
     obstacles: Rows
 
 
@@ -594,24 +597,25 @@ def _look(
 
 
 @_compiled
-def _is_missing_services(index: PoolIndex, pool: int, job: JobRow, removed: Rows) -> bool:
-    """True if no node of the pool can have the job's services, so that none needs to be looked at; counts them all."""
+def _lacking(index: PoolIndex, pool: int, job: JobRow) -> int:
+    """The filter under which a pool as a whole lacks a service of the job, or PASSED. Costs no look at its nodes."""
     services = job.services
     if job.services_unknown != 0 or index.installed[pool] & services != services:
-        obstacle = _INSTALLED
-    elif index.ready[pool] & services != services:
-        obstacle = _READY
-    else:
-        return False
+        return _INSTALLED
+    return _READY if index.ready[pool] & services != services else PASSED
+
+
+@_compiled
+def _count_out(index: PoolIndex, pool: int, obstacle: int, removed: Rows) -> None:
+    """Count the nodes of a pool that lacks a service: ready ones under that, the others under their status."""
     removed[_OFFLINE] += index.by_status[pool, OFFLINE_STATUS]
     removed[_STATUS] += index.by_status[pool, OTHER_STATUS]
     removed[_DRAINING] += index.by_status[pool, DRAINING_STATUS]
     removed[obstacle] += index.by_status[pool, READY_STATUS]
-    return True
 
 
 @_compiled
-def _find_special(columns: Columns, job: JobRow, pools: Rows, special: Rows) -> int:
+def _find_special(columns: Columns, index: PoolIndex, job: JobRow, pools: Rows, special: Rows) -> int:
     """Put the paired and the warm node into `special`, if the job may use their pools; returns how many they are."""
     found = 0
     special[0] = special[1] = NO_ROW
@@ -623,10 +627,68 @@ def _find_special(columns: Columns, job: JobRow, pools: Rows, special: Rows) -> 
         place = job.pools_from
         while place < job.pools_to and pools[place] != pool:
             place += 1
-        if place < job.pools_to:
+        if place < job.pools_to and _lacking(index, pool, job) == PASSED:
             special[found] = row
             found += 1
     return found
+
+
+@_compiled
+def _needs_the_same(rows: JobRows, one: int, other: int) -> bool:
+    """True if what stops a node for one of two jobs stops it for the other. Paired and warm nodes change nothing."""
+    a, b = rows.jobs[one], rows.jobs[other]
+    if a.excluded_from != a.excluded_to or b.excluded_from != b.excluded_to:
+        return False
+    for stage in range(STAGES):
+        for plane in range(LANGUAGE_PLANES):
+            if rows.languages[one, stage, plane] != rows.languages[other, stage, plane]:
+                return False
+    pairs = a.pairs_to - a.pairs_from
+    if pairs != b.pairs_to - b.pairs_from:
+        return False
+    for place in range(pairs):
+        if rows.lists[a.pairs_from + place] != rows.lists[b.pairs_from + place]:
+            return False
+    return bool(
+        a.services == b.services
+        and a.services_unknown == b.services_unknown
+        and a.tenant == b.tenant
+        and a.public == b.public
+        and a.is_auto == b.is_auto
+        and a.asr_any == b.asr_any
+        and a.asr_unknown == b.asr_unknown
+        and a.semantic_unknown == b.semantic_unknown
+        and a.tts_unknown == b.tts_unknown
+        and a.pools_from == b.pools_from
+        and a.pools_to == b.pools_to
+    )
+
+
+@_compiled
+def _is_known_to_be_without(rows: JobRows, number: int, scratch: Scratch, removed: Rows) -> bool:
+    """True if an earlier job of the batch needed the same and found nobody; the counts are then the same too.
+
+    In a batch slots only become fewer. Without this every job of an overloaded fleet would look at all of it.
+    """
+    place = 0
+    while place < len(scratch.barren) and scratch.barren[place] >= 0:
+        earlier = scratch.barren[place]
+        if _needs_the_same(rows, earlier, number):
+            for obstacle in range(FILTERS):
+                removed[number, obstacle] = removed[earlier, obstacle]
+            return True
+        place += 1
+    return False
+
+
+@_compiled
+def _remember_without(number: int, barren: Rows) -> None:
+    """The job found nobody."""
+    place = 0
+    while place < len(barren) and barren[place] >= 0:
+        place += 1
+    if place < len(barren):
+        barren[place] = number
 
 
 @_compiled
@@ -656,7 +718,7 @@ def _choose_one(
         if pools[place] < known:
             outside -= starts[pools[place] + 1] - starts[pools[place]]
     removed[_POOL] += outside
-    specials = 0 if is_examining else _find_special(columns, job, pools, special)
+    specials = 0 if is_examining else _find_special(columns, index, job, pools, special)
     filled: Int = np.int64(0)
     passed: Int = np.int64(0)
     for place in range(job.pools_from - 1, job.pools_to):
@@ -668,10 +730,13 @@ def _choose_one(
             members, start, size = index.members, np.int64(0), np.int64(0)
             if pool < known:
                 start, size = np.int64(starts[pool]), np.int64(starts[pool + 1] - starts[pool])
-        if size == 0 or (
-            not (is_special or is_examining or specials) and _is_missing_services(index, pools[place], job, removed)
-        ):
+        if size == 0:
             continue
+        if not (is_special or is_examining):
+            lacking = _lacking(index, pools[place], job)
+            if lacking != PASSED:
+                _count_out(index, pools[place], lacking, removed)
+                continue
         filled, here = _look(
             columns,
             members,
@@ -761,6 +826,8 @@ def _choose(
     jobs, lists, pools, charged = rows.jobs, rows.lists, rows.pools, columns.charged
     is_examining = len(scratch.obstacles) > 0
     for number in range(len(jobs)):
+        if not is_examining and _is_known_to_be_without(rows, number, scratch, choice.removed):
+            continue
         job = jobs[number]
         pair = job.speed_pair
         fleet, fleet_all = prior[pair] if pair >= 0 else -1.0, prior[ANY_PAIR_NUMBER]
@@ -779,6 +846,8 @@ def _choose(
         if filled > 0 and not is_examining:
             choice.pool[number] = columns.pool[best[0]]
             charged[best[0]] += 1
+        elif not is_examining:
+            _remember_without(number, scratch.barren)
     for number in range(len(jobs)):
         if choice.rows[number, 0] >= 0:
             charged[choice.rows[number, 0]] = 0
@@ -802,7 +871,10 @@ def _empty_choice(jobs: int, best: int) -> Choice:
 
 def _scratch(best: int, examined: int = 0) -> Scratch:
     return Scratch(
-        np.zeros(best, dtype=np.uint64), np.zeros(2, dtype=np.int32), np.full(examined, _POOL, dtype=np.int32)
+        ties=np.zeros(best, dtype=np.uint64),
+        special=np.zeros(2, dtype=np.int32),
+        barren=np.full(_BARREN_MAX, NO_ROW, dtype=np.int32),
+        obstacles=np.full(examined, _POOL, dtype=np.int32),
     )
 
 

@@ -211,14 +211,17 @@ class Batch:
         outside = [node for node in self.nodes if node.pool not in pools]
         if outside:
             removed[Filter.POOL] = len(outside)
-        by_id = {node.node_id: node for node in self.nodes if node.pool in pools}
+        members_of = {pool: [node for node in self.nodes if node.pool == pool] for pool in pools}
+        by_id = {
+            node.node_id: node for members in members_of.values() if not self.lacks(members, job) for node in members
+        }
         special = [by_id[name] for name in dict.fromkeys((job.preferred_node, job.warm_node)) if name in by_id]
         look(special, len(special))
         for pool in pools:
-            members = [node for node in self.nodes if node.pool == pool]
+            members = members_of[pool]
             if not members:
                 continue
-            if not special and (lacking := self.lacks(members, job)):
+            if lacking := self.lacks(members, job):
                 for node in members:
                     obstacle = BY_STATUS.get(node.status, Filter.STATUS)
                     obstacle = lacking if obstacle is None else obstacle

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -391,6 +392,19 @@ def test_a_fleet_without_a_service_is_not_looked_through() -> None:
     assert counts == {"service_not_installed": 5, "draining": 1, "offline": 1, "status_not_ready": 1}
 
 
+def test_an_overloaded_fleet_counts_the_same_for_all_who_need_the_same() -> None:
+    table = table_of(*((f"n{index}", facts(max_jobs=1)) for index in range(3)), ("d", facts(status="degraded")))
+    same = [job(request_id=f"r{index}") for index in range(80)]
+    others = [job(request_id=f"o{index}", tgt_lang="fr") for index in range(5)]
+    excluding = job(request_id="x", excluded=["n0"])
+    choice = pick(table, *same, *others, excluding)
+    assert (choice.rows[:3, 0] != NO_ROW).all() and (choice.rows[3:] == NO_ROW).all()
+    counts = [removed_by_name(row) for row in choice.removed]
+    assert all(row == {"capacity_exceeded": 3, "status_not_ready": 1} for row in counts[3:80])
+    assert all(row == {"lang_pair_unsupported": 3, "status_not_ready": 1} for row in counts[80:85])
+    assert counts[85] == {"capacity_exceeded": 2, "excluded": 1, "status_not_ready": 1}
+
+
 # --- the naive twin -----------------------------------------------------------------------------------------
 
 
@@ -540,6 +554,8 @@ def test_kernel_equals_its_naive_twin(
             table.apply(0, 1, node.node_id, node.leases, node.seen_ms, facts_in(table, node.node_id, "hash.0"))
             table.columns.unreachable_until_ms[node.row] = node.unreachable_until_ms
     rules = rules_of(weights, compared_max=compared_max)
+    # Once more, as others would ask: whoever needs the same as one that found nobody is answered without a look.
+    jobs += [msgspec.structs.replace(one, request_id=f"{one.request_id}b", warm_node="n1") for one in jobs]
     choice = pick(table, *jobs, rules=rules, best=best, plan=plan)
     batch = naive_kernel.Batch(naive, rules, best)
     for index, asked in enumerate(jobs):
