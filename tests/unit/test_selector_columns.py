@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
+
+from mesh.speeds import Speed
 from selector.core.columns import NodeTable
-from selector.core.kernel import NO_ROW
+from selector.core.kernel import NO_ROW, Columns
 from selector.core.vocabulary import UNKNOWN, Vocabulary
 from tests.unit.selector_samples import NOW_MS, facts, job, pick, table_of
 
@@ -180,3 +183,89 @@ def test_a_job_never_matches_through_a_number_that_another_word_had() -> None:
     table.remove("n")
     table.apply(0, 2, "m", 0, NOW_MS, facts(asr_langs=["xx"], semantic_langs=["yy"]))
     assert pick(table, job(src_lang="en", tgt_lang="es")).rows[0][0] == NO_ROW
+
+
+# --- marks, models, pairs, what was written -----------------------------------------------------------------
+
+
+def test_marks_stop_a_node_until_their_time_is_over() -> None:
+    table = table_of(("n", facts()), ("m", facts()))
+    assert table.set_marks("n", {"NMT": NOW_MS + 10, "tts": NOW_MS + 20, "nobody-has-it": NOW_MS + 30})
+    assert not table.set_marks("stranger", {"nmt": NOW_MS})
+    assert table.columns.marked[0] == 1 << table.services.find("nmt") | 1 << table.services.find("tts")
+    assert table.expire_marks(NOW_MS + 10) == 1
+    assert table.columns.marked[0] == 1 << table.services.find("tts")
+    assert table.marks_of("n") == {"tts": NOW_MS + 20, "nobody-has-it": NOW_MS + 30}
+    assert table.expire_marks(NOW_MS + 99) == 2
+    assert table.columns.marked[0] == 0 and table.expire_marks(NOW_MS + 99) == 0
+
+
+def test_marks_follow_their_node_and_hold_for_what_it_has() -> None:
+    table = table_of(("first", facts()), ("n", facts(services_installed=["asr", "magic"])))
+    table.set_marks("n", {"magic": NOW_MS + 10})
+    assert table.columns.marked[1] == 1 << table.services.find("magic")
+    table.remove("first")  # the last row moves
+    assert table.columns.marked[0] == 1 << table.services.find("magic")
+    # The node loses the service, its number goes to another word, and that word is not marked.
+    table.apply(0, 2, "n", 0, NOW_MS, facts(services_installed=["asr", "other"]))
+    assert table.columns.marked[0] == 0
+    table.apply(0, 3, "n", 0, NOW_MS, facts(services_installed=["asr", "magic"]))
+    assert table.columns.marked[0] == 1 << table.services.find("magic"), "it is still believed"
+    table.remove("n")
+    assert table.expire_marks(NOW_MS + 99) == 0
+
+
+def test_nodes_cannot_fill_the_services_with_models() -> None:
+    table = NodeTable(nodes_max=4, words_kept=["wanted"])
+    table.apply(0, 1, "n", 0, NOW_MS, facts(models=[*(f"m{index}" for index in range(500)), "Wanted", "asr"]))
+    assert len(table.services) == 8 and table.services.refused == 0
+    assert table.columns.installed[0] & (1 << table.services.find("wanted"))
+    table.apply(0, 2, "n", 0, NOW_MS, facts(models=["asr"], services_installed=[], services_ready=[]))
+    assert table.columns.installed[0] == 0, "a model that is called like a service is none"
+
+
+def test_named_pairs_are_bounded_per_node_and_given_back() -> None:
+    table = table_of(("n", facts(pairs=[f"a{index}>b" for index in range(5_000)])))
+    assert len(table.words.pairs) == 256 and table.columns.pairs_named[0]
+    table.apply(0, 2, "n", 0, NOW_MS, facts())
+    assert len(table.words.pairs) == 0 and not table.columns.pairs_named[0] and not table.columns.pairs[0].any()
+
+
+def test_a_recording_hears_of_every_row_that_was_written() -> None:
+    table = table_of(("a", facts()), ("b", facts(edge="edge:c:1")), ("c", facts()))
+    assert table.take_written() == [0, 1, 2] and table.take_written() == []
+    table.patch("b", 1, 2)
+    table.saturate("c")
+    assert table.take_written() == [1, 2]
+    table.avoid_edge("edge:c:1", NOW_MS)
+    assert table.take_written() == [1]
+    table.set_speeds("a", {"*": Speed(0.5, 0.0, 1.0, NOW_MS)})
+    assert table.take_written() == [0]
+    table.set_marks("c", {"asr": NOW_MS})
+    assert table.take_written() == [2]
+    table.expire_marks(NOW_MS)
+    assert table.take_written() == [2]
+    table.remove("a")
+    assert table.take_written() == [0], "the last row took its place"
+    assert table.ids() == ["c", "b"]
+
+
+def test_the_snapshot_version_is_the_highest_seen() -> None:
+    table = table_of(("a", facts()))
+    table.apply(0, 7, "a", 0, NOW_MS, None)
+    table.patch("a", 1, 9)
+    table.apply(0, 8, "a", 0, NOW_MS, None)
+    assert table.snapshot_version() == 9
+
+
+def test_a_new_node_inherits_nothing_from_the_row_it_gets() -> None:
+    table = table_of(("old", facts(pairs=["en>es"], in_pools="hash.3", detached_ms=5, tts_langs=["en"])))
+    table.set_speeds("old", {"en>es": Speed(0.5, 0.0, 1.0, NOW_MS)})
+    table.set_marks("old", {"asr": NOW_MS + 1})
+    table.remove("old")
+    table.apply(0, 9, "new", 0, NOW_MS, facts())
+    fresh = table_of(("new", facts()))
+    for name in Columns._fields:
+        ours, theirs = getattr(table.columns, name)[0], getattr(fresh.columns, name)[0]
+        assert np.array_equal(ours, theirs), name
+    table.check()
