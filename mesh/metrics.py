@@ -202,7 +202,20 @@ class SelectorMetrics(Metrics):
         self.dispatch_total = self._counters(
             "lingua_selector_dispatch_total",
             "Dispatches by what came of them",
-            {"outcome": ("new", "bound", "full", "waiting", "refused", "unknown", "undone", "expired", "error")},
+            {
+                "outcome": (
+                    "new",
+                    "bound",
+                    "full",
+                    "waiting",
+                    "refused",
+                    "unknown",
+                    "undone",
+                    "expired",
+                    "withdrawn",
+                    "error",
+                )
+            },
         )
         self.removed_total = self._counters(
             "lingua_selector_removed_total", "Nodes removed from consideration, by filter", {"filter": None}

@@ -184,9 +184,12 @@ class Jobs:
         return Bound(frame.attempt, frame.job_id, frame.node_id, facts.edge if facts else "", 0)
 
     async def _find(self, frame: Cancel) -> Bound | None:
-        """Its edge gave up before it heard of a job. If there is one, its slot must not wait for the lease to end."""
+        """Its edge gave up before it heard of a job. If there is one, its slot must not wait for the lease to end.
+
+        Only this attempt: an earlier one may go on beside it, and if not, its edge gave it up by name.
+        """
         bound = await self._store.find_request(frame.request_id, frame.session_id)
-        return bound if bound is not None and bound.attempt <= frame.attempt else None
+        return bound if bound is not None and bound.attempt == frame.attempt else None
 
     def _undo(self, message: Received, answer: dispatching.Answer | None, job_id: str, reason: str) -> None:
         if answer is not None:

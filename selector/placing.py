@@ -40,6 +40,10 @@ Send = Callable[..., str]
 
 #: What another round costs, about: a candidate that is worse by more is not taken before the last one.
 ROUND_MS: Final = 10
+#: A Cancel may overtake its Dispatch, which stands in another lane: so many are remembered for so long. Not longer,
+#: because the same client may ask for the same once more.
+WITHDRAWN_MAX: Final = 4_096
+WITHDRAWN_MS: Final = 2_000
 
 log = get_logger()
 
@@ -71,6 +75,8 @@ class Placer:
         self._pool_metrics = PoolMetrics(metrics, table)
         refusals = Refusals(table, snapshot, config, metrics, send, plan, decisions, self.rules)
         self._line = WaitingLine(config, metrics, send, refusals, self._try_again, self._look_up)
+        #: Request and attempt that nobody wants -> until when, the oldest first.
+        self._withdrawn: dict[tuple[str, int], int] = {}
 
     def rules(self, now_ms: int) -> Rules:
         """The kernel's rules: limits from the configuration, prices from the weights in force."""
@@ -113,8 +119,11 @@ class Placer:
         self._line.slots_freed()
 
     def forget(self, request_id: str, attempt: int) -> None:
-        """Nobody wants this request any more, nor its older attempts: it leaves the line."""
+        """Nobody wants this request any more, nor its older attempts: it leaves the line, or the lane before that."""
         self._line.forget(request_id, attempt)
+        self._withdrawn[request_id, attempt] = clock.now_ms() + WITHDRAWN_MS
+        if len(self._withdrawn) > WITHDRAWN_MAX:
+            del self._withdrawn[next(iter(self._withdrawn))]
 
     async def run(self) -> None:
         """Look after the line for ever."""
@@ -132,10 +141,15 @@ class Placer:
             before = latest.get(dispatch.request_id)
             if 0 < dispatch.deadline_ms <= now_ms:
                 self._count("expired")
+            elif self._is_withdrawn(dispatch):
+                self._count("withdrawn")
             elif before is None or before[0].attempt <= dispatch.attempt:
                 latest[dispatch.request_id] = (dispatch, message)
         found = (self._request(dispatch, message) for dispatch, message in latest.values())
         return [request for request in found if request is not None]
+
+    def _is_withdrawn(self, dispatch: Dispatch) -> bool:
+        return self._withdrawn.get((dispatch.request_id, dispatch.attempt), 0) > clock.now_ms()
 
     def _request(self, dispatch: Dispatch, message: Received) -> Request | None:
         is_news, request = self._line.take_back(dispatch.request_id, dispatch.attempt)
@@ -272,6 +286,7 @@ class Placer:
         request.outcome = answer.verdict
         self._count(answer.verdict)
         dispatch = request.dispatch
+        request.is_unwanted |= self._is_withdrawn(dispatch)
         self._decisions.end(request, answer.verdict, answer=answer, waited_ms=request.waited_ms(clock.now_ms()))
         if answer.verdict == "new":
             self._table.patch(answer.node_id, answer.used, answer.version)

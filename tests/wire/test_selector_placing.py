@@ -17,7 +17,7 @@ import pytest
 from linguamesh.redis_server import RedisServer
 from mesh import clock
 from mesh.cells import cell_of
-from mesh.frames import Assign, Refused, Waiting
+from mesh.frames import Assign, Cancel, CancelJob, Push, Refused, Waiting
 from selector.core.packing import unpack
 from selector.core.recording import is_same, run_again
 from tests.wire.selector_rig import FakeEdge, Rig, until
@@ -304,3 +304,33 @@ async def test_a_burst_gives_every_equal_node_one_job(rig: Rig, selectors: int) 
         placed[assign.node_id] += 1
     assert set(placed.values()) == {1}
     assert len({cell_of(f"s-{index}", rig.config.mesh.cells) for index in range(100)}) == rig.config.mesh.cells
+
+
+async def test_a_cancel_right_behind_its_dispatch_leaves_no_slot_taken(rig: Rig) -> None:
+    edge = await edge_of(rig)
+    await edge.add_node("node-1", max_jobs=500)
+    assign, _ = await edge.place("r-first")
+    for number in range(300):
+        edge.dispatch(f"r-{number}", session_id=f"s-{number}")
+        edge.withdraw(f"r-{number}")
+    last, _ = await edge.place("r-last", session_id="s-299")  # behind all of them
+    assert last.node_id == "node-1"
+    await rig.until_used("node-1", 2)
+    assert assign.request_id == "r-first"
+
+
+async def test_a_cancel_without_a_job_is_for_its_own_attempt_only(rig: Rig) -> None:
+    edge = await edge_of(rig)
+    await edge.add_node("node-1")
+    first, _ = await edge.place("r-1")
+    other, _ = await edge.place("r-2")
+    # A hedge of the first that was never placed: the first one goes on.
+    edge.send_record("s-1", Cancel("r-1", "", 2, "", "s-1", "job_timeout"))
+    edge.send_record("s-1", Cancel("r-2", "", 1, "", "s-1", "session_closed"))
+    cancelled, _ = await edge.take(CancelJob)
+    assert cancelled.job_id == other.job_id
+    await rig.until_used("node-1", 1)
+    edge.finish(first)
+    push, _ = await edge.take(Push)
+    assert push.job_id == first.job_id
+    assert not edge.has(CancelJob)
