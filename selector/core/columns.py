@@ -6,7 +6,6 @@ A copy for choosing only; what is true is in Redis, and every commit asks there.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -16,44 +15,16 @@ import numpy as np
 from mesh.frames import NodeCaps, NodeLoad
 from mesh.speeds import Speed
 from selector.core import pool_index
-from selector.core.kernel import (
-    DRAINING_STATUS,
-    LANGUAGE_PLANES,
-    NO_ROW,
-    OFFLINE_STATUS,
-    OTHER_STATUS,
-    PAIR_PLANES,
-    READY_STATUS,
-    SPEED_SLOTS,
-    Columns,
-    Floats,
-    PoolIndex,
-)
+from selector.core.kernel import NO_ROW, Columns, Floats, PoolIndex
 from selector.core.pools import home_among
+from selector.core.row_writing import empty_columns, small, write_caps, write_load
 from selector.core.speeds import Speeds, clear
 from selector.core.vocabulary import Vocabulary, bits
-from selector.core.words import HELD_NOTHING, NOBODYS, Held, Words
+from selector.core.words import HELD_NOTHING, Held, Words
 
-_INT32_MAX: Final = 2**31 - 1
 _FIRST_CAPACITY: Final = 64
 #: Distinct home pools; a node in one more is in none.
 _POOLS_MAX: Final = 4_096
-_STATUS: Final = {"ready": READY_STATUS, "draining": DRAINING_STATUS, "offline": OFFLINE_STATUS}
-_TYPES: Final[dict[str, type[np.generic]]] = {
-    "seen_ms": np.int64, "unreachable_until_ms": np.int64, "detached_ms": np.int64, "status": np.uint8,
-    "gpus": np.int32, "load_percent": np.float64, "accept_public": np.uint8, "tenant": np.int32, "pool": np.int32,
-    "region": np.int32, "tier": np.int32, "installed": np.uint64, "ready": np.uint64, "marked": np.uint64,
-    "asr": np.uint64, "semantic": np.uint64, "tts": np.uint64, "tts_named": np.uint8, "pairs": np.uint64,
-    "pairs_named": np.uint8, "used": np.int32, "running": np.int32, "max_jobs": np.int32, "charged": np.int32,
-    "speed_pair": np.int32, "speed_mean": np.float32, "speed_variance": np.float32, "speed_jobs": np.float32,
-    "speed_at_ms": np.int64,
-}  # fmt: skip
-#: Columns that have more than one number per node.
-_WIDTHS: Final = {
-    "asr": LANGUAGE_PLANES, "semantic": LANGUAGE_PLANES, "tts": LANGUAGE_PLANES, "pairs": PAIR_PLANES,
-    "speed_pair": SPEED_SLOTS, "speed_mean": SPEED_SLOTS, "speed_variance": SPEED_SLOTS, "speed_jobs": SPEED_SLOTS,
-    "speed_at_ms": SPEED_SLOTS,
-}  # fmt: skip
 
 
 class NodeFacts(NamedTuple):
@@ -71,26 +42,6 @@ class NodeFacts(NamedTuple):
     drain_until_ms: int = 0
     #: Why it has its status.
     reason: str = ""
-
-
-def empty_columns(capacity: int) -> Columns:
-    """Room for so many nodes."""
-    return Columns(
-        **{
-            name: np.zeros((capacity, _WIDTHS[name]) if name in _WIDTHS else capacity, dtype=kind)
-            for name, kind in _TYPES.items()
-        }
-    )
-
-
-def _small(number: int) -> int:
-    """A peer's number, clipped to what a column holds."""
-    return max(0, min(int(number), _INT32_MAX))
-
-
-def _percent(number: float) -> float:
-    """A peer's percentage; what is no number counts as not said."""
-    return float(number) if math.isfinite(number) else 0.0
 
 
 @dataclass(slots=True)
@@ -248,7 +199,7 @@ class NodeTable:
             if row is None:
                 return False
         self._records[row].version = version
-        self.columns.used[row] = _small(used)
+        self.columns.used[row] = small(used)
         self.columns.seen_ms[row] = seen_ms
         self._written.add(row)
         if facts is not None:
@@ -329,7 +280,7 @@ class NodeTable:
             return False
         self._records[row].version = version
         self._version = max(self._version, version)
-        self.columns.used[row] = _small(used)
+        self.columns.used[row] = small(used)
         self._written.add(row)
         return True
 
@@ -375,7 +326,7 @@ class NodeTable:
             getattr(self.columns, name)[:capacity] = getattr(old, name)
 
     def _write_facts(self, row: int, version: int, seen_ms: int, facts: NodeFacts) -> None:
-        record, load, columns = self._records[row], facts.load, self.columns
+        record, columns = self._records[row], self.columns
         before, record.facts, record.facts_version = record.facts, facts, version
         columns.seen_ms[row] = seen_ms
         self._written.add(row)
@@ -385,39 +336,20 @@ class NodeTable:
             self._write_caps(row, facts.caps)
         if before is None or before.pools != facts.pools:
             self._enter_pool(row, home_among(facts.pools))
-        columns.status[row] = _STATUS.get(facts.status, OTHER_STATUS)
-        columns.detached_ms[row] = max(0, facts.detached_ms)
-        columns.load_percent[row] = max(
-            _percent(load.cpu_percent), _percent(load.gpu_percent), _percent(load.mem_percent)
-        )
-        columns.running[row] = _small(load.running_jobs)
+        write_load(columns, row, facts.status, facts.load, facts.detached_ms)
         self._count(
             record,
             (int(columns.pool[row]), int(columns.status[row]), int(columns.installed[row]), int(columns.ready[row])),
         )
 
     def _write_caps(self, row: int, caps: NodeCaps) -> None:
-        record, columns = self._records[row], self.columns
+        record = self._records[row]
         # The old words go first, so that a full vocabulary has room for the new ones.
         self.words.release(record.held)
         refused = self.words.refused
-        held = record.held = self.words.hold(caps)
+        record.held = self.words.hold(caps)
         record.lacks_words = self.words.refused > refused
-        models = self.words.models(caps)
-        columns.gpus[row] = _small(caps.gpu_count)
-        columns.accept_public[row] = caps.accept_public
-        columns.tenant[row] = held.tenants[0] if held.tenants else NOBODYS
-        columns.region[row] = held.regions[0] if held.regions else NOBODYS
-        columns.tier[row] = held.tiers[0] if held.tiers else NOBODYS
-        columns.installed[row] = bits([*held.installed, *models], 1)[0]
-        columns.ready[row] = bits([*held.ready, *models], 1)[0]
-        columns.asr[row] = bits(held.asr, LANGUAGE_PLANES)
-        columns.semantic[row] = bits(held.semantic, LANGUAGE_PLANES)
-        columns.tts[row] = bits(held.tts, LANGUAGE_PLANES)
-        columns.tts_named[row] = bool(caps.tts_langs)
-        columns.pairs[row] = bits(held.pairs, PAIR_PLANES)
-        columns.pairs_named[row] = bool(caps.pairs)
-        columns.max_jobs[row] = _small(caps.max_jobs)
+        write_caps(self.columns, row, caps, record.held, self.words.models(caps))
         self._write_marks(row)
 
     def _write_marks(self, row: int) -> None:
