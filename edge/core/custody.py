@@ -30,6 +30,7 @@ from edge.core.request import (
     Effect,
     Failure,
     Request,
+    SendCancel,
     Stage,
     TellBackpressure,
     TellPlaced,
@@ -39,7 +40,7 @@ from edge.core.request import (
 from edge.core.retained import Retained
 from edge.core.timers import back_off_ms
 from mesh.errors import ErrorCode
-from mesh.frames import Dispatch, Placed, Push, Refused, Undone, Waiting
+from mesh.frames import Cancel, Dispatch, Placed, Push, Refused, Undone, Waiting
 from mesh.node_wire import JobResult
 
 #: Names of filters in a refusal (selector/core/filters.py): nodes that would do but were excluded, or lack a free slot.
@@ -304,12 +305,24 @@ class Custody:
         return [self.ends.count_hedge(outcome)]
 
     def _unwanted(self, placed: Placed) -> list[Effect]:
-        """A node got an attempt that was given up meanwhile, like a hedge that had stood in line."""
-        request = self.requests.get(placed.request_id)
-        if request is None:
+        """A node got an attempt that was given up meanwhile: a hedge that had stood in line, or a Dispatch that
+        arrived after the Cancel of its request.
+        """
+        request_id, attempt = placed.request_id, placed.attempt
+        if request_id not in self.requests and not self.retained.ended_without(request_id, attempt):
             return []
-        given_up = Attempt(placed.attempt, 0, job_id=placed.job_id, node_id=placed.node_id)
-        return [request.cancel(given_up, "superseded")]
+        return [
+            SendCancel(
+                Cancel(
+                    request_id=request_id,
+                    job_id=placed.job_id,
+                    attempt=attempt,
+                    node_id=placed.node_id,
+                    session_id=placed.session_id,
+                    reason="superseded",
+                )
+            )
+        ]
 
     def check(self) -> None:
         """What must always hold; tests call it after each step."""

@@ -21,7 +21,7 @@ class Ends:
         if request.hedge is not None:
             done = "won" if but is request.hedge else "lost"
             effects.append(self.count_hedge("cancelled" if but is None else done))
-        self._retained.end(request, outcome, now_ms)
+        self._retained.end(request, outcome, now_ms, but)
         return effects
 
     def refuse(self, request: Request, now_ms: int, but: Attempt | None = None) -> list[Effect]:

@@ -148,7 +148,7 @@ def is_failover(result: JobResult) -> bool:
     """True for a failure that another node may not have."""
     if result.success:
         return False
-    return result.error is None or result.error.code in FAILOVER_CODES
+    return result.error is None or result.error.code.strip().upper() in FAILOVER_CODES
 
 
 # --- effects --------------------------------------------------------------------------------------

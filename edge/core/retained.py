@@ -96,14 +96,19 @@ class Retained:
         # Without a request id it may still match once Placed has told us the job id.
         return "duplicate" if push.request_id else "no_session"
 
-    def end(self, request: Request, outcome: str, now_ms: int) -> None:
-        """The request is over."""
+    def ended_without(self, request_id: str, number: int) -> bool:
+        """True if the request ended lately, and not with the result of that attempt."""
+        how = self._memory.how(request_id)
+        return how is not None and how != str(number)
+
+    def end(self, request: Request, outcome: str, now_ms: int, by: Attempt | None = None) -> None:
+        """The request is over; `by`: the attempt that ended it."""
         assert outcome in OUTCOMES
         del self.requests[request.request_id]
         self._sessions[request.session_id].discard(request.request_id)
         for attempt in request.live():
             self.disarm(request, attempt)
-        self._memory.add(request.request_id, now_ms)
+        self._memory.add(request.request_id, now_ms, "" if by is None else str(by.number))
         self.audio_bytes -= len(request.audio)
         self.ended[outcome] += 1
 

@@ -340,7 +340,7 @@ def test_sure_word_of_a_node_moves_the_job_at_once_every_time(reason: str) -> No
 # --- failures of nodes ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("code", [*sorted(FAILOVER_CODES), None])
+@pytest.mark.parametrize("code", [*sorted(FAILOVER_CODES), " model_not_available", None])
 def test_failure_that_another_node_may_not_have_moves_the_job_at_once(code: str | None) -> None:
     case = Case()
     case.core.on_placed(placed(), 10)
@@ -495,6 +495,21 @@ def test_closing_the_session_cancels_both_attempts() -> None:
     effects = case.do(case.core.close_session("s", 900))
     assert [one.cancel.attempt for one in effects if isinstance(one, SendCancel)] == [1, 2]
     assert outcomes(effects) == ["cancelled"] and case.core.retained.ended == {"cancelled": 1}
+
+
+def test_node_that_gets_an_attempt_after_the_end_is_stopped() -> None:
+    case = hedged()
+    assert case.core.on_push(push(), RESULT, 900)
+    assert case.do(case.core.on_placed(placed(), 910)) == [], "that is the one which brought the result"
+    (stop,) = case.do(case.core.on_placed(placed(2, "job-00-2", node_id="n2"), 920))
+    assert isinstance(stop, SendCancel)
+    assert (stop.cancel.job_id, stop.cancel.attempt, stop.cancel.node_id) == ("job-00-2", 2, "n2")
+    assert stop.cancel.session_id == "s"
+    case = Case()
+    case.core.close_session("s", 10)
+    (stop,) = case.do(case.core.on_placed(placed(), 20))
+    assert isinstance(stop, SendCancel) and stop.cancel.job_id == "job-00-1", "the Dispatch had overtaken its Cancel"
+    assert case.core.on_placed(placed(request_id="never heard of"), 30) == []
 
 
 @pytest.mark.parametrize(("percent", "accepted", "hedges"), [(3.0, 100, 3), (3.0, 99, 2), (3.0, 33, 0), (100.0, 5, 5)])
