@@ -188,6 +188,7 @@ class Requests:
         log.info(
             "utterance_failed",
             session_id=request.session_id,
+            request_id=request.request_id,
             job_id=request.job_id,
             trace_id=request.dispatch.trace_id,
             code=effect.code.name,

@@ -48,12 +48,7 @@ def for_failure(
     request: Request, code: ErrorCode, message: str, details: dict[str, Any] | None, now_ms: int
 ) -> list[Message]:
     """The mesh could not get a result."""
-    told = {
-        **(details or {}),
-        "session_id": request.session_id,
-        "utterance_index": request.dispatch.utterance_index,
-        "trace_id": request.dispatch.trace_id,
-    }
+    told = {**(details or {}), **_about(request)}
     return [failure(request, code.name, request.job_id, now_ms), error_message(code, message, told)]
 
 
@@ -102,7 +97,20 @@ def _network_timings(request: Request, result: JobResult, wall_ms: int) -> Netwo
 
 def _for_node_failure(request: Request, push: Push, result: JobResult, now_ms: int) -> list[Message]:
     error = error_from(result.error)
-    return [failure(request, error.code, push.job_id, now_ms), error]
+    # Which utterance it is about is for us to say: a client may have many under way, and a node may be mistaken.
+    said = error.details if isinstance(error.details, dict | None) else {"details": error.details}
+    told = msgspec.structs.replace(error, details={**(said or {}), **_about(request)})
+    return [failure(request, error.code, push.job_id, now_ms), told]
+
+
+def _about(request: Request) -> dict[str, Any]:
+    """What every error about an utterance says in its details."""
+    return {
+        "session_id": request.session_id,
+        "utterance_index": request.dispatch.utterance_index,
+        "trace_id": request.dispatch.trace_id,
+        "request_id": request.request_id,
+    }
 
 
 def _silence(request: Request, wall_ms: int) -> MissingResult:

@@ -263,7 +263,8 @@ def test_silence_is_a_missing_result(fields: dict[str, Any]) -> None:
 def test_failures_of_the_node_and_of_the_mesh() -> None:
     event, error = told(success=False, error={"code": "NMT_TIMEOUT", "message": "slow", "details": [1]})
     assert (event["event"], event["error_code"], event["status"]) == ("ERROR", "NMT_TIMEOUT", "error")
-    assert error == {"type": "error", "code": "NMT_TIMEOUT", "message": "slow", "details": [1]}
+    assert (error["type"], error["code"], error["message"]) == ("error", "NMT_TIMEOUT", "slow")
+    assert error["details"]["details"] == [1]
     event, error = told(success=False, error={"code": "OWN_CODE", "message": "m"})
     assert "error_code" not in event and event["hint"] and error["code"] == "OWN_CODE"
     event, error = told(success=False)
@@ -338,3 +339,12 @@ def test_question_given_back_is_asked_again_soon_but_not_for_an_asker_that_left(
     assert asked.tick(5_000 - 1) == 0
     asked.core.on_answer(SessionClaimed("1", "s", 5))
     assert len(asked.answers) == 1
+
+
+@pytest.mark.parametrize("details", [{"service_id": "x", "utterance_index": 99}, ["odd"], None])
+def test_failure_of_a_node_names_its_utterance_whatever_the_node_says(details: Any) -> None:
+    event, error = told(success=False, error={"code": "NMT_TIMEOUT", "message": "slow", "details": details})
+    assert (event["event"], event["utterance_index"], error["code"]) == ("ERROR", 4, "NMT_TIMEOUT")
+    said = {"service_id": "x"} if isinstance(details, dict) else {"details": ["odd"]} if details else {}
+    about = {"session_id": "s-1", "utterance_index": 4, "trace_id": "t-1", "request_id": "s-1:4:en:t-1"}
+    assert error["details"] == {**said, **about}

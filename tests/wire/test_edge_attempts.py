@@ -74,13 +74,14 @@ async def test_node_that_cannot_do_it_is_replaced_by_one_that_can(tmp: Path) -> 
         assert rig.selector.seen_of(Dispatch)[-1].warm_node == good.id
 
 
-async def test_failure_of_the_only_node_reaches_the_client_as_it_is(tmp: Path) -> None:
+async def test_failure_of_the_only_node_reaches_the_client_with_the_utterance_it_is_about(tmp: Path) -> None:
     async with running(tmp) as rig:
         node, client = await rig.node(), await rig.session()
         await client.utter(0)
         await node.answer(await node.hear("job_assign"), success=False, error=MISSING)
         error = await client.hear("error")
-        assert (error["code"], error["details"]) == ("MODEL_NOT_AVAILABLE", {"service_id": "nmt-m2m100"})
+        assert (error["code"], error["details"]["service_id"]) == ("MODEL_NOT_AVAILABLE", "nmt-m2m100")
+        assert error["details"]["utterance_index"] == 0 and error["details"]["request_id"]
         assert counts(rig)["failed"] == 1
         await client.utter(0)  # it may be sent again
         await node.answer(await node.hear("job_assign"))
