@@ -95,10 +95,13 @@ class JobMessages:
         socket.node.own(message.node_id)
         trouble = trouble_of(message.details)
         self._note_missing(socket, message.code, message.message, message.details)
-        # A missing model is no reason to take away jobs that need others.
-        if trouble.job_id is not None or message.code.strip().upper() != MODEL_MISSING:
-            log.warning("node_error", node_id=message.node_id, code=message.code, message=message.message)
-            self._jobs.run(self._deliveries.on_node_error(message.node_id, trouble.job_id, trouble.attempt, now_ms()))
+        # A missing model is no reason to take away jobs that need others; nor is the last word of a connection that was
+        # superseded, for what the node has now came by the newer one.
+        if (trouble.job_id is None and message.code.strip().upper() == MODEL_MISSING) or not socket.node.is_open:
+            return
+        job_id = trouble.job_id or "all"
+        log.warning("node_error", node_id=message.node_id, job_id=job_id, code=message.code, message=message.message)
+        self._jobs.run(self._deliveries.on_node_error(message.node_id, trouble.job_id, trouble.attempt, now_ms()))
 
     def _note_missing(self, socket: NodeSocket, code: str, message: str, details: Any) -> None:
         missing = missing_model(code, message, details)

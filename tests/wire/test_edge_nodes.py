@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,22 @@ async def test_node_error_gives_jobs_back_at_once(tmp: Path) -> None:
         await node.answer(jobs[0])
         await until(lambda: rig.selector.seen_of(JobDone) != [], "a late result is the mesh's to judge")
         assert rig.selector.seen_of(JobDone)[0].request_id == ""
+
+
+async def test_superseded_connection_gives_no_jobs_back(tmp: Path) -> None:
+    async with running(tmp) as rig:
+        keep_nodes(rig)
+        old = await rig.node()
+        nodes = rig.edges[0].nodes
+        (socket,) = nodes.sockets
+        new = await rig.node(node_id=old.id)
+        give(rig, assign(rig, new))
+        await new.hear("job_assign")
+        error = {"type": "node_error", "node_id": old.id, "code": "OOM", "message": "no memory"}
+        nodes._on_text(socket, json.dumps(error).encode())  # it was under way when the socket was closed
+        assert nodes.deliveries.outcomes["node_error"] == 0
+        await new.say(error)
+        await until(lambda: failures(rig) == [(1, "node_error")], "the connection in force is believed")
 
 
 async def test_words_about_missing_models_are_gathered_and_take_no_other_jobs(tmp: Path) -> None:
