@@ -1,8 +1,8 @@
 """Hard filters: why a node may not take a job. The kernel counts each by number; refusals name it.
 
 The order is the order in which a node is tested, and a node is counted under the first filter that stops it. POOL comes
-first: whole pools are left out without a look at their nodes. SLOT comes last: a node that only lacks a free slot is
-the nearest miss there is.
+first: whole pools are left out without a look at their nodes. Then EXCLUDED: what such a node lacks helps nobody.
+SLOT comes last: a node that only lacks a free slot is the nearest miss there is.
 """
 
 from __future__ import annotations
@@ -22,30 +22,31 @@ class Filter(IntEnum):
     """Every hard filter, in testing order."""
 
     POOL = 0  # not in a pool that the job may use
+    EXCLUDED = 1  # whatever else it lacks: nobody waits for a node that will not be asked
     # the node alone
-    OFFLINE = 1  # silent for heartbeat_timeout_ms, or detached for longer than the reconnect grace
-    STATUS = 2  # registering or degraded
-    DRAINING = 3
-    UNREACHABLE = 4  # frames to its edge bounced a moment ago
-    GPU = 5
-    RESOURCES = 6  # cpu, gpu or memory above the threshold
+    OFFLINE = 2  # silent for heartbeat_timeout_ms, or detached for longer than the reconnect grace
+    STATUS = 3  # registering or degraded
+    DRAINING = 4
+    UNREACHABLE = 5  # frames to its edge bounced a moment ago
+    GPU = 6
+    RESOURCES = 7  # cpu, gpu or memory above the threshold
     # the node for this job
-    PUBLIC = 7
-    TENANT = 8
-    INSTALLED = 9  # a service, or a model that a feature needs
-    READY = 10
-    MODEL = 11  # it said a moment ago that it lacks the model of a service
-    ASR = 12
-    AUTO = 13  # the same when the job does not say which language is spoken
-    PAIR = 14
-    TTS = 15
-    EXCLUDED = 16
+    PUBLIC = 8
+    TENANT = 9
+    INSTALLED = 10  # a service, or a model that a feature needs
+    READY = 11
+    MODEL = 12  # it said a moment ago that it lacks the model of a service
+    ASR = 13
+    AUTO = 14  # the same when the job does not say which language is spoken
+    PAIR = 15
+    TTS = 16
     SLOT = 17
 
 
 #: Wire names: where the original system had a name for it, that one.
 REASON: Final[dict[Filter, str]] = {
     Filter.POOL: "pool_not_eligible",
+    Filter.EXCLUDED: "excluded",
     Filter.OFFLINE: "offline",
     Filter.STATUS: "status_not_ready",
     Filter.DRAINING: "draining",
@@ -61,7 +62,6 @@ REASON: Final[dict[Filter, str]] = {
     Filter.AUTO: "src_auto_no_candidate",
     Filter.PAIR: "lang_pair_unsupported",
     Filter.TTS: "tts_lang_unsupported",
-    Filter.EXCLUDED: "excluded",
     Filter.SLOT: "capacity_exceeded",
 }
 NO_NODES: Final = "no_nodes"
@@ -69,6 +69,7 @@ NO_NODES: Final = "no_nodes"
 #: What stopped a node, said of the node.
 _WORDS: Final[dict[Filter, str]] = {
     Filter.POOL: "is not in a pool that this job may use",
+    Filter.EXCLUDED: "failed this job before, or was left out by name",
     Filter.OFFLINE: "is silent or has gone away",
     Filter.STATUS: "is not ready",
     Filter.DRAINING: "is being drained",
@@ -84,7 +85,6 @@ _WORDS: Final[dict[Filter, str]] = {
     Filter.AUTO: "does not understand every language that may be spoken",
     Filter.PAIR: "does not translate between these languages",
     Filter.TTS: "does not speak the target language",
-    Filter.EXCLUDED: "failed this job before, or was left out by name",
     Filter.SLOT: "has no free slot",
 }
 

@@ -60,12 +60,12 @@ LATE_DEVIATIONS: Final = 1.65
 # Filters as plain numbers. Written out, because compiled code is kept on disk until this very file changes: numbers
 # taken over from filters.py would stay the old ones.
 PASSED: Final = -1
-_POOL, _OFFLINE, _STATUS, _DRAINING, _UNREACHABLE, _GPU, _RESOURCES, _PUBLIC, _TENANT = 0, 1, 2, 3, 4, 5, 6, 7, 8
-_INSTALLED, _READY, _MODEL, _ASR, _AUTO, _PAIR, _TTS, _EXCLUDED, _SLOT = 9, 10, 11, 12, 13, 14, 15, 16, 17
+_POOL, _EXCLUDED, _OFFLINE, _STATUS, _DRAINING, _UNREACHABLE, _GPU, _RESOURCES, _PUBLIC = 0, 1, 2, 3, 4, 5, 6, 7, 8
+_TENANT, _INSTALLED, _READY, _MODEL, _ASR, _AUTO, _PAIR, _TTS, _SLOT = 9, 10, 11, 12, 13, 14, 15, 16, 17
 FILTERS: Final = 18
 assert [*Filter] == [
-    _POOL, _OFFLINE, _STATUS, _DRAINING, _UNREACHABLE, _GPU, _RESOURCES, _PUBLIC, _TENANT,
-    _INSTALLED, _READY, _MODEL, _ASR, _AUTO, _PAIR, _TTS, _EXCLUDED, _SLOT,
+    _POOL, _EXCLUDED, _OFFLINE, _STATUS, _DRAINING, _UNREACHABLE, _GPU, _RESOURCES, _PUBLIC,
+    _TENANT, _INSTALLED, _READY, _MODEL, _ASR, _AUTO, _PAIR, _TTS, _SLOT,
 ]  # fmt: skip
 assert len(Filter) == FILTERS
 
@@ -543,7 +543,6 @@ def _look(
         # branches: what stops a node is hard to foresee, and a wrong guess of the processor costs more than all tests.
         obstacle = PASSED
         obstacle = _SLOT if in_use >= max_jobs[row] else obstacle
-        obstacle = _EXCLUDED if is_excluded else obstacle
         obstacle = _TTS if (tts_named[row] != 0) & (not says) else obstacle
         obstacle = _PAIR if not means else obstacle
         obstacle = asr_filter if not hears else obstacle
@@ -557,6 +556,7 @@ def _look(
         obstacle = _STATUS if state != READY_STATUS else obstacle
         obstacle = _DRAINING if state == DRAINING_STATUS else obstacle
         obstacle = _OFFLINE if (state == OFFLINE_STATUS) | is_gone else obstacle
+        obstacle = _EXCLUDED if is_excluded else obstacle
         if is_examining:
             obstacles[row] = obstacle
         if obstacle != PASSED:

@@ -53,6 +53,7 @@ def first_obstacle(node: NaiveNode, job: Dispatch, pools: list[str], used: int, 
     has_models = set(job.models) <= set(caps.models)
     tests = [
         (Filter.POOL, node.pool not in pools),
+        (Filter.EXCLUDED, node.node_id in job.excluded),
         (
             Filter.OFFLINE,
             node.status == "offline" or gone or rules.now_ms - node.seen_ms >= rules.heartbeat_timeout_ms,
@@ -74,7 +75,6 @@ def first_obstacle(node: NaiveNode, job: Dispatch, pools: list[str], used: int, 
         (Filter.AUTO, job.src_lang == "auto" and not hears(caps, job)),
         (Filter.PAIR, not translates(caps, job)),
         (Filter.TTS, not says(caps, job)),
-        (Filter.EXCLUDED, node.node_id in job.excluded),
         (Filter.SLOT, used >= caps.max_jobs),
     ]
     assert [name for name, _ in tests] == list(Filter)

@@ -127,6 +127,13 @@ def test_only_filters_that_waiting_does_not_change_are_hopeless(obstacle: Filter
     assert not is_hopeless(counts), "a slot may become free"
 
 
+def test_a_node_that_will_not_be_asked_is_counted_as_that_whatever_else_it_lacks() -> None:
+    table = table_of(("n", facts()), ("m", facts(status="degraded")))
+    table.set_marks("n", {"nmt": NOW_MS + 60_000})
+    choice = pick(table, job(excluded=["n", "m"]))
+    assert removed_by_name(choice.removed[0]) == {"excluded": 2}
+
+
 def test_without_any_node_a_job_is_not_hopeless() -> None:
     assert not is_hopeless([0] * len(Filter))
     assert NO_NODES not in REASON.values()
