@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 from http.client import HTTPException
 from typing import Any, Final
-from urllib.parse import quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, quote, urlencode, urlsplit, urlunsplit
 
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.sync.client import connect
@@ -31,9 +31,7 @@ class Operator:
     """Asks and commands one mesh. `url`: any of its edges, as ws:// or http://; a path in it is passed over."""
 
     def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in _HTTP or not parts.hostname:
-            raise Unreachable(f"{url} is not an address of a mesh; the form is http://127.0.0.1:5010")
+        parts = _address(url)
         scheme = _HTTP[parts.scheme]
         self.base = urlunsplit((scheme, parts.netloc, "", "", ""))
         self._control = urlunsplit((scheme.replace("http", "ws"), parts.netloc, CONTROL_PATH, "", ""))
@@ -78,6 +76,17 @@ class Operator:
             raise Unreachable(f"{self._control} takes no commands: {error}") from None
         except OSError as error:
             raise Unreachable(f"cannot connect to {self._control}: {_reason(error)}") from None
+
+
+def _address(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in _HTTP and bool(parts.hostname) and parts.port != 0  # a port that is none raises
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise Unreachable(f"{url} is not an address of a mesh; the form is http://127.0.0.1:5010")
+    return parts
 
 
 def _done(answer: Any) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from linguamesh.errors import MeshRefused, Unreachable
 from mesh.errors import ConfigError
 from mesh.process import EXIT_CONFIG, EXIT_FAILED, EXIT_UNREACHABLE
 
-#: No selector answers the edge: to the caller that is as good as no mesh.
-_UNAVAILABLE: Final = 503
+#: The edge is full or its store is down; no selector answers it. To the caller that is as good as no mesh.
+_UNAVAILABLE: Final = (503, 504)
 
 
 def answered(work: Callable[[], int]) -> int:
@@ -23,7 +23,7 @@ def answered(work: Callable[[], int]) -> int:
     except Unreachable as error:
         return fail(f"no mesh running there: {error}. Start one with `lingua up`.", EXIT_UNREACHABLE)
     except MeshRefused as error:
-        if error.status == _UNAVAILABLE:
+        if error.status in _UNAVAILABLE:
             return fail(f"the mesh cannot answer now: {error}", EXIT_UNREACHABLE)
         return fail(str(error), EXIT_FAILED)
 

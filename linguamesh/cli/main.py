@@ -97,7 +97,9 @@ def _add_drain(drain: argparse.ArgumentParser) -> None:
     )
     drain.set_defaults(module="node_drain")
     drain.add_argument("node_id", metavar="ID", help="the node")
-    drain.add_argument("--deadline", type=float, metavar="S", help="seconds for its jobs (default: the mesh's own)")
+    drain.add_argument(
+        "--deadline", type=float, metavar="S", help="seconds for its jobs (default: node.drain_deadline_ms of the mesh)"
+    )
     drain.add_argument("--resume", action="store_true", help="end the drain instead: the node takes work again")
     drain.add_argument("--reason", default="operator", metavar="TEXT", help="told to the node (%(default)s)")
     # Without defaults of their own, so that `lingua node --url X drain ...` keeps what it was told.

@@ -15,6 +15,8 @@ from mesh.clock import wall_ms
 from mesh.errors import ConfigError
 from mesh.process import EXIT_FAILED, EXIT_OK
 
+#: The mesh takes no longer one.
+DEADLINE_S_MAX: Final = 86_400
 #: How often the mesh is asked how many jobs are left.
 ASK_EVERY_S: Final = 0.25
 #: After the deadline the mesh hands over what is left; so long that may take.
@@ -34,8 +36,8 @@ def _resume(options: argparse.Namespace) -> int:
 
 
 def _drain(options: argparse.Namespace) -> int:
-    if options.deadline is not None and options.deadline <= 0:
-        raise ConfigError("--deadline is a number of seconds above 0")
+    if options.deadline is not None and not 0 < options.deadline <= DEADLINE_S_MAX:
+        raise ConfigError(f"--deadline is a number of seconds above 0, at most {DEADLINE_S_MAX}")
     deadline = {} if options.deadline is None else {"deadline_ms": round(options.deadline * 1_000)}
     answer = _commanded(options, **deadline)
     left_s = (answer["drain_until_ms"] - wall_ms()) / 1_000 if options.deadline is None else options.deadline

@@ -59,8 +59,11 @@ def test_explain_of_what_nobody_remembers(edge: SmallEdge, capsys: pytest.Captur
     assert typed.err.count("\n") == 1
 
 
-def test_an_edge_without_selectors_is_as_good_as_none(edge: SmallEdge, capsys: pytest.CaptureFixture[str]) -> None:
-    edge.pages["/api/v1/explain/job-1"] = [(503, {"message": "no selector answers"})]
+@pytest.mark.parametrize("status", [503, 504])
+def test_an_edge_without_selectors_is_as_good_as_none(
+    edge: SmallEdge, capsys: pytest.CaptureFixture[str], status: int
+) -> None:
+    edge.pages["/api/v1/explain/job-1"] = [(status, {"message": "no selector answers"})]
     typed = Typed(edge, capsys, "explain", "job-1")
     assert (typed.code, typed.err) == (69, "error: the mesh cannot answer now: no selector answers\n")
 
@@ -197,7 +200,8 @@ def test_the_address_may_stand_before_the_word(edge: SmallEdge, capsys: pytest.C
     assert main(["node", "--url", edge.url, "drain", "node-3", "--resume"]) == 0
 
 
-@pytest.mark.parametrize("seconds", ["0", "-1"])
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "1e300", "86401"])
 def test_a_deadline_that_is_none(edge: SmallEdge, capsys: pytest.CaptureFixture[str], seconds: str) -> None:
     typed = Typed(edge, capsys, "node", "drain", "node-3", "--deadline", seconds)
     assert (typed.code, edge.commands) == (2, [])
+    assert typed.err == "error: --deadline is a number of seconds above 0, at most 86400\n"

@@ -74,7 +74,7 @@ def test_nobody_listens(free_port: int) -> None:
             act()
 
 
-@pytest.mark.parametrize("url", ["ftp://127.0.0.1", "127.0.0.1:5010", "http://"])
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1", "127.0.0.1:5010", "http://", "http://[::1", "http://127.0.0.1:x"])
 def test_what_is_no_address(url: str) -> None:
     with pytest.raises(Unreachable, match="is not an address of a mesh"):
         Operator(url)
