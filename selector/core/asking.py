@@ -90,13 +90,13 @@ class Asked:
 def simulated(asked: Asked, tenants: frozenset[str]) -> tuple[str, Dispatch]:
     """The routing key and the job that a simulation is about.
 
-    The routing key is named, or is the tenant, or the session. A key that is the name of a tenant with a pool of its
-    own stands for that tenant.
+    The routing key is named, or is the tenant, or the session; the first of these counts. The job is a tenant's only if
+    that is its key: real jobs of a tenant have no other. A key that is the name of a tenant with a pool of its own
+    stands for that tenant.
     """
-    named, tenant_id, session_id = (asked.text(name) for name in ("routing_key", "tenant_id", "session_id"))
-    if not tenant_id and named in tenants:
-        tenant_id = named
-    routing_key = tenant_id or named or session_id or "default"
+    named, said, session_id = (asked.text(name) for name in ("routing_key", "tenant_id", "session_id"))
+    routing_key = named or said or session_id or "default"
+    tenant_id = routing_key if routing_key == said or routing_key in tenants else ""
     excluded = asked.words("exclude_node_id") and [asked.text("exclude_node_id")]
     return routing_key, Dispatch(
         request_id=f"simulate:{routing_key}",

@@ -208,6 +208,9 @@ def test_a_simulated_job_has_the_defaults_of_the_original() -> None:
         ({"tenant_id": ["t"], "session_id": ["s"]}, "t", "t"),
         ({"session_id": ["s"]}, "s", ""),
         ({"routing_key": ["acme"]}, "acme", "acme"),
+        ({"routing_key": ["k"], "tenant_id": ["acme"]}, "k", ""),
+        ({"routing_key": ["t"], "tenant_id": ["t"]}, "t", "t"),
+        ({"routing_key": ["acme"], "tenant_id": ["t"]}, "acme", "acme"),
     ],
 )
 def test_the_routing_key_is_named_or_the_tenant_or_the_session(
