@@ -29,11 +29,21 @@ TIMEOUT_S: Final = 30.0
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 TOP: Final = 10
 _HTTP: Final = {"ws": "http", "wss": "https", "http": "http", "https": "https"}
+#: The mesh is full, or its selectors are silent.
+_UNAVAILABLE: Final = (503, 504)
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 class Unreachable(Exception):
     """No mesh answers there."""
+
+
+class Refused(Exception):
+    """A mesh answers, but not with a recording."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -45,7 +55,9 @@ def main(arguments: list[str] | None = None) -> int:
     except ConfigError as error:
         return _fail(str(error), EXIT_CONFIG)
     except Unreachable as error:
-        return _fail(str(error), EXIT_UNREACHABLE)
+        return _fail(f"no mesh running there: {error}. Start one with `lingua up`.", EXIT_UNREACHABLE)
+    except Refused as error:
+        return _fail(str(error), EXIT_UNREACHABLE if error.status in _UNAVAILABLE else EXIT_FAILED)
     except ValueError as error:  # RecordingError, which only the kernel's side can name
         return _fail(str(error), EXIT_FAILED)
     if options.json:
@@ -66,7 +78,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def _fail(message: str, code: int) -> int:
-    print(message, file=sys.stderr)
+    print(f"error: {message}", file=sys.stderr)
     return code
 
 
@@ -96,8 +108,12 @@ def _recordings(options: argparse.Namespace) -> list[tuple[str, bytes]]:
 
 
 def _base(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in _HTTP or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in _HTTP and bool(parts.hostname) and parts.port != 0  # a port that is none raises
+    except ValueError:
+        is_address = False
+    if not is_address:
         raise Unreachable(f"{url} is not an address of a mesh; the form is {DEFAULT_URL}")
     return urlunsplit((_HTTP[parts.scheme], parts.netloc, "", "", ""))
 
@@ -112,8 +128,12 @@ def _get(address: str) -> bytes:
             return body
     except urllib.error.HTTPError as error:
         with error:
-            raise Unreachable(f"{address} answers {error.code}: {error.read(1_000).decode(errors='replace')}") from None
-    except (urllib.error.URLError, OSError, HTTPException) as error:
+            said = " ".join(error.read(1_000).decode(errors="replace").split())
+            raise Refused(error.code, f"{address} answers {error.code}: {said}") from None
+    except urllib.error.URLError as error:
+        refused = isinstance(error.reason, ConnectionRefusedError)
+        raise Unreachable(f"{'connection refused' if refused else error.reason} at {_base(address)}") from None
+    except (OSError, HTTPException) as error:
         raise Unreachable(f"no answer from {address}: {error}") from None
 
 

@@ -94,7 +94,7 @@ def test_a_selector_that_decided_nothing_is_told_as_such(tmp_path: Path, capsys:
         (["--recording", "{bad}"], 1, "no recording"),
         (["--recording", "{good}", "--weights", "/nowhere"], 2, "cannot read /nowhere"),
         (["--recording", "{good}", "--weights", "{bad}"], 2, "bad"),
-        (["--url", "http://127.0.0.1:1"], 69, "no answer"),
+        (["--url", "http://127.0.0.1:1"], 69, "connection refused"),
         (["--url", "nonsense"], 69, "is not an address"),
     ],
 )
@@ -106,3 +106,17 @@ def test_what_cannot_be_done_is_said(
     filled = [one.format(good=recording, bad=bad) for one in arguments]
     assert replay.main(filled) == code
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("http://127.0.0.1:1", "error: no mesh running there: connection refused at http://127.0.0.1:1"),
+        ("http://[::1", "error: no mesh running there: http://[::1 is not an address"),
+        ("127.0.0.1:5010", "error: no mesh running there: 127.0.0.1:5010 is not an address"),
+    ],
+)
+def test_a_mesh_that_is_not_there_is_told_in_one_line(capsys: pytest.CaptureFixture[str], url: str, says: str) -> None:
+    assert replay.main(["--url", url]) == 69
+    told = capsys.readouterr().err
+    assert told.startswith(says) and told.endswith("Start one with `lingua up`.\n") and told.count("\n") == 1
