@@ -89,6 +89,8 @@ class ChangedNode(NamedTuple):
     speeds: dict[str, Speed] | None = None
     #: Service that the node said it lacks -> until when that holds, by Redis's clock.
     marks: dict[str, int] | None = None
+    #: Slots that did not match its running jobs at its last audit.
+    drift: int = 0
 
 
 class Changes(NamedTuple):

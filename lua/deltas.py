@@ -12,7 +12,7 @@ from lua.view import unpack_marks, unpack_speeds, unpack_view
 from mesh.errors import StoreError
 
 #: Fields of one row.
-ROW: Final = 10
+ROW: Final = 11
 
 
 def read_changes(answer: Answer) -> Changes | StoreError:
@@ -31,11 +31,12 @@ def read_changes(answer: Answer) -> Changes | StoreError:
 
 def _row(
     node_id: bytes, version: int, used: int, last_seen_ms: int, caps: Any, now: Any, load: Any, pools: Any,
-    speeds: Any, marks: Any,
+    speeds: Any, marks: Any, drift: int,
 ) -> ChangedNode:  # fmt: skip
     name = node_id.decode()
     view = None if caps is None else unpack_view(name, caps, now, load, pools)
     return ChangedNode(
         name, used, last_seen_ms, view, version,
         None if speeds is None else unpack_speeds(speeds), None if marks is None else unpack_marks(marks),
+        drift,
     )  # fmt: skip

@@ -15,7 +15,7 @@
 --   more     int    1: ask again at once
 --   reset    int    1: the caller's version is from before the cell lost something, so the rows start from the beginning
 --   rows     list   per node: id, version, used (-1: gone), last seen, packed caps, now, packed load, pools, packed
---                   speeds, packed marks; the last six are nothing while unchanged
+--                   speeds, packed marks (these six are nothing while unchanged), slots that the last audit put right
 
 local life = redis.call('HMGET', ledger, '#version', '#born')
 local newest, born = tonumber(life[1]) or 0, tonumber(life[2]) or 0
@@ -29,7 +29,7 @@ local at = #reply
 for i = 1, #found, 2 do
   local id = found[i]
   reply[1] = tonumber(found[i + 1])
-  local count = redis.call('HMGET', ledger, id, id .. '#v', id .. '#s', id .. '#m')
+  local count = redis.call('HMGET', ledger, id, id .. '#v', id .. '#s', id .. '#m', id .. '#d')
   reply[at + 1], reply[at + 2], reply[at + 3] = id, reply[1], tonumber(count[1]) or -1
   reply[at + 4] = tonumber(redis.call('ZSCORE', nodes, id)) or 0
   for field = 5, 10 do reply[at + field] = false end
@@ -39,6 +39,7 @@ for i = 1, #found, 2 do
   end
   if count[3] and tonumber(count[3]) > since then reply[at + 9] = redis.call('HGET', speeds, id) end
   if count[4] and tonumber(count[4]) > since then reply[at + 10] = redis.call('HGET', marks, id) end
-  at = at + 10
+  reply[at + 11] = tonumber(count[5]) or 0
+  at = at + 11
 end
 return reply

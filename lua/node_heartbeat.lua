@@ -95,5 +95,15 @@ local lists = {due = due, ledger = ledger, changes = changes, view = view}
 local epoch_text = string.format('%.0f', epoch)
 local version = show_node(lists, node_id, life, life_due_ms(life, limits), epoch_text, edge, load, used)
 local reply = {'ok', stored, used, version, life.status, record[2], life.reason, missing}
-if grace_ms >= 0 then held_for_nobody(leases, is_running, lease_ms, grace_ms, provisional_ms, reply) end
+if grace_ms >= 0 then
+  local before = #reply
+  held_for_nobody(leases, is_running, lease_ms, grace_ms, provisional_ms, reply)
+  -- Kept until a comparison finds nothing, so that every selector can tell how far off the slots are.
+  local drift = missing + (#reply - before) / 2
+  if drift > 0 then
+    redis.call('HSET', ledger, node_id .. '#d', drift)
+  else
+    redis.call('HDEL', ledger, node_id .. '#d')
+  end
+end
 return reply

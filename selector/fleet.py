@@ -75,6 +75,10 @@ class Fleet:
             for row in rows.tolist()
         ]
 
+    def drift(self) -> int:
+        """Slots that did not match the running jobs, at each node's last audit."""
+        return self._table.drift()
+
     def stopped_by(self) -> dict[str, list[str]]:
         """Reason -> a few nodes that it would keep from any job at present."""
         _, any_job = simulated(Asked({}), frozenset())

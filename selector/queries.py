@@ -18,11 +18,11 @@ from mesh.frames import Query, QueryAnswer
 from mesh.ids import is_id
 from mesh.link import Received
 from mesh.log import get_logger
-from mesh.metrics import SelectorMetrics
 from selector.core.asking import Asked, Refusal
 from selector.core.reports import invariants_answer
 from selector.decisions import Decisions
 from selector.fleet import Fleet
+from selector.metrics import SelectorMetrics
 from selector.models import Models
 from selector.policy import Policy
 from selector.presence import EDGE, SELECTOR
@@ -151,7 +151,7 @@ class Queries:
         edges, selectors = await asyncio.gather(self._store.present(EDGE), self._store.present(SELECTOR))
         counts = {identity: facts.counts for identity, facts in selectors}
         counts[self._identity] = self._registry.ledger_counts()  # newer than what we announced
-        return invariants_answer(self._fleet.oversold(), edges, counts)
+        return invariants_answer(self._fleet.oversold(), edges, counts, self._fleet.drift())
 
     # --- nodes ----------------------------------------------------------------------------------------------
 

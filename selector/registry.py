@@ -24,15 +24,14 @@ from mesh.frames import (
 )
 from mesh.link import Received
 from mesh.log import get_logger
-from mesh.metrics import SelectorMetrics
 from mesh.node_life import Status
 from selector.core import dispatching, records
-from selector.core.audits import Audits
 from selector.core.columns import NodeFacts, NodeTable
 from selector.core.pools import PoolPlan
 from selector.core.reports import LEDGER_COUNTS
 from selector.core.status import is_healthy
 from selector.faults import Faults
+from selector.metrics import SelectorMetrics
 from selector.snapshot import Snapshot
 
 Send = Callable[..., str]
@@ -62,8 +61,8 @@ class Registry:
         send: Send,
         slots_freed: Callable[[], None],
     ) -> None:
-        # By then the node has had another audit; if it was another selector's, we would never hear of it.
-        self.audits = Audits(2 * config.node.heartbeat_interval_ms)
+        #: What our audits repaired.
+        self._repaired = dict.fromkeys(LEDGER_COUNTS, 0)
         self._store = store
         self._faults = faults
         self._table = table
@@ -149,12 +148,9 @@ class Registry:
             self._changed(frame.node_id, frame.edge, frame.epoch, beaten.status, beaten.reason, message.broker)
 
     def _take_audit(self, frame: NodeHeartbeat, beaten: Beaten) -> None:
-        if frame.jobs is None:
-            return
-        now_ms = clock.now_ms()
-        self.audits.note(frame.node_id, beaten.leaked, beaten.missing, now_ms)
-        self._metrics.ledger_drift.set(self.audits.drift(now_ms))
         if beaten.leaked or beaten.missing:
+            for name, count in zip(LEDGER_COUNTS, (beaten.leaked, beaten.missing), strict=True):
+                self._repaired[name] += count
             self._metrics.ledger_repairs_total.labels("leaked").inc(beaten.leaked)
             self._metrics.ledger_repairs_total.labels("missing").inc(beaten.missing)
             log.warning("ledger_repaired", node_id=frame.node_id, leaked=beaten.leaked, missing=beaten.missing)
@@ -180,9 +176,8 @@ class Registry:
         return facts
 
     def ledger_counts(self) -> dict[str, int]:
-        """What this selector's audits found; announced, so that any selector can add up."""
-        numbers = (self.audits.drift(clock.now_ms()), self.audits.leaked_total, self.audits.missing_total)
-        return dict(zip(LEDGER_COUNTS, numbers, strict=True))
+        """What this selector's audits repaired; announced, so that any selector can add up."""
+        return dict(self._repaired)
 
     # --- departures, silence, drains --------------------------------------------------------------------------
 
@@ -200,7 +195,6 @@ class Registry:
         while True:
             await asyncio.sleep(self._config.node.status_scan_ms / 1_000 * (1 - JITTER * random.random()))
             await asyncio.gather(*(self._scan_cell(cell) for cell in range(self._config.mesh.cells)))
-            self._metrics.ledger_drift.set(self.audits.drift(clock.now_ms()))
 
     async def _scan_cell(self, cell: int) -> None:
         for _ in range(SCAN_PAGES_MAX):

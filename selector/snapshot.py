@@ -19,8 +19,8 @@ from mesh import clock
 from mesh.config import Config
 from mesh.errors import StoreError
 from mesh.log import get_logger
-from mesh.metrics import SelectorMetrics
 from selector.core.columns import NodeFacts, NodeTable
+from selector.metrics import SelectorMetrics
 
 #: Pages of `changes_max` rows that one refresh takes from a cell; the rest waits for the next.
 PAGES_MAX: Final = 16
@@ -147,6 +147,7 @@ class Snapshot:
             changed = await self.refresh()
             self._metrics.snapshot_rows.set(len(self._table))
             self._metrics.snapshot_age_seconds.set(self.age_ms() / 1_000)
+            self._metrics.ledger_drift.set(self._table.drift())
             self._tell_refused()
             await self._pause(active=changed > 0 or clock.now_ms() < self._busy_until_ms)
 
@@ -248,6 +249,7 @@ class Snapshot:
         facts = None if row.view is None else facts_of(row.view, clock_offset_ms)
         written = table.apply(cell, row.version, node_id, row.used, row.last_seen_ms + clock_offset_ms, facts)
         if row.used >= 0 and node_id in table:
+            table.set_drift(node_id, row.drift)
             # Also beside facts that are older than ours: nobody tells these again.
             if row.speeds is not None:
                 table.set_speeds(node_id, row.speeds, clock_offset_ms)

@@ -96,7 +96,7 @@ def simulated(asked: Asked, tenants: frozenset[str]) -> tuple[str, Dispatch]:
     """
     named, said, session_id = (asked.text(name) for name in ("routing_key", "tenant_id", "session_id"))
     routing_key = named or said or session_id or "default"
-    tenant_id = routing_key if routing_key == said or routing_key in tenants else ""
+    tenant_id = routing_key if routing_key == said or named in tenants else ""
     excluded = asked.words("exclude_node_id") and [asked.text("exclude_node_id")]
     return routing_key, Dispatch(
         request_id=f"simulate:{routing_key}",

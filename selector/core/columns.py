@@ -81,6 +81,8 @@ class NodeTable:
         self._version = 0
         self._written: set[int] = set()
         self._marked: set[str] = set()
+        #: Nodes whose slots did not match their jobs at the last audit -> how many.
+        self._drifts: dict[str, int] = {}
         self._counts = pool_index.PoolCounts()
         self._index: PoolIndex | None = None
         #: What the index no longer knows.
@@ -216,6 +218,7 @@ class NodeTable:
         self._leave_pool(row)
         self.speeds.forget(node_id)
         self._marked.discard(node_id)
+        self._drifts.pop(node_id, None)
         last = self._records.pop()
         if last.node_id != node_id:
             for column in self.columns:
@@ -259,6 +262,17 @@ class NodeTable:
         (self._marked.add if marks else self._marked.discard)(node_id)
         self._write_marks(row)
         return True
+
+    def set_drift(self, node_id: str, drift: int) -> None:
+        """What the last audit of a known node found."""
+        if drift > 0:
+            self._drifts[node_id] = drift
+        else:
+            self._drifts.pop(node_id, None)
+
+    def drift(self) -> int:
+        """What the last audits of all nodes found."""
+        return sum(self._drifts.values())
 
     def expire_marks(self, now_ms: int) -> int:
         """Forget marks whose time is over; returns how many. Costs nothing while nobody is marked."""

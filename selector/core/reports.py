@@ -182,7 +182,7 @@ def node_answer(
 # --- invariants -------------------------------------------------------------------------------------------
 
 ENDS: Final = ("delivered", "failed", "refused", "cancelled", "in_flight")
-LEDGER_COUNTS: Final = ("ledger_drift", "ledger_leaked", "ledger_missing")
+LEDGER_COUNTS: Final = ("ledger_leaked", "ledger_missing")
 
 
 class Oversold(NamedTuple):
@@ -197,10 +197,11 @@ def invariants_answer(
     oversold: Sequence[Oversold],
     edges: Sequence[tuple[str, Presence]],
     selectors: Mapping[str, Mapping[str, int]],
+    drift: int,
 ) -> dict[str, Any]:
     """The body of /api/v1/invariants. `selectors`: identity -> what it counted.
 
-    Drift does not make it wrong: it is what the last audits found, and they put it right.
+    `drift` does not make it wrong: it is what each node's last audit found, and put right.
     """
     jobs = {name: sum(facts.counts.get(name, 0) for _, facts in edges) for name in ("accepted", *ENDS)}
     balanced = all(_is_balanced(facts.counts) for _, facts in edges)
@@ -211,7 +212,7 @@ def invariants_answer(
         "jobs": {**jobs, "balanced": balanced},
         "edges": [_process(identity, facts) for identity, facts in sorted(edges)],
         "ledger": {
-            "drift": ledger["ledger_drift"],
+            "drift": drift,
             "leaked_total": ledger["ledger_leaked"],
             "missing_total": ledger["ledger_missing"],
         },

@@ -51,6 +51,31 @@ async def test_a_slot_that_nobody_uses_is_given_back(store: Store, raw: RedisCli
     )
 
 
+async def test_what_an_audit_found_counts_until_another_finds_nothing(
+    store: Store, raw: RedisClient, keys: Keys, epoch: int
+) -> None:
+    async def drift() -> int:
+        [row] = (await store.node_changes(CELL, 0, 10)).rows
+        return row.drift
+
+    await place(store, "r-1")
+    lost = await place(store, "r-2")
+    assert await drift() == 0
+    pass_time(raw, keys, NODE, GRACE_MS)
+    running = [lease_member(lost.job_id, 1)]
+    raw.zrem(keys.leases(CELL, NODE), *running)
+    beaten = await beat(store, NODE, epoch, jobs=running)
+    assert (beaten.leaked, beaten.missing) == (1, 1)
+    assert await drift() == 2
+    await beat(store, NODE, epoch)
+    assert await drift() == 2, "it named no jobs, so nothing was compared"
+    await beat(store, NODE, epoch, jobs=running)
+    assert await drift() == 0
+    assert (await beat(store, NODE, epoch, jobs=[f"job-{CELL:02d}-x#1"])).missing == 1
+    await store.node_offline(NODE, epoch, "gone")
+    assert not raw.hexists(keys.ledger(CELL), f"{NODE}#d")
+
+
 async def test_a_heartbeat_that_names_no_jobs_compares_nothing(
     store: Store, raw: RedisClient, keys: Keys, epoch: int
 ) -> None:

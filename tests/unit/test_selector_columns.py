@@ -66,6 +66,17 @@ def test_a_change_without_facts_of_an_unknown_node_is_left_to_the_next_full_relo
     assert len(table) == 0
 
 
+def test_drift_is_what_the_last_audit_of_each_node_found() -> None:
+    table = table_of(("a", facts()), ("b", facts()))
+    table.set_drift("a", 3)
+    table.set_drift("b", 1)
+    assert table.drift() == 4
+    table.set_drift("a", 0)
+    assert table.drift() == 1
+    table.remove("b")
+    assert table.drift() == 0
+
+
 def test_patching_an_unknown_node_or_with_no_number_does_nothing() -> None:
     table = table_of(("n", facts()))
     assert not table.patch("other", 1, 5)

@@ -111,21 +111,23 @@ def presence(**counts: int) -> Presence:
 
 def test_invariants_hold_while_every_utterance_is_accounted_for() -> None:
     even = presence(accepted=10, delivered=5, failed=1, refused=1, cancelled=1, in_flight=2)
-    answer = invariants_answer([], [("edge:b", even), ("edge:a", presence())], {"s1": {"ledger_drift": 2}, "s2": {}})
+    answer = invariants_answer(
+        [], [("edge:b", even), ("edge:a", presence())], {"s1": {"ledger_leaked": 2}, "s2": {}}, 1
+    )
     assert answer["ok"] is True
     assert answer["jobs"] == {
         "accepted": 10, "delivered": 5, "failed": 1, "refused": 1, "cancelled": 1, "in_flight": 2, "balanced": True,
     }  # fmt: skip
     assert [edge["edge"] for edge in answer["edges"]] == ["edge:a", "edge:b"]
-    assert answer["ledger"] == {"drift": 2, "leaked_total": 0, "missing_total": 0}
+    assert answer["ledger"] == {"drift": 1, "leaked_total": 2, "missing_total": 0}
 
 
 def test_invariants_break_by_one_lost_utterance_or_one_slot_too_many() -> None:
     odd = presence(accepted=10, delivered=9)
     other = presence(accepted=9, delivered=10)
-    broken = invariants_answer([], [("edge:a", odd), ("edge:b", other)], {})
+    broken = invariants_answer([], [("edge:a", odd), ("edge:b", other)], {}, 0)
     assert (broken["ok"], broken["jobs"]["balanced"]) == (False, False), "two wrongs do not make a right"
-    oversold = invariants_answer([Oversold("n", 5, 4)], [], {})
+    oversold = invariants_answer([Oversold("n", 5, 4)], [], {}, 0)
     assert oversold["ok"] is False
     assert oversold["oversold"] == [{"node_id": "n", "used": 5, "max_jobs": 4}]
 
