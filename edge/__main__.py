@@ -8,11 +8,12 @@ import sys
 from importlib.metadata import version
 
 from edge.edge import Edge
+from edge.metrics import EdgeMetrics
 from mesh import config, log, process
 from mesh.errors import ConfigError
 from mesh.ids import is_id, new_peer_identity
 from mesh.link import LinkError
-from mesh.metrics import EdgeMetrics, LinkMetrics, describe_process
+from mesh.metrics import LinkMetrics, describe_process
 
 
 async def serve(name: str, settings: config.Config, stop: asyncio.Event) -> None:

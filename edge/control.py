@@ -16,13 +16,13 @@ from websockets.http11 import Request
 
 from edge.core.asks import Answered
 from edge.link import EdgeLink
+from edge.metrics import EdgeMetrics
 from edge.outbox import Bounds
 from edge.socket import Socket, internal_error
 from mesh.config import EdgeConfig
 from mesh.control_wire import Command, ControlAnswer, ControlError, Done, Drain, decode_command
 from mesh.errors import ErrorCode, PeerError
 from mesh.log import get_logger
-from mesh.metrics import EdgeMetrics
 
 log = get_logger()
 

@@ -8,6 +8,7 @@ from typing import Final
 from edge.control import Control
 from edge.core.timers import earliest
 from edge.link import EdgeLink
+from edge.metrics import EdgeMetrics
 from edge.nodes import Nodes
 from edge.pages import Pages
 from edge.reports import Reports
@@ -17,7 +18,7 @@ from edge.socket import CLOSE_GOING_AWAY, Socket
 from mesh.clock import now_ms
 from mesh.config import Config
 from mesh.log import get_logger
-from mesh.metrics import EdgeMetrics, LinkMetrics
+from mesh.metrics import LinkMetrics
 from mesh.modules import check_modules
 
 #: The timer never fires more often than this, however much is due.

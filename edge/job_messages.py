@@ -10,6 +10,7 @@ from edge.core.complaints import MODEL_MISSING, missing_model, trouble_of
 from edge.core.model_words import ModelWords
 from edge.jobs import Jobs, NodeSocket
 from edge.link import EdgeLink
+from edge.metrics import EdgeMetrics
 from mesh.cells import cell_of, cell_of_job
 from mesh.clock import now_ms
 from mesh.config import Config
@@ -18,7 +19,6 @@ from mesh.frames import ModelMissing
 from mesh.ids import is_id
 from mesh.jobs import Event
 from mesh.log import get_logger
-from mesh.metrics import EdgeMetrics
 from mesh.node_wire import AsrPartial, JobAck, JobRef, JobResult, JobStarted, NodeError
 from mesh.wire import Message
 

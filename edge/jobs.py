@@ -13,6 +13,7 @@ from edge.core import away, kept
 from edge.core.deliveries import Deliveries, Limits
 from edge.core.node import NodeConnection
 from edge.link import EdgeLink, early_ms_max
+from edge.metrics import EdgeMetrics
 from edge.outbox import Bounds
 from edge.socket import Socket
 from mesh.clock import now_ms, wall_ms
@@ -21,7 +22,6 @@ from mesh.frames import Assign, AssignFailed, CancelJob, ControlNode, Frame, Job
 from mesh.handover import job_assign_from
 from mesh.link import Received
 from mesh.log import get_logger
-from mesh.metrics import EdgeMetrics
 from mesh.node_wire import JobCancel, JobResultAck, NodeControl
 
 #: Ends of a result that nobody gets -> the metric's reason.

@@ -14,6 +14,7 @@ from edge.core.timers import Timers, earliest
 from edge.job_messages import JobMessages
 from edge.jobs import Jobs, NodeSocket
 from edge.link import EdgeLink
+from edge.metrics import EdgeMetrics
 from edge.outbox import Bounds
 from edge.socket import internal_error
 from mesh.capabilities import caps_after, caps_from, load_from, service_types
@@ -27,7 +28,6 @@ from mesh.frames import NodeRegister as RegisterFrame
 from mesh.ids import is_id, new_node_id
 from mesh.link import Received
 from mesh.log import get_logger
-from mesh.metrics import EdgeMetrics
 from mesh.node_wire import (
     NodeHeartbeat,
     NodeMessage,

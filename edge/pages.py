@@ -20,11 +20,11 @@ from edge.core.asks import Answered
 from edge.core.pages import API as API
 from edge.core.pages import Page, PageError, Whom, added_up, page_of
 from edge.link import EdgeLink
+from edge.metrics import EdgeMetrics
 from mesh.clock import now_ms
 from mesh.config import EdgeConfig
 from mesh.errors import ErrorCode
 from mesh.log import get_logger
-from mesh.metrics import EdgeMetrics
 
 JSON: Final = "application/json"
 MSGPACK: Final = "application/vnd.msgpack"

@@ -11,6 +11,7 @@ from edge.core.custody import Custody, Limits
 from edge.core.request import Request
 from edge.core.session import Session
 from edge.link import EdgeLink, early_ms_max
+from edge.metrics import EdgeMetrics
 from edge.socket import Socket
 from mesh.clock import now_ms, wall_ms
 from mesh.config import Config
@@ -19,7 +20,6 @@ from mesh.frames import Dispatch, Frame, Notice, Placed, Push, Refused, ResultAc
 from mesh.handover import is_silence
 from mesh.link import Received
 from mesh.log import get_logger
-from mesh.metrics import EdgeMetrics
 from mesh.node_wire import AsrPartial, JobResult, decode_from_node, decode_job_result
 from mesh.session_wire import Backpressure
 from mesh.wire import Message

@@ -13,10 +13,11 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.http11 import Request, Response
 
 from edge.control import Control, may_command
+from edge.metrics import EdgeMetrics
 from edge.pages import API, Pages
 from mesh.config import EdgeConfig
 from mesh.errors import ConfigError
-from mesh.metrics import CONTENT_TYPE, LOOPBACK, EdgeMetrics, render
+from mesh.metrics import CONTENT_TYPE, LOOPBACK, render
 
 SESSION_PATH: Final = "/ws/session"
 NODE_PATH: Final = "/ws/node"

@@ -13,6 +13,7 @@ from edge.core.asks import Answer
 from edge.core.audio import duration_ms, from_base64
 from edge.core.session import Limits, Session
 from edge.link import EdgeLink
+from edge.metrics import EdgeMetrics
 from edge.outbox import Bounds
 from edge.requests import ClientSocket, Requests
 from edge.socket import internal_error
@@ -28,7 +29,6 @@ from mesh.frames import (
 )
 from mesh.ids import is_id, new_session_id, new_trace_id
 from mesh.log import get_logger
-from mesh.metrics import EdgeMetrics
 from mesh.session_wire import (
     PROTOCOL_VERSION,
     AudioChunk,

@@ -8,11 +8,11 @@ from typing import Final
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
+from edge.metrics import EdgeMetrics
 from edge.outbox import Bounds, Outbox
 from mesh.clock import now_ms
 from mesh.errors import ErrorCode, PeerError
 from mesh.log import get_logger
-from mesh.metrics import EdgeMetrics
 from mesh.wire import Message, encode_utf8, error_of
 
 # A close code (docs/protocol.md).

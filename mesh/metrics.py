@@ -1,14 +1,16 @@
-"""Metrics: every name, its labels and their bounds. One Prometheus registry per process.
+"""Metrics: what every process counts alike, and how each of them names, bounds and shows what it counts.
+
+One Prometheus registry per process. What is counted: broker/metrics.py, edge/metrics.py, selector/metrics.py.
 
 Names that the original system had keep their prefix `scheduler_`; new ones begin with `lingua_`. A label's values
-come from a list written here, or are capped, so no peer can make a series: what does not fit is counted as "other".
+come from a list in the code, or are capped, so no peer can make a series: what does not fit is counted as "other".
 Brokers and links count in plain integers on their hot path; a collector reads those when a scrape comes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, Generic, Protocol, TypeVar, get_args
+from typing import Any, Final, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 from wsgiref.simple_server import WSGIServer
 
@@ -27,11 +29,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from mesh.control_wire import FROM_OPERATOR
-from mesh.errors import ConfigError, ErrorCode
-from mesh.frames import AnyFrame
-from mesh.node_wire import FROM_NODE, FROM_SCHEDULER
-from mesh.session_wire import FROM_CLIENT, FROM_SERVER
+from mesh.errors import ConfigError
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 LOOPBACK: Final = "127.0.0.1"
@@ -43,16 +41,8 @@ REGISTRY: Final = CollectorRegistry()
 # A time of birth beside every counter would double a scrape, and nobody reads it.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
-DIRECTIONS: Final = ("in", "out")
-FRAME_NAMES: Final = tuple(frame.__name__ for frame in get_args(AnyFrame))
-_CODECS: Final = (FROM_CLIENT, FROM_SERVER, FROM_NODE, FROM_SCHEDULER, FROM_OPERATOR)
-MESSAGE_TYPES: Final = tuple(sorted({"done", "invalid"}.union(*(codec.types for codec in _CODECS))))
-ERROR_CODES: Final = tuple(code.name for code in ErrorCode)
 
-DECISION_SECONDS: Final = (0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1)
-STORE_SECONDS: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 RESULT_SECONDS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0)
-BATCH_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 M = TypeVar("M", Counter, Gauge, Histogram)
 #: Label name -> the values it may take; None = the first LABEL_VALUES_MAX that come.
@@ -184,252 +174,6 @@ LINK_COUNTERS: Final = (
     ("garbage", "malformed", "Messages that could not be decoded"),
     ("brokers_lost", "brokers_lost", "Times that a broker went silent"),
 )
-
-
-class SelectorMetrics(Metrics):
-    """One selector."""
-
-    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        super().__init__(registry)
-        self._decisions()
-        self._pools()
-        self._snapshots()
-        self._results()
-        self._nodes()
-        self._models()
-
-    def _decisions(self) -> None:
-        self.dispatch_total = self._counters(
-            "lingua_selector_dispatch_total",
-            "Dispatches by what came of them",
-            {
-                "outcome": (
-                    "new",
-                    "bound",
-                    "full",
-                    "waiting",
-                    "refused",
-                    "unknown",
-                    "undone",
-                    "expired",
-                    "withdrawn",
-                    "error",
-                )
-            },
-        )
-        self.removed_total = self._counters(
-            "lingua_selector_removed_total", "Nodes removed from consideration, by filter", {"filter": None}
-        )
-        self.no_available_node_total = self._counters(
-            "scheduler_no_available_node_total",
-            "Dispatches for which there was no node",
-            {"selector": ("types", "phase3_type", "features", "reserve", "unknown"), "reason": None},
-        )
-        self.batch_size = self._histogram("lingua_selector_batch_size", "Dispatches decided together", BATCH_SIZES)
-        self.decision_seconds = self._histogram(
-            "lingua_selector_decision_seconds", "Filter and score of one batch", DECISION_SECONDS
-        )
-        self.commit_seconds = self._histogram("lingua_selector_commit_seconds", "Commit of one batch", STORE_SECONDS)
-        self.dispatch_latency_seconds = self._histogram(
-            "scheduler_dispatch_latency_seconds", "From a Dispatch's arrival to its Assign or refusal", STORE_SECONDS
-        )
-        self.conflicts_total = self._counter(
-            "lingua_selector_conflicts_total", "Candidates that turned out to be taken at the commit"
-        )
-        self.waiting = self._gauge("lingua_selector_waiting", "Requests that stand in line for a node")
-        self.waiting_bytes = self._gauge("lingua_selector_waiting_bytes", "Their audio")
-        self.waited_seconds = self._histogram(
-            "lingua_selector_waited_seconds", "Time in line of those that got a node or were refused", RESULT_SECONDS
-        )
-        self.weights_version = self._gauge("lingua_selector_weights_version", "Version of the weights in force")
-        self.queries_total = self._counters(
-            "lingua_selector_queries_total", "Questions of operators by status", {"kind": QUERY_KINDS, "status": None}
-        )
-
-    def _pools(self) -> None:
-        self.pool_selected_total = self._counters(
-            "scheduler_phase3_pool_selected_total",
-            "Pools in which a node was found or not",
-            {"pool": None, "outcome": ("hit", "miss"), "fallback": ("true", "false")},
-        )
-        self.pool_attempt_total = self._counters(
-            "scheduler_phase3_pool_attempt_total",
-            "Pools that were looked through",
-            {"pool": None, "result": ("success", "fail"), "reason": None},
-        )
-
-    def _snapshots(self) -> None:
-        self.snapshot_rows = self._gauge("lingua_selector_snapshot_rows", "Nodes in the columns")
-        self.snapshot_age_seconds = self._gauge(
-            "lingua_selector_snapshot_age_seconds", "Age of the oldest cell's last answer"
-        )
-        self.snapshot_seconds = self._histogram("lingua_selector_snapshot_seconds", "One refresh", STORE_SECONDS)
-        self.snapshot_changes_total = self._counter("lingua_selector_snapshot_changes_total", "Rows that changed")
-        self.words_refused_total = self._counters(
-            "lingua_selector_words_refused_total",
-            "Words of nodes that did not fit the columns; a node lacks them until there is room",
-            {"kind": ("language", "service", "tenant")},
-        )
-        self.store_errors_total = self._counters(
-            "lingua_selector_store_errors_total", "Script calls that failed", {"script": None}
-        )
-
-    def _results(self) -> None:
-        self.events_total = self._counters(
-            "lingua_selector_job_events_total", "Job events by verdict", {"verdict": VERDICTS}
-        )
-        self.results_total = self._counters(
-            "lingua_selector_results_total",
-            "Results by verdict; `fenced` belongs to an attempt that was given up",
-            {"verdict": VERDICTS},
-        )
-        self.undone_total = self._counters(
-            "lingua_selector_undone_total",
-            "Attempts that came to nothing",
-            {"reason": UNDONE_REASONS},
-        )
-        self.cancelled_total = self._counter("lingua_selector_cancelled_total", "Jobs that were cancelled")
-
-    def _nodes(self) -> None:
-        self.nodes_total = self._counters(
-            "lingua_selector_node_changes_total",
-            "Registrations and departures",
-            {"change": ("registered", "detached", "offline", "superseded", "unknown")},
-        )
-        self.node_status_total = self._counters(
-            "lingua_selector_node_status_total", "Changes of a node's status, by the new one", {"status": STATUSES}
-        )
-        self.ledger_drift = self._gauge(
-            "lingua_selector_ledger_drift", "Slots that did not match the jobs of their nodes at their last audit"
-        )
-        self.ledger_repairs_total = self._counters(
-            "lingua_selector_ledger_repairs_total",
-            "Slots put right: `leaked` nobody ran the job, `missing` a running job had none",
-            {"kind": ("leaked", "missing")},
-        )
-        self.lane_dropped_total = self._counters(
-            "lingua_selector_lane_dropped_total", "Frames dropped because their lane was full", {"lane": None}
-        )
-
-    def _models(self) -> None:
-        prefix = "scheduler_model_na"
-        self.model_na_received_total = self._counter(f"{prefix}_received_total", "Words that a model is missing")
-        self.model_na_rate_limited_total = self._counter(f"{prefix}_rate_limited_total", "Of these, one too many")
-        self.model_na_marked_total = self._counter(f"{prefix}_marked_total", "Of these, nodes marked for a while")
-        self.model_na_dropped_total = self._counter(f"{prefix}_dropped_total", "Of these, no room to wait")
-        self.model_na_by_service_total = self._counters(
-            f"{prefix}_by_service_total", "By service", {"service_id": None}
-        )
-        self.model_na_by_reason_total = self._counters(f"{prefix}_by_reason_total", "By reason", {"reason": None})
-        self.model_na_rate_limited_by_node_total = self._counters(
-            f"{prefix}_rate_limited_by_node_total", "Dropped by node", {"node_id": None}
-        )
-        self.model_na_marked_by_node_total = self._counters(
-            f"{prefix}_marked_by_node_total", "Marked by node", {"node_id": None}
-        )
-        self.model_na_other_total = {
-            kind: self._counter(f"{prefix}_other_{kind}_total", f"Without a series of their own, by {kind}")
-            for kind in ("service", "reason", "rate_limited_node", "marked_node")
-        }
-
-
-UNDONE_REASONS: Final = (
-    "node_absent", "node_stuck", "job_lost", "node_gone", "node_error", "drained", "unroutable", "queue_full",
-    "expired", "no_selector", "released",
-)  # fmt: skip
-STATUSES: Final = ("registering", "ready", "degraded", "draining", "offline")
-QUERY_KINDS: Final = (
-    "selectors", "explain", "invariants", "pools", "simulate", "metrics", "recording", "node", "drain", "weights",
-    "weights_set",
-)  # fmt: skip
-VERDICTS: Final = ("moved", "same", "fenced", "unknown")
-
-
-class EdgeMetrics(Metrics):
-    """One edge."""
-
-    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        super().__init__(registry)
-        self._connections()
-        self._utterances()
-
-    def _connections(self) -> None:
-        self.sessions = self._gauge("lingua_edge_sessions", "Sessions open here")
-        self.nodes = self._gauge("lingua_edge_nodes", "Nodes registered here")
-        self.messages_total = self._counters(
-            "lingua_edge_messages_total",
-            "WebSocket messages",
-            {"peer": PEERS, "direction": DIRECTIONS, "type": MESSAGE_TYPES},
-        )
-        self.errors_total = self._counters(
-            "lingua_edge_errors_total", "Errors told to peers", {"peer": PEERS, "code": ERROR_CODES}
-        )
-        self.slow_consumers_total = self._counters(
-            "lingua_edge_slow_consumers_total", "Sockets cut because they did not read", {"peer": PEERS}
-        )
-        self.refused_total = self._counters(
-            "lingua_edge_refused_total",
-            "Connections refused or closed by us",
-            {"reason": ("full", "path", "idle", "superseded", "draining", "handshake", "too_large", "forbidden")},
-        )
-
-        self.pages_total = self._counters(
-            "lingua_edge_pages_total", "Operators' pages by the answer's status", {"kind": PAGE_KINDS, "status": None}
-        )
-
-    def _utterances(self) -> None:
-        self.utterances_total = self._counter("lingua_edge_utterances_total", "Utterances accepted from clients")
-        self.results_total = self._counters(
-            "lingua_edge_results_total",
-            "How utterances ended",
-            {"outcome": ("result", "silence", "failed", "timeout", "no_node", "cancelled", "duplicate", "late")},
-        )
-        self.attempts_total = self._counter("lingua_edge_attempts_total", "Dispatches with a new attempt number")
-        self.hedges_total = self._counters(
-            "lingua_edge_hedges_total",
-            "Late jobs that a second node got as well, or would have got, and what came of it",
-            {"outcome": ("won", "lost", "refused", "failed", "promoted", "cancelled", "over_budget")},
-        )
-        self.cancels_total = self._counters(
-            "lingua_edge_cancels_total",
-            "Jobs that nobody waited for any more",
-            {"reason": CANCEL_REASONS},
-        )
-        self.resends_total = self._counters(
-            "lingua_edge_resends_total", "Frames sent again for want of an answer", {"frame": FRAME_NAMES}
-        )
-        self.dropped_results_total = self._counters(
-            "lingua_edge_dropped_results_total",
-            "Results given up at the node's edge",
-            {"reason": ("fenced", "no_session", "overflow", "unasked")},
-        )
-        self.given_back_total = self._counters(
-            "lingua_edge_jobs_given_back_total",
-            "Jobs that a node of this edge will not finish, by reason",
-            {"reason": ("node_absent", "node_stuck", "job_lost", "node_gone", "node_error", "drained")},
-        )
-        self.model_words_dropped_total = self._counter(
-            "lingua_edge_model_words_dropped_total", "Words of nodes about missing models for which there was no room"
-        )
-        self.backpressure_total = self._counters(
-            "lingua_edge_backpressure_total",
-            "Clients told to send less",
-            {"action": ("BUSY", "PAUSE", "SLOW_DOWN")},
-        )
-        self.waiting = self._gauge("lingua_edge_utterances_waiting", "Utterances that have no result yet")
-        self.results_kept = self._gauge("lingua_edge_results_kept", "Results kept until acknowledged")
-        self.result_seconds = self._histogram(
-            "lingua_edge_result_seconds", "From the utterance's arrival to its result's departure", RESULT_SECONDS
-        )
-
-
-CANCEL_REASONS: Final = (
-    "session_closed", "job_timeout", "no_available_node", "node_unavailable", "superseded", "failed",
-)  # fmt: skip
-PAGE_KINDS: Final = (
-    "explain", "invariants", "metrics", "node", "none", "pools", "recording", "selectors", "simulate", "weights",
-)  # fmt: skip
-PEERS: Final = ("session", "node", "control")
 
 
 def describe_process(role: str, version: str, registry: CollectorRegistry = REGISTRY) -> None:

@@ -19,9 +19,10 @@ from mesh.ids import new_peer_identity
 from mesh.keys import Keys
 from mesh.link import LinkError
 from mesh.log import configure
-from mesh.metrics import SelectorMetrics, describe_process, serve, stop_serving
+from mesh.metrics import describe_process, serve, stop_serving
 from mesh.process import announce_ready, die_with_parent, run
 from selector import warm
+from selector.metrics import SelectorMetrics
 
 #: How long a broker may take to answer at the start.
 START_TIMEOUT_MS: Final = 10_000

@@ -11,7 +11,7 @@ from mesh.errors import StoreError
 from mesh.frames import Frame
 from mesh.link import Received
 from mesh.log import get_logger
-from mesh.metrics import SelectorMetrics
+from selector.metrics import SelectorMetrics
 
 #: What a handler may raise because of what a peer sent; everything else but StoreError is a bug of ours.
 PEER_FAULTS: Final = (msgspec.DecodeError, UnicodeDecodeError, IndexError, ValueError)

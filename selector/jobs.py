@@ -20,10 +20,10 @@ from mesh.frames import Assign, AssignFailed, Bounce, Cancel, JobDone, JobEvent,
 from mesh.jobs import Event
 from mesh.link import Received
 from mesh.log import get_logger
-from mesh.metrics import SelectorMetrics
 from selector.core import dispatching
 from selector.core.columns import NodeTable
 from selector.faults import Faults
+from selector.metrics import SelectorMetrics
 from selector.snapshot import Snapshot
 
 Send = Callable[..., str]

@@ -33,7 +33,7 @@ from mesh.frames import (
 )
 from mesh.link import Link, Received
 from mesh.log import get_logger
-from mesh.metrics import LinkMetrics, SelectorMetrics
+from mesh.metrics import LinkMetrics
 from selector.core.columns import NodeFacts, NodeTable
 from selector.core.dispatching import TAKEN
 from selector.core.pools import PoolPlan
@@ -42,6 +42,7 @@ from selector.decisions import Decisions
 from selector.faults import Faults
 from selector.fleet import Fleet
 from selector.jobs import Jobs
+from selector.metrics import SelectorMetrics
 from selector.models import Models
 from selector.placing import Placer
 from selector.policy import Policy

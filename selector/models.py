@@ -19,9 +19,9 @@ from mesh.frames import ModelMissing
 from mesh.ids import is_id
 from mesh.link import Received
 from mesh.log import get_logger
-from mesh.metrics import SelectorMetrics
 from selector.core.columns import NodeTable
 from selector.core.model_counts import ModelCounts, as_id, reason_of
+from selector.metrics import SelectorMetrics
 from selector.snapshot import Snapshot
 
 #: Pause after a batch: a storm becomes a few large batches, and work goes first.

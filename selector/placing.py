@@ -21,7 +21,6 @@ from mesh.frames import Assign, Dispatch
 from mesh.ids import new_job_unique
 from mesh.link import Received
 from mesh.log import get_logger
-from mesh.metrics import SelectorMetrics
 from selector.core import dispatching, records
 from selector.core.columns import NodeTable
 from selector.core.filters import is_hopeless
@@ -29,6 +28,7 @@ from selector.core.kernel import NO_ROW, Choice, Floats, JobRows, Rules, choose
 from selector.core.pools import PoolPlan
 from selector.core.requests import job_rows, order_of
 from selector.decisions import Decisions
+from selector.metrics import SelectorMetrics
 from selector.policy import Policy
 from selector.pool_counts import PoolMetrics
 from selector.refusing import Refusals

@@ -17,8 +17,8 @@ from lua.store import Store
 from mesh.config import Config
 from mesh.errors import StoreError
 from mesh.log import get_logger
-from mesh.metrics import SelectorMetrics
 from mesh.weights import Weights
+from selector.metrics import SelectorMetrics
 
 #: The version of the configuration's own weights.
 CONFIGURED: Final = 0

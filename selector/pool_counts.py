@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from mesh.metrics import SelectorMetrics
 from selector.core.columns import NodeTable
 from selector.core.kernel import READY_STATUS
 from selector.core.pools import PoolOrder
 from selector.core.vocabulary import UNKNOWN
+from selector.metrics import SelectorMetrics
 
 #: Pools of one job that are counted as looked through; a ring of a thousand empty ones says nothing more.
 ATTEMPTS_MAX: Final = 16

@@ -13,7 +13,6 @@ from mesh import clock
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.log import get_logger
-from mesh.metrics import SelectorMetrics
 from selector.core import dispatching
 from selector.core.columns import NodeTable
 from selector.core.filters import NO_NODES, is_hopeless
@@ -22,6 +21,7 @@ from selector.core.outlook import NOTHING_KNOWN, Outlook, outlook_of
 from selector.core.pools import PoolPlan
 from selector.core.requests import job_rows
 from selector.decisions import Decisions
+from selector.metrics import SelectorMetrics
 from selector.request import Request
 from selector.snapshot import Snapshot
 

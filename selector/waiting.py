@@ -17,9 +17,9 @@ from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.frames import Waiting
 from mesh.log import get_logger
-from mesh.metrics import SelectorMetrics
 from selector.core.dispatching import LINE_FULL, TOO_LATE
 from selector.core.waiting import Line, Waiter, is_too_late
+from selector.metrics import SelectorMetrics
 from selector.refusing import Refusals
 from selector.request import Request
 

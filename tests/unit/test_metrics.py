@@ -9,10 +9,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
+from edge.metrics import MESSAGE_TYPES, EdgeMetrics
 from mesh import metrics
 from mesh.errors import ConfigError
+from selector.metrics import SelectorMetrics
 
-ROLES = (metrics.EdgeMetrics, metrics.SelectorMetrics)
+ROLES = (EdgeMetrics, SelectorMetrics)
 
 
 @pytest.fixture
@@ -66,7 +68,7 @@ def test_no_peer_can_make_more_than_a_bounded_number_of_series(
 
 
 def test_a_listed_value_is_counted_under_its_name_and_another_under_other(registry: CollectorRegistry) -> None:
-    edge = metrics.EdgeMetrics(registry)
+    edge = EdgeMetrics(registry)
     for _ in range(3):
         edge.errors_total.labels("session", "JOB_TIMEOUT").inc()
         edge.errors_total.labels("node", "MADE_UP_BY_A_NODE").inc()
@@ -74,8 +76,8 @@ def test_a_listed_value_is_counted_under_its_name_and_another_under_other(regist
 
 
 def test_every_message_type_has_its_own_series(registry: CollectorRegistry) -> None:
-    edge = metrics.EdgeMetrics(registry)
-    for kind in metrics.MESSAGE_TYPES:
+    edge = EdgeMetrics(registry)
+    for kind in MESSAGE_TYPES:
         edge.messages_total.labels("session", "in", kind).inc()
     seen = {labels[2] for labels in families(registry)["lingua_edge_messages_total"]}
     assert {"utterance", "job_result", "invalid"} <= seen
@@ -83,7 +85,7 @@ def test_every_message_type_has_its_own_series(registry: CollectorRegistry) -> N
 
 
 def test_a_second_instance_shares_the_first_ones_metrics(registry: CollectorRegistry) -> None:
-    one, two = metrics.EdgeMetrics(registry), metrics.EdgeMetrics(registry)
+    one, two = EdgeMetrics(registry), EdgeMetrics(registry)
     one.utterances_total.inc()
     two.utterances_total.inc()
     assert families(registry)["lingua_edge_utterances_total"] == {(): 2}
@@ -129,7 +131,7 @@ def test_a_process_describes_itself(registry: CollectorRegistry) -> None:
 
 @pytest.mark.usefixtures("_served")
 def test_metrics_are_served_on_loopback_until_stopped(registry: CollectorRegistry) -> None:
-    metrics.EdgeMetrics(registry).sessions.set(3)
+    EdgeMetrics(registry).sessions.set(3)
     before = threading.active_count()
     port = metrics.serve(0, registry)
     assert port > 0

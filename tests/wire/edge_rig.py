@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from websockets.asyncio.client import ClientConnection, connect
 
 from edge.edge import Edge
+from edge.metrics import EdgeMetrics
 from mesh.cells import cell_of, job_id_in
 from mesh.config import Config, EdgeConfig, JobConfig, LinkConfig, SelectorConfig
 from mesh.frames import (
@@ -45,7 +46,6 @@ from mesh.frames import (
 )
 from mesh.ids import new_peer_identity
 from mesh.link import Link, Received
-from mesh.metrics import EdgeMetrics
 from tests.running_mesh import MeshProcess
 
 CELLS = 16

@@ -16,10 +16,10 @@ from mesh.config import Config, JobConfig, RedisConfig
 from mesh.frames import Assign, Frame, Head, Refused, Waiting
 from mesh.keys import Keys
 from mesh.link import Received
-from mesh.metrics import SelectorMetrics
 from selector.core.columns import NodeTable
 from selector.core.pools import PoolPlan
 from selector.decisions import Decisions
+from selector.metrics import SelectorMetrics
 from selector.placing import Placer
 from selector.policy import Policy
 from selector.snapshot import Snapshot

@@ -14,8 +14,9 @@ from mesh.cells import cell_of
 from mesh.config import Config, MeshConfig, RedisConfig, SelectorConfig
 from mesh.frames import NodeLoad
 from mesh.keys import Keys
-from mesh.metrics import REGISTRY, SelectorMetrics
+from mesh.metrics import REGISTRY
 from selector.core.columns import NodeFacts, NodeTable
+from selector.metrics import SelectorMetrics
 from selector.snapshot import Snapshot
 from tests.unit.selector_samples import CAPS, NOW_MS, facts
 

@@ -1,0 +1,107 @@
+"""What an edge counts: every name, its labels and their values."""
+
+from __future__ import annotations
+
+from typing import Final, get_args
+
+from prometheus_client import CollectorRegistry
+
+from mesh.control_wire import FROM_OPERATOR
+from mesh.errors import ErrorCode
+from mesh.frames import AnyFrame
+from mesh.metrics import REGISTRY, RESULT_SECONDS, Metrics
+from mesh.node_wire import FROM_NODE, FROM_SCHEDULER
+from mesh.session_wire import FROM_CLIENT, FROM_SERVER
+
+DIRECTIONS: Final = ("in", "out")
+FRAME_NAMES: Final = tuple(frame.__name__ for frame in get_args(AnyFrame))
+_CODECS: Final = (FROM_CLIENT, FROM_SERVER, FROM_NODE, FROM_SCHEDULER, FROM_OPERATOR)
+MESSAGE_TYPES: Final = tuple(sorted({"done", "invalid"}.union(*(codec.types for codec in _CODECS))))
+ERROR_CODES: Final = tuple(code.name for code in ErrorCode)
+
+
+class EdgeMetrics(Metrics):
+    """One edge."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        super().__init__(registry)
+        self._connections()
+        self._utterances()
+
+    def _connections(self) -> None:
+        self.sessions = self._gauge("lingua_edge_sessions", "Sessions open here")
+        self.nodes = self._gauge("lingua_edge_nodes", "Nodes registered here")
+        self.messages_total = self._counters(
+            "lingua_edge_messages_total",
+            "WebSocket messages",
+            {"peer": PEERS, "direction": DIRECTIONS, "type": MESSAGE_TYPES},
+        )
+        self.errors_total = self._counters(
+            "lingua_edge_errors_total", "Errors told to peers", {"peer": PEERS, "code": ERROR_CODES}
+        )
+        self.slow_consumers_total = self._counters(
+            "lingua_edge_slow_consumers_total", "Sockets cut because they did not read", {"peer": PEERS}
+        )
+        self.refused_total = self._counters(
+            "lingua_edge_refused_total",
+            "Connections refused or closed by us",
+            {"reason": ("full", "path", "idle", "superseded", "draining", "handshake", "too_large", "forbidden")},
+        )
+
+        self.pages_total = self._counters(
+            "lingua_edge_pages_total", "Operators' pages by the answer's status", {"kind": PAGE_KINDS, "status": None}
+        )
+
+    def _utterances(self) -> None:
+        self.utterances_total = self._counter("lingua_edge_utterances_total", "Utterances accepted from clients")
+        self.results_total = self._counters(
+            "lingua_edge_results_total",
+            "How utterances ended",
+            {"outcome": ("result", "silence", "failed", "timeout", "no_node", "cancelled", "duplicate", "late")},
+        )
+        self.attempts_total = self._counter("lingua_edge_attempts_total", "Dispatches with a new attempt number")
+        self.hedges_total = self._counters(
+            "lingua_edge_hedges_total",
+            "Late jobs that a second node got as well, or would have got, and what came of it",
+            {"outcome": ("won", "lost", "refused", "failed", "promoted", "cancelled", "over_budget")},
+        )
+        self.cancels_total = self._counters(
+            "lingua_edge_cancels_total",
+            "Jobs that nobody waited for any more",
+            {"reason": CANCEL_REASONS},
+        )
+        self.resends_total = self._counters(
+            "lingua_edge_resends_total", "Frames sent again for want of an answer", {"frame": FRAME_NAMES}
+        )
+        self.dropped_results_total = self._counters(
+            "lingua_edge_dropped_results_total",
+            "Results given up at the node's edge",
+            {"reason": ("fenced", "no_session", "overflow", "unasked")},
+        )
+        self.given_back_total = self._counters(
+            "lingua_edge_jobs_given_back_total",
+            "Jobs that a node of this edge will not finish, by reason",
+            {"reason": ("node_absent", "node_stuck", "job_lost", "node_gone", "node_error", "drained")},
+        )
+        self.model_words_dropped_total = self._counter(
+            "lingua_edge_model_words_dropped_total", "Words of nodes about missing models for which there was no room"
+        )
+        self.backpressure_total = self._counters(
+            "lingua_edge_backpressure_total",
+            "Clients told to send less",
+            {"action": ("BUSY", "PAUSE", "SLOW_DOWN")},
+        )
+        self.waiting = self._gauge("lingua_edge_utterances_waiting", "Utterances that have no result yet")
+        self.results_kept = self._gauge("lingua_edge_results_kept", "Results kept until acknowledged")
+        self.result_seconds = self._histogram(
+            "lingua_edge_result_seconds", "From the utterance's arrival to its result's departure", RESULT_SECONDS
+        )
+
+
+CANCEL_REASONS: Final = (
+    "session_closed", "job_timeout", "no_available_node", "node_unavailable", "superseded", "failed",
+)  # fmt: skip
+PAGE_KINDS: Final = (
+    "explain", "invariants", "metrics", "node", "none", "pools", "recording", "selectors", "simulate", "weights",
+)  # fmt: skip
+PEERS: Final = ("session", "node", "control")

@@ -1,0 +1,172 @@
+"""What a selector counts: every name, its labels and their values."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+
+from mesh.metrics import REGISTRY, RESULT_SECONDS, Metrics
+
+DECISION_SECONDS: Final = (0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1)
+STORE_SECONDS: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+BATCH_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+
+
+class SelectorMetrics(Metrics):
+    """One selector."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        super().__init__(registry)
+        self._decisions()
+        self._pools()
+        self._snapshots()
+        self._results()
+        self._nodes()
+        self._models()
+
+    def _decisions(self) -> None:
+        self.dispatch_total = self._counters(
+            "lingua_selector_dispatch_total",
+            "Dispatches by what came of them",
+            {
+                "outcome": (
+                    "new",
+                    "bound",
+                    "full",
+                    "waiting",
+                    "refused",
+                    "unknown",
+                    "undone",
+                    "expired",
+                    "withdrawn",
+                    "error",
+                )
+            },
+        )
+        self.removed_total = self._counters(
+            "lingua_selector_removed_total", "Nodes removed from consideration, by filter", {"filter": None}
+        )
+        self.no_available_node_total = self._counters(
+            "scheduler_no_available_node_total",
+            "Dispatches for which there was no node",
+            {"selector": ("types", "phase3_type", "features", "reserve", "unknown"), "reason": None},
+        )
+        self.batch_size = self._histogram("lingua_selector_batch_size", "Dispatches decided together", BATCH_SIZES)
+        self.decision_seconds = self._histogram(
+            "lingua_selector_decision_seconds", "Filter and score of one batch", DECISION_SECONDS
+        )
+        self.commit_seconds = self._histogram("lingua_selector_commit_seconds", "Commit of one batch", STORE_SECONDS)
+        self.dispatch_latency_seconds = self._histogram(
+            "scheduler_dispatch_latency_seconds", "From a Dispatch's arrival to its Assign or refusal", STORE_SECONDS
+        )
+        self.conflicts_total = self._counter(
+            "lingua_selector_conflicts_total", "Candidates that turned out to be taken at the commit"
+        )
+        self.waiting = self._gauge("lingua_selector_waiting", "Requests that stand in line for a node")
+        self.waiting_bytes = self._gauge("lingua_selector_waiting_bytes", "Their audio")
+        self.waited_seconds = self._histogram(
+            "lingua_selector_waited_seconds", "Time in line of those that got a node or were refused", RESULT_SECONDS
+        )
+        self.weights_version = self._gauge("lingua_selector_weights_version", "Version of the weights in force")
+        self.queries_total = self._counters(
+            "lingua_selector_queries_total", "Questions of operators by status", {"kind": QUERY_KINDS, "status": None}
+        )
+
+    def _pools(self) -> None:
+        self.pool_selected_total = self._counters(
+            "scheduler_phase3_pool_selected_total",
+            "Pools in which a node was found or not",
+            {"pool": None, "outcome": ("hit", "miss"), "fallback": ("true", "false")},
+        )
+        self.pool_attempt_total = self._counters(
+            "scheduler_phase3_pool_attempt_total",
+            "Pools that were looked through",
+            {"pool": None, "result": ("success", "fail"), "reason": None},
+        )
+
+    def _snapshots(self) -> None:
+        self.snapshot_rows = self._gauge("lingua_selector_snapshot_rows", "Nodes in the columns")
+        self.snapshot_age_seconds = self._gauge(
+            "lingua_selector_snapshot_age_seconds", "Age of the oldest cell's last answer"
+        )
+        self.snapshot_seconds = self._histogram("lingua_selector_snapshot_seconds", "One refresh", STORE_SECONDS)
+        self.snapshot_changes_total = self._counter("lingua_selector_snapshot_changes_total", "Rows that changed")
+        self.words_refused_total = self._counters(
+            "lingua_selector_words_refused_total",
+            "Words of nodes that did not fit the columns; a node lacks them until there is room",
+            {"kind": ("language", "service", "tenant")},
+        )
+        self.store_errors_total = self._counters(
+            "lingua_selector_store_errors_total", "Script calls that failed", {"script": None}
+        )
+
+    def _results(self) -> None:
+        self.events_total = self._counters(
+            "lingua_selector_job_events_total", "Job events by verdict", {"verdict": VERDICTS}
+        )
+        self.results_total = self._counters(
+            "lingua_selector_results_total",
+            "Results by verdict; `fenced` belongs to an attempt that was given up",
+            {"verdict": VERDICTS},
+        )
+        self.undone_total = self._counters(
+            "lingua_selector_undone_total",
+            "Attempts that came to nothing",
+            {"reason": UNDONE_REASONS},
+        )
+        self.cancelled_total = self._counter("lingua_selector_cancelled_total", "Jobs that were cancelled")
+
+    def _nodes(self) -> None:
+        self.nodes_total = self._counters(
+            "lingua_selector_node_changes_total",
+            "Registrations and departures",
+            {"change": ("registered", "detached", "offline", "superseded", "unknown")},
+        )
+        self.node_status_total = self._counters(
+            "lingua_selector_node_status_total", "Changes of a node's status, by the new one", {"status": STATUSES}
+        )
+        self.ledger_drift = self._gauge(
+            "lingua_selector_ledger_drift", "Slots that did not match the jobs of their nodes at their last audit"
+        )
+        self.ledger_repairs_total = self._counters(
+            "lingua_selector_ledger_repairs_total",
+            "Slots put right: `leaked` nobody ran the job, `missing` a running job had none",
+            {"kind": ("leaked", "missing")},
+        )
+        self.lane_dropped_total = self._counters(
+            "lingua_selector_lane_dropped_total", "Frames dropped because their lane was full", {"lane": None}
+        )
+
+    def _models(self) -> None:
+        prefix = "scheduler_model_na"
+        self.model_na_received_total = self._counter(f"{prefix}_received_total", "Words that a model is missing")
+        self.model_na_rate_limited_total = self._counter(f"{prefix}_rate_limited_total", "Of these, one too many")
+        self.model_na_marked_total = self._counter(f"{prefix}_marked_total", "Of these, nodes marked for a while")
+        self.model_na_dropped_total = self._counter(f"{prefix}_dropped_total", "Of these, no room to wait")
+        self.model_na_by_service_total = self._counters(
+            f"{prefix}_by_service_total", "By service", {"service_id": None}
+        )
+        self.model_na_by_reason_total = self._counters(f"{prefix}_by_reason_total", "By reason", {"reason": None})
+        self.model_na_rate_limited_by_node_total = self._counters(
+            f"{prefix}_rate_limited_by_node_total", "Dropped by node", {"node_id": None}
+        )
+        self.model_na_marked_by_node_total = self._counters(
+            f"{prefix}_marked_by_node_total", "Marked by node", {"node_id": None}
+        )
+        self.model_na_other_total = {
+            kind: self._counter(f"{prefix}_other_{kind}_total", f"Without a series of their own, by {kind}")
+            for kind in ("service", "reason", "rate_limited_node", "marked_node")
+        }
+
+
+UNDONE_REASONS: Final = (
+    "node_absent", "node_stuck", "job_lost", "node_gone", "node_error", "drained", "unroutable", "queue_full",
+    "expired", "no_selector", "released",
+)  # fmt: skip
+STATUSES: Final = ("registering", "ready", "degraded", "draining", "offline")
+QUERY_KINDS: Final = (
+    "selectors", "explain", "invariants", "pools", "simulate", "metrics", "recording", "node", "drain", "weights",
+    "weights_set",
+)  # fmt: skip
+VERDICTS: Final = ("moved", "same", "fenced", "unknown")
