@@ -8,6 +8,7 @@ from typing import Any
 from edge.core.assignment import Report
 from edge.core.complaints import MODEL_MISSING, missing_model, trouble_of
 from edge.core.model_words import ModelWords
+from edge.core.request import is_failover
 from edge.jobs import Jobs, NodeSocket
 from edge.link import EdgeLink
 from edge.metrics import EdgeMetrics
@@ -16,6 +17,7 @@ from mesh.clock import now_ms
 from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import ModelMissing
+from mesh.handover import is_silence
 from mesh.ids import is_id
 from mesh.jobs import Event
 from mesh.log import get_logger
@@ -88,6 +90,7 @@ class JobMessages:
             session_id=message.session_id,
             utterance_index=message.utterance_index,
             success=message.success,
+            is_telling=_is_telling(message),
         )
         self._jobs.run(self._deliveries.on_result(report, text, now_ms()))
 
@@ -115,6 +118,17 @@ class JobMessages:
                 reason=missing.reason,
             )
             self.model_words.note(word, now_ms())
+
+
+def _is_telling(result: JobResult) -> bool:
+    """True if how long it took, or that it failed, is the node's own doing.
+
+    Silence is found at once, whoever hears it; bad input fails everywhere; and a missing model is marked as such.
+    """
+    if result.success:
+        return not is_silence(result)
+    is_missing = result.error is not None and result.error.code.strip().upper() == MODEL_MISSING
+    return is_failover(result) and not is_missing
 
 
 def _cell_in(job_id: str) -> int | None:

@@ -17,7 +17,7 @@
 --   success     text   ok | failed, recorded by finish
 --   lease_ms    int    life of the slot from now on, while the job runs
 --   leases_ms   text   life of the set of leases
--- ARGV per lesson          none or one: what the job says of the node's speed, if it finishes now and well
+-- ARGV per lesson          none or one: what the job says of the node's speed, if it finishes now
 --   pair             text  its languages
 --   took_ms          int   time that it took
 --   audio_ms         int   length of its audio, not 0
@@ -76,7 +76,7 @@ elseif #written > 0 then
 end
 if leased == 1 and #written > 0 then redis.call('PEXPIRE', leases, leases_ms) end
 
-local teaches = is_finished_now and outcome == 'ok' and #lessons > 0
+local teaches = is_finished_now and #lessons > 0
 if teaches and used < 0 then used = redis.call('ZCARD', leases) end
 if used >= 0 then
   local text

@@ -42,6 +42,7 @@ class Jobs:
         self.node_keys = lru_cache(NODES_REMEMBERED)(self._make_node_keys)
         self.lease_ms = config.job.lease_ms
         self._audio_ms_min = config.speed.audio_ms_min
+        self._failed_ms = config.speed.failed_ms
         self._learning = {
             "jobs_remembered": config.speed.jobs_remembered, "half_life_ms": config.speed.half_life_ms,
             "pairs_max": config.speed.pairs_per_node_max,
@@ -95,12 +96,13 @@ class Jobs:
         return Call(keys + [self._keys.speeds(cell)] * len(args["lessons"]), args)
 
     def _lessons(self, one: Advance) -> list[dict[str, Any]]:
-        """What the job says of its node's speed: nothing, unless it went well and somebody took the time."""
-        if not one.success or one.took_ms < 0 or not one.pair:
+        """What the job says of its node's speed: nothing, unless somebody took the time. See mesh.speeds.ratio_of."""
+        if one.took_ms < 0 or not one.pair:
             return []
         pair = one.pair if len(one.pair) <= PAIR_MAX else ANY_PAIR
         audio_ms = max(one.audio_ms, self._audio_ms_min)
-        return [{"pair": pair, "took_ms": one.took_ms, "audio_ms": audio_ms, **self._learning}]
+        took_ms = one.took_ms if one.success else one.took_ms + self._failed_ms + audio_ms
+        return [{"pair": pair, "took_ms": took_ms, "audio_ms": audio_ms, **self._learning}]
 
     def _release_call(self, one: Release) -> Call | None:
         cell = self.cell(one.job_id)

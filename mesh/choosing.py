@@ -19,6 +19,8 @@ class SpeedConfig(Section, frozen=True):
     pairs_per_node_max: Annotated[int, Meta(ge=1, le=64)] = 16
     #: What was learned counts half when the next job is learned from so much later.
     half_life_ms: Ms = 60_000
+    #: A failed job counts as if it had taken its audio's length and this much longer: somebody must do it again.
+    failed_ms: Ms = 3_000
     #: Shorter audio counts as this long, because every job has a part that does not depend on its audio.
     audio_ms_min: Ms = 500
 

@@ -38,6 +38,11 @@ def observe(speed: Speed | None, ratio: float, now_ms: int, jobs_remembered: int
     return Speed(speed.mean + share * off, (1 - share) * (speed.variance + share * off * off), jobs, now_ms)
 
 
-def ratio_of(took_ms: int, audio_ms: int, audio_ms_min: int) -> float:
-    """What a job of that length says of its node."""
-    return took_ms / max(audio_ms, audio_ms_min)
+def ratio_of(took_ms: int, audio_ms: int, audio_ms_min: int, failed_ms: int = 0) -> float:
+    """What a job of that length says of its node.
+
+    With `failed_ms`, one that failed: somebody else must do it again, so it counts as that much longer and as long as
+    its audio. Otherwise a node that fails at once would look idle and fast, and draw all the work.
+    """
+    audio_ms = max(audio_ms, audio_ms_min)
+    return (took_ms + (failed_ms + audio_ms if failed_ms else 0)) / audio_ms

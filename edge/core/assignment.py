@@ -56,6 +56,8 @@ class Report(NamedTuple):
     session_id: str
     utterance_index: int
     success: bool
+    #: How long it took says something of the node's speed.
+    is_telling: bool = True
 
 
 # --- effects --------------------------------------------------------------------------------------
@@ -218,7 +220,7 @@ def done(edge: str, report: Report, assignment: Assignment | None, now_ms: int) 
         utterance_index=frame.utterance_index,
         session_edge=frame.session_edge,
         success=report.success,
-        took_ms=-1 if assignment.interrupted else now_ms - assignment.written_ms,
+        took_ms=-1 if assignment.interrupted or not report.is_telling else now_ms - assignment.written_ms,
         pair=frame.pair,
         audio_ms=frame.audio_ms,
     )

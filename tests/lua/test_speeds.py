@@ -12,7 +12,7 @@ from lua.view import unpack_speeds
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.keys import Keys
-from mesh.speeds import Speed, observe
+from mesh.speeds import Speed, observe, ratio_of
 from tests.lua import twins
 from tests.lua.conftest import RedisClient
 from tests.lua.samples import CELLS, register, request
@@ -96,12 +96,18 @@ async def test_speeds_are_sent_only_when_they_changed(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [{"success": False}, {"took_ms": -1}, {"pair": ""}, {"events": "dispatch accept start"}]
+    "said", [{"success": False, "took_ms": -1}, {"took_ms": -1}, {"pair": ""}, {"events": "dispatch accept start"}]
 )
 async def test_what_says_nothing_of_speed_teaches_nothing(store: Store, said: dict[str, object]) -> None:
     await register(store, NODE)
     assert (await finish(store, "r-1", **said)).speeds == {}  # type: ignore[arg-type]
     assert await speeds_of(store) is None
+
+
+async def test_a_failure_counts_as_the_time_of_doing_it_again(store: Store, config: Config) -> None:
+    await register(store, NODE)
+    learned = (await finish(store, "r-1", success=False)).speeds
+    assert learned["zh>en"].mean == ratio_of(600, 2_000, config.speed.audio_ms_min, config.speed.failed_ms) > 1
 
 
 async def test_a_repeated_result_teaches_once(store: Store) -> None:

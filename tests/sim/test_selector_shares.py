@@ -9,7 +9,8 @@ from collections import Counter, deque
 
 import pytest
 
-from mesh.speeds import ANY_PAIR, Speed, observe
+from mesh.choosing import SpeedConfig
+from mesh.speeds import ANY_PAIR, Speed, observe, ratio_of
 from mesh.weights import Weights
 from selector.core.columns import NodeTable
 from selector.core.kernel import NO_ROW
@@ -17,6 +18,7 @@ from tests.unit.selector_samples import facts, job, pick, rules_of
 
 SLOTS, AUDIO_MS, USUAL, JOBS_REMEMBERED = 4, 3_000, 0.3, 8
 BEAT_MS = 5_000
+SPEED, FAILS_AFTER_MS = SpeedConfig(), 20
 PAIR = "en>es"
 
 
@@ -30,6 +32,8 @@ class Fleet:
         self.speed = {f"n{index}": USUAL for index in range(nodes)}
         #: Nodes whose heartbeats are not heard any more.
         self.frozen: set[str] = set()
+        #: Nodes that fail at once, whatever they are given.
+        self.failing: set[str] = set()
         self.used = Counter[str]()
         self.ends: list[tuple[int, str, float]] = []
         self.known: dict[str, dict[str, Speed]] = {node_id: {} for node_id in self.speed}
@@ -59,7 +63,11 @@ class Fleet:
             return None
         node_id = self.table.id_of(row)
         ratio = self.speed[node_id] * self.chance.uniform(0.8, 1.2)
-        heapq.heappush(self.ends, (self.now_ms + round(ratio * AUDIO_MS), node_id, ratio))
+        ends_ms = self.now_ms + round(ratio * AUDIO_MS)
+        if node_id in self.failing:
+            ends_ms = self.now_ms + FAILS_AFTER_MS
+            ratio = ratio_of(FAILS_AFTER_MS, AUDIO_MS, SPEED.audio_ms_min, failed_ms=SPEED.failed_ms)
+        heapq.heappush(self.ends, (ends_ms, node_id, ratio))
         self._use(node_id, 1)
         return node_id
 
@@ -112,6 +120,22 @@ def test_a_node_three_times_slower_loses_its_share_within_twenty_jobs_and_gets_i
     while shares(window) < 0.6:
         assert fleet.now_ms - recovered_ms < 600_000, f"seed {seed}: not back after ten minutes"
     assert shares(400) > 0.6, f"seed {seed}: and stays"
+
+
+@pytest.mark.parametrize("part_used", [0.1, 0.3, 0.6])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_node_that_fails_at_once_does_not_draw_the_work_because_it_is_idle(seed: int, part_used: float) -> None:
+    fleet = Fleet(nodes=8, seed=seed)
+    gap_ms = gap_for(8, part_used)
+    for _ in range(500):
+        fleet.job(gap_ms)
+    fleet.failing = {"n0"}
+    got = Counter(fleet.job(gap_ms) for _ in range(800))
+    assert got["n0"] < 40, f"seed {seed}: {got['n0']} of 800, a fair share is 100"
+    fleet.failing = set()
+    recovered_ms = fleet.now_ms
+    while Counter(fleet.job(gap_ms) for _ in range(160))["n0"] < 12:
+        assert fleet.now_ms - recovered_ms < 600_000, f"seed {seed}: not back after ten minutes"
 
 
 @pytest.mark.parametrize("part_used", [0.3, 0.6])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from mesh.cells import cell_of, job_id_in
 from mesh.clock import wall_ms
@@ -118,6 +119,30 @@ async def test_result_tells_how_long_the_node_took_and_of_what(tmp: Path) -> Non
         await until(lambda: rig.selector.seen_of(JobDone) != [], "the result is on its way")
         done = rig.selector.seen_of(JobDone)[0]
         assert (done.pair, done.audio_ms) == ("zh>en", 1_000) and done.took_ms >= 0
+
+
+def failing(code: str) -> dict[str, Any]:
+    return {"success": False, "error": {"code": code, "message": "no"}}
+
+
+@pytest.mark.parametrize(
+    ("said", "is_telling"),
+    [
+        (failing("PROCESSING_ERROR"), True),
+        (failing("MODEL_NOT_AVAILABLE"), False),
+        (failing("INVALID_AUDIO_FORMAT"), False),
+        ({"text_asr": "", "text_translated": "", "tts_audio": ""}, False),
+    ],
+)
+async def test_only_what_is_the_nodes_own_doing_tells_of_its_speed(
+    tmp: Path, said: dict[str, Any], is_telling: bool
+) -> None:
+    async with running(tmp) as rig:
+        node = await rig.node()
+        give(rig, assign(rig, node))
+        await node.answer(await node.hear("job_assign"), **said)
+        await until(lambda: rig.selector.seen_of(JobDone) != [], "the result is on its way")
+        assert (rig.selector.seen_of(JobDone)[0].took_ms >= 0) is is_telling
 
 
 async def test_heartbeat_names_what_runs_by_the_nodes_word_and_the_edges(tmp: Path) -> None:
