@@ -153,9 +153,15 @@ class Jobs:
         if not isinstance(bounced, Assign):
             log.info("bounced", frame=type(bounced).__name__, reason=frame.reason)
             return
-        facts = self._table.facts_of(bounced.node_id)
-        if facts is not None and frame.reason == "unroutable":
-            self._table.avoid_edge(facts.edge, clock.now_ms() + self._config.selector.unreachable_ms)
+        facts, now_ms, pause_ms = (
+            self._table.facts_of(bounced.node_id),
+            clock.now_ms(),
+            self._config.selector.unreachable_ms,
+        )
+        # When an edge dies hundreds bounce together: the first speaks for all.
+        is_news = not self._table.is_avoided(bounced.node_id, now_ms + pause_ms // 2)
+        if facts is not None and frame.reason == "unroutable" and is_news:
+            self._table.avoid_edge(facts.edge, now_ms + pause_ms)
         released = await self._store.release_job(bounced.job_id, bounced.attempt, bounced.node_id, frame.reason)
         self._table.patch(bounced.node_id, released.used, released.version)
         self._line.slots_freed()

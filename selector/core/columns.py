@@ -315,6 +315,11 @@ class NodeTable:
                 hit += 1
         return hit
 
+    def is_avoided(self, node_id: str, at_ms: int) -> bool:
+        """True if its edge is avoided at that time already; to say so of all its nodes again costs a look at each."""
+        row = self._rows.get(node_id)
+        return row is not None and bool(self.columns.unreachable_until_ms[row] > at_ms)
+
     # --- inside -------------------------------------------------------------------------------------
 
     def _add(self, cell: int, node_id: str) -> int | None:

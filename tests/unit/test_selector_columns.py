@@ -77,6 +77,15 @@ def test_drift_is_what_the_last_audit_of_each_node_found() -> None:
     assert table.drift() == 0
 
 
+def test_an_edge_is_avoided_for_all_its_nodes_until_they_connect_again() -> None:
+    table = table_of(("a", facts()), ("b", facts()), ("c", facts(edge="edge:c:1")))
+    assert table.avoid_edge("edge:b:1", NOW_MS + 100) == 2
+    assert [table.is_avoided(name, NOW_MS + 99) for name in ("a", "b", "c", "nobody")] == [True, True, False, False]
+    assert not table.is_avoided("a", NOW_MS + 100)
+    table.apply(0, 2, "a", 0, NOW_MS, facts(epoch=2))
+    assert not table.is_avoided("a", NOW_MS)
+
+
 def test_patching_an_unknown_node_or_with_no_number_does_nothing() -> None:
     table = table_of(("n", facts()))
     assert not table.patch("other", 1, 5)
