@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from mesh.errors import ConfigError
 from mesh.settings import Count, Ms, Section
 
 
@@ -67,6 +68,24 @@ class PoolsConfig(Section, frozen=True):
     tenant_overrides: Annotated[list[TenantPool], Meta(max_length=10_000)] = []
     #: Sets in Redis that one node is listed in; beyond that, language pairs are left out.
     sets_per_node_max: Count = 64
+
+
+def check_pools(config: PoolsConfig) -> None:
+    """ConfigError if a pool or tenant stands there twice, or a tenant's pool does not exist."""
+    ids: set[int] = set()
+    for pool in config.pools:
+        if pool.pool_id in ids:
+            raise ConfigError(f"pools.pools: pool_id {pool.pool_id} stands there twice")
+        ids.add(pool.pool_id)
+    known = ids or range(config.pool_count)
+    seen: set[str] = set()
+    for bound in config.tenant_overrides:
+        if bound.tenant_id in seen:
+            raise ConfigError(f"pools.tenant_overrides: tenant {bound.tenant_id!r} stands there twice")
+        if bound.pool_id not in known:
+            text = f"tenant {bound.tenant_id!r} has pool {bound.pool_id}, which does not exist"
+            raise ConfigError(f"pools.tenant_overrides: {text}")
+        seen.add(bound.tenant_id)
 
 
 class ModelsConfig(Section, frozen=True):

@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from mesh.choosing import ModelsConfig, ModulesConfig, PoolsConfig, SpeedConfig
+from mesh.choosing import ModelsConfig, ModulesConfig, PoolsConfig, SpeedConfig, check_pools
 from mesh.errors import ConfigError
 from mesh.settings import Bytes, Count, MemoryBytes, Ms, Percent, Port, Seconds, Section
 from mesh.weights import Weights
@@ -309,9 +309,11 @@ def load(path: str | None = None, environ: Mapping[str, str] | None = None) -> C
         if name.startswith("LINGUA_") and name != "LINGUA_CONFIG":
             _apply(tree, name, text)
     try:
-        return msgspec.convert(tree, Config, strict=False)
+        config = msgspec.convert(tree, Config, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{origin}: {error}. See config.example.toml for every key.") from None
+    check_pools(config.pools)
+    return config
 
 
 def _read_toml(path: str) -> dict[str, Any]:
