@@ -29,7 +29,10 @@ _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 def with_path(url: str, path: str) -> str:
     """The WebSocket address that `url` means: ws://host:5010 is enough to write, and http:// is taken for ws://."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url  # whoever dials it is told that it is none
     scheme = _SCHEMES.get(parts.scheme, parts.scheme)
     return urlunsplit(parts._replace(scheme=scheme, path=path if parts.path in ("", "/") else parts.path))
 
@@ -43,6 +46,11 @@ def reconnect_delay_s(failures: int, *, base_s: float = RECONNECT_BASE_S, cap_s:
 async def dial(url: str, *, open_timeout_s: float = OPEN_TIMEOUT_S) -> ClientConnection:
     """An open WebSocket; Unreachable, in one line, if there is none to be had."""
     try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port  # a port that is none raises
+    except ValueError as error:
+        raise Unreachable(f"{url} is not a WebSocket address (ws:// or wss://): {error}") from None
+    try:
         return await connect(
             url,
             open_timeout=open_timeout_s,
@@ -53,7 +61,7 @@ async def dial(url: str, *, open_timeout_s: float = OPEN_TIMEOUT_S) -> ClientCon
             max_queue=MESSAGES_WAITING_MAX,
             compression=None,
             # A proxy from the environment never leads back to this machine.
-            proxy=None if urlsplit(url).hostname in _LOOPBACK else True,
+            proxy=None if host in _LOOPBACK else True,
         )
     except InvalidURI as error:
         raise Unreachable(f"{url} is not a WebSocket address (ws:// or wss://): {error.msg}") from None

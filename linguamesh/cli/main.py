@@ -93,8 +93,8 @@ def _add_node(node: argparse.ArgumentParser) -> None:
 def _add_drain(drain: argparse.ArgumentParser) -> None:
     drain.description = (
         "Give a node no more work and wait until it has none left. What it has not finished by the deadline goes to "
-        "other nodes. It gets no work until --resume, or until it connects again after the deadline. Exit code 0 once it "
-        "is empty, 1 if it did not get so."
+        "other nodes. It gets no work until --resume, or until it connects again after the deadline. Exit code 0 once "
+        "it is empty, 1 if it did not get so."
     )
     drain.set_defaults(module="node_drain")
     drain.add_argument("node_id", metavar="ID", help="the node")

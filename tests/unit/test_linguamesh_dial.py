@@ -23,7 +23,7 @@ def test_a_path_and_a_scheme_are_mended_where_it_is_clear_how(url: str, full: st
     assert with_path(url, "/ws/node") == full
 
 
-@pytest.mark.parametrize("url", ["ftp://127.0.0.1:1/x", "127.0.0.1:5010", "nonsense"])
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1:1/x", "127.0.0.1:5010", "nonsense", "http://[::1", "ws://h:x"])
 async def test_an_address_that_cannot_be_says_which_can(url: str) -> None:
     with pytest.raises(Unreachable, match="ws:// or wss://"):
         await dial(with_path(url, "/ws/node"))
