@@ -23,7 +23,7 @@ from mesh.link import Received
 from mesh.log import get_logger
 from selector.core import dispatching, records
 from selector.core.columns import NodeTable
-from selector.core.filters import is_hopeless
+from selector.core.filters import Filter, is_hopeless
 from selector.core.kernel import NO_ROW, Choice, Floats, JobRows, Rules, choose
 from selector.core.pools import PoolPlan
 from selector.core.requests import job_rows, order_of
@@ -186,6 +186,10 @@ class Placer:
                 self._note(requests, *chosen)
             asked = [request for request in requests if request.candidates or (is_first and number == 0)]
             requests = await self._commit(asked, is_last=number == rounds - 1)
+        for (
+            request
+        ) in requests:  # others took the last slots: who could have taken it must not be left out of the counts
+            request.removed[Filter.SLOT] += len(request.candidates)
 
     def _is_snapshot_to_blame(self, requests: list[Request]) -> bool:
         """It may not know a node that has just come: look again before anyone is refused for that.

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from linguamesh.redis_server import RedisServer
+from lua.answers import CommitRequest
 from mesh import clock
 from mesh.cells import cell_of
 from mesh.frames import Assign, Cancel, CancelJob, Push, Refused, Waiting
@@ -334,3 +335,20 @@ async def test_a_cancel_without_a_job_is_for_its_own_attempt_only(rig: Rig) -> N
     push, _ = await edge.take(Push)
     assert push.job_id == first.job_id
     assert not edge.has(CancelJob)
+
+
+async def test_who_lost_the_last_slot_at_the_last_moment_waits(rig: Rig) -> None:
+    """Nobody else could take it: that a node could, a moment ago, must not be forgotten."""
+    edge = await edge_of(rig, LINGUA_SELECTOR_COMMIT_ROUNDS="1", LINGUA_SELECTOR_SNAPSHOT_IDLE_MS="60000")
+    await edge.add_node("deaf", asr_langs=["fr"])
+    await edge.add_node("node-1", max_jobs=1)
+    edge.finish((await edge.place("r-first"))[0])
+    await rig.until_used("node-1", 0)
+    async with rig.store() as store:
+        # Somebody else is faster, and this selector does not know yet.
+        other = CommitRequest("r-other", "s-1", edge.identity, 0, 1, "f" * 32, ["node-1"], 0, "")
+        [taken] = await store.commit([other])
+    assert taken.verdict == "new"
+    edge.dispatch("r-1")
+    answer = await first_answer(edge, "r-1")
+    assert isinstance(answer, Waiting) and answer.reason == "capacity_exceeded"
