@@ -36,7 +36,10 @@ class ErrorCode(Enum):
     NOT_REGISTERED = (304, "Send node_register first.")
     NODE_SUPERSEDED = (305, "This node connected again elsewhere; this socket is closed.")
     # 4xx: the job
-    NO_AVAILABLE_NODE = (400, "Try again shortly; `details` tells which filter removed how many nodes.")
+    NO_AVAILABLE_NODE = (
+        400,
+        "Try again after `retry_after_ms`, unless it is 0; `details` tells what stopped the nodes.",
+    )
     NODE_UNAVAILABLE = (401, "The node went away; the utterance is tried elsewhere.")
     NODE_OVERLOADED = (402, "Try again shortly.")
     MODEL_NOT_AVAILABLE = (403, "The node lacks a model; another node is tried.")

@@ -29,8 +29,10 @@ class Ends:
         code = ErrorCode.NO_AVAILABLE_NODE
         waited_ms = now_ms - request.current.began_ms
         details: dict[str, object] = {"reason": request.obstacle, "waited_ms": waited_ms}
-        refusal = request.refusal
+        refusal, message = request.refusal, f"no node can take the utterance: {request.obstacle}"
         if refusal is not None:
+            if refusal.nearest_node:
+                message += f"; {refusal.nearest_node} came closest: {refusal.nearest}"
             code = ErrorCode.__members__.get(refusal.code, code)
             details |= {
                 "removed": refusal.removed,
@@ -39,7 +41,7 @@ class Ends:
                 "waited_ms": max(refusal.waited_ms, waited_ms),
                 "retry_after_ms": refusal.retry_after_ms,
             }
-        return self.fail(request, code, f"no node can take the utterance: {request.obstacle}", details, now_ms, but)
+        return self.fail(request, code, message, details, now_ms, but)
 
     def fail(
         self,

@@ -286,6 +286,7 @@ def test_refused_after_waiting_in_line_is_the_end_and_tells_the_nearest() -> Non
     fail, cancel = case.do(case.core.on_refused(word, 10_020))
     assert isinstance(fail, Fail) and fail.details is not None
     assert (fail.details["nearest_node"], fail.details["nearest"]) == ("n2", "full")
+    assert fail.message == "no node can take the utterance: capacity_exceeded; n2 came closest: full"
     assert (fail.details["waited_ms"], fail.details["retry_after_ms"]) == (10_020, 100)
     assert isinstance(cancel, SendCancel), "it may still stand in line elsewhere"
 
