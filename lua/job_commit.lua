@@ -15,7 +15,8 @@
 --   about                 text   for people: which utterance, its deadline, its trace
 --   attempt               int    a higher one replaces the binding of a lower one
 --   heartbeat_timeout_ms  int    a node silent for longer gets nothing
---   lease_ms              text   life of slot and binding
+--   lease_ms              text   life of the slot
+--   bound_ms              text   life of the binding
 --   keep_ms               text   life of the job's record
 --   leases_ms             text   life of a set of leases without a heartbeat
 -- ARGV per candidate
@@ -42,7 +43,7 @@ for place, candidate in ipairs(candidates) do
     used = hold(candidate.leases, used, member, lease_ms, leases_ms)
     open_job(candidate.job, keep_ms, attempt .. ' ' .. candidate.node_id, request, about)
     bound = table.concat({attempt, candidate.job_id, candidate.node_id, node_edge, epoch}, ' ')
-    redis.call('SET', binding, bound, 'PX', lease_ms)
+    redis.call('SET', binding, bound, 'PX', bound_ms)
     reply[1], reply[2], reply[3] = 'new', bound, used
     reply[4] = settle(used, candidate.ledger, candidate.changes, candidate.node_id)
     return reply

@@ -36,6 +36,8 @@ class Placing:
         self._config = config
         self._cells = config.mesh.cells
         self._jobs = jobs
+        #: As long as a slot, and as long as an edge may ask after its request.
+        self._bound_ms = max(config.job.lease_ms, config.job.deadline_ms)
         #: The same in every call.
         self._limits = {
             "heartbeat_timeout_ms": config.node.heartbeat_timeout_ms, "keep_ms": jobs.keep_ms,
@@ -76,7 +78,7 @@ class Placing:
             each.append({"node_id": node_id, "job_id": job_id, "expected": used})
         args = {
             "request": _request_words(request), "about": _about(request), "attempt": request.attempt,
-            "lease_ms": self._jobs.lease_ms, "candidates": each, **self._limits,
+            "lease_ms": self._jobs.lease_ms, "bound_ms": self._bound_ms, "candidates": each, **self._limits,
         }  # fmt: skip
         return Call(keys, args)
 
@@ -123,7 +125,7 @@ class Placing:
         _, node_edge, node_epoch, used, version, until_ms = reserved
         args = {
             "wanted": f"{request.attempt} {job_id} {node_id} {node_edge} {node_epoch}", "job_id": job_id,
-            "attempt": request.attempt, "until_ms": until_ms, "lease_ms": self._jobs.lease_ms,
+            "attempt": request.attempt, "until_ms": until_ms, "bound_ms": self._bound_ms,
         }  # fmt: skip
         binding = self._binding(request.request_id, request.session_id)
         verdict, text = await self._runner.call("request_bind", [binding], args)

@@ -8,7 +8,7 @@
 --   job_id    text   its job
 --   attempt   int    a higher one replaces the binding of a lower one
 --   until_ms  int    when the reserved slot lapses; a bind after that is refused
---   lease_ms  text   life of the binding
+--   bound_ms  text   life of the binding
 -- RETURNS
 --   verdict   text   new | bound: to another job | late
 --   bound     text   the binding in force
@@ -21,5 +21,5 @@ if bound_job ~= job_id then
   if in_force >= attempt then return {'bound', bound} end
   if now_ms >= until_ms then return {'late', ''} end
 end
-redis.call('SET', binding, wanted, 'PX', lease_ms)
+redis.call('SET', binding, wanted, 'PX', bound_ms)
 return {'new', wanted}

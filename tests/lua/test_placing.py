@@ -54,6 +54,18 @@ async def test_the_same_request_is_placed_once(store: Store, raw: RedisClient, k
     assert leases_of(raw, keys, OTHER) == set() and len(leases_of(raw, keys, NODE)) == 1
 
 
+@pytest.mark.parametrize("session_id", [in_cell("s-", cell_of(NODE, CELLS)), in_cell("s-", 3)])
+async def test_a_binding_lasts_as_long_as_its_edge_may_ask(
+    store: Store, raw: RedisClient, keys: Keys, config: Config, session_id: str
+) -> None:
+    """Were it gone while its job runs, a repeat would be a second job."""
+    await register(store, NODE)
+    await commit(store, request("r-1", [NODE], session_id=session_id))
+    assert config.job.lease_ms < config.job.deadline_ms
+    left_ms = raw.pttl(keys.binding(cell_of(session_id, CELLS), "r-1"))
+    assert left_ms > config.job.deadline_ms - 5_000
+
+
 async def test_a_hundred_copies_at_once_make_one_job(store: Store, raw: RedisClient, keys: Keys) -> None:
     nodes = [f"node-{n}" for n in range(10)]
     for node_id in nodes:
