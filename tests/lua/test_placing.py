@@ -170,7 +170,7 @@ async def test_a_request_that_lost_the_race_gives_its_slot_back(
 async def test_a_late_bind_is_refused(runner: Runner, store: Store, keys: Keys) -> None:
     binding = keys.binding(3, "r-1")
     args = {
-        "wanted": f"1 job-03-x {NODE} {EDGE} 5", "job_id": "job-03-x", "attempt": 1, "until_ms": 1, "lease_ms": 1_000,
+        "wanted": f"1 job-03-x {NODE} {EDGE} 5", "job_id": "job-03-x", "attempt": 1, "until_ms": 1, "bound_ms": 1_000,
     }  # fmt: skip
     assert (await runner.call("request_bind", [binding], args))[0] == "late"
     args["until_ms"] = 1 << 50
