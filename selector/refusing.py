@@ -27,8 +27,10 @@ from selector.snapshot import Snapshot
 
 #: A cell that was silent for longer may have nodes that we do not know of: nobody is refused for good.
 SURE_MS: Final = 2_000
-#: Different needs that are examined per selector.snapshot_ms; others hear no nearest miss and no forecast.
+#: Different needs that are examined per selector.snapshot_ms, and the time after which no other one is begun: in a
+#: large fleet each takes long. Others hear no nearest miss and no forecast.
 OUTLOOKS_MAX: Final = 16
+OUTLOOKS_US: Final = 10_000
 #: Audio within the same second has the same prospects.
 AUDIO_STEP_MS: Final = 1_000
 
@@ -61,6 +63,7 @@ class Refusals:
         self._rules = rules
         self._outlooks: dict[object, Outlook] = {}
         self._looked_ms = 0
+        self._spent_us = 0
 
     def is_worth_waiting(self, request: Request) -> bool:
         """True if a node may come free for it, or if we cannot be sure that none will."""
@@ -75,16 +78,18 @@ class Refusals:
         now_ms = clock.now_ms()
         if now_ms - self._looked_ms > self._config.selector.snapshot_ms:
             self._outlooks.clear()
-            self._looked_ms = now_ms
+            self._looked_ms, self._spent_us = now_ms, 0
         key = (request.needs, request.dispatch.audio_ms // AUDIO_STEP_MS)
         outlook = self._outlooks.get(key)
         if outlook is None:
-            if len(self._outlooks) >= OUTLOOKS_MAX:
+            if len(self._outlooks) >= OUTLOOKS_MAX or self._spent_us >= OUTLOOKS_US:
                 return NOTHING_KNOWN
+            started_us = clock.wall_us()
             table, rules = self._table, self._rules(now_ms)
             rows = job_rows([request.dispatch], table, self._plan)
             examined = examine(table.columns, table.index(), rows, table.prior(), rules)
             outlook = self._outlooks[key] = outlook_of(examined, table, rules)
+            self._spent_us += clock.wall_us() - started_us
         return outlook
 
     def refuse(self, request: Request, *, reason: str = "", ahead: int = 0) -> None:
