@@ -88,7 +88,8 @@ class Pages:
         left_ms = max(1, end_ms - now_ms())
         answer = await self._link.query(page.kind, page.params, record_id=record_id, to=to, timeout_ms=left_ms)
         if answer is None:
-            raise PageError(504, ErrorCode.SCHEDULER_DEPENDENCY_DOWN, f"{to or 'no selector'} did not answer in time")
+            text = f"{to} did not answer in time" if to else "no selector answered in time"
+            raise PageError(504, ErrorCode.SCHEDULER_DEPENDENCY_DOWN, text)
         return answer
 
     async def _selectors(self, end_ms: int) -> list[str]:

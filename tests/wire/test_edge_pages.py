@@ -91,6 +91,7 @@ async def test_selectors_that_are_silent_are_said_to_be(tmp: Path) -> None:
         for path in ("weights", "metrics", "explain/job-00-1", "recording", "invariants"):
             status, _, body = await page(rig, f"/api/v1/{path}")
             assert (status, body["code"]) == (504, "SCHEDULER_DEPENDENCY_DOWN"), path
+            assert body["message"] == "no selector answered in time"
         assert len(rig.selector.seen_of(Query)) > 5, "a question is repeated"
 
 
