@@ -140,7 +140,11 @@ class Registry:
             self._answer(message, frame.node_id, answer)
             return
         if facts is not None:
-            # The script keeps a drain and a closed socket as they are: a heartbeat that was under way ends neither.
+            # The script keeps a drain and a closed socket as they are: a heartbeat that was under way ends neither,
+            # also if the snapshot told of it meanwhile.
+            latest = self._table.facts_of(frame.node_id)
+            if latest is not None and latest.epoch == facts.epoch:
+                facts = facts._replace(detached_ms=latest.detached_ms, drain_until_ms=latest.drain_until_ms)
             facts = facts._replace(edge=frame.edge, status=beaten.status, load=frame.load, reason=beaten.reason)
             self._write(frame.node_id, beaten.used, beaten.version, facts)
         self._take_audit(frame, beaten)

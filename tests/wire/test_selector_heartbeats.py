@@ -1,0 +1,69 @@
+"""Heartbeats that cross other news of their node, with a real Redis."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from linguamesh.redis_server import RedisServer
+from lua.answers import Beaten, Heartbeat
+from lua.runner import Runner
+from lua.store import Store
+from mesh.choosing import PoolsConfig
+from mesh.config import Config, RedisConfig
+from mesh.errors import StoreError
+from mesh.frames import Head, Lane, NodeHeartbeat, NodeLoad
+from mesh.keys import Keys
+from mesh.link import Received
+from selector.core.columns import NodeTable
+from selector.core.pools import PoolPlan
+from selector.faults import Faults
+from selector.metrics import SelectorMetrics
+from selector.registry import Registry
+from selector.snapshot import Snapshot
+from tests.unit.selector_samples import CAPS
+
+EDGE = "edge:a:1"
+
+
+class CrossedStore(Store):
+    """Something happens while a heartbeat is on its way to Redis."""
+
+    meanwhile: Callable[[], Awaitable[None]]
+
+    async def heartbeat_nodes(self, beats: Sequence[Heartbeat]) -> list[Beaten | StoreError]:
+        await self.meanwhile()
+        return await super().heartbeat_nodes(beats)
+
+
+@pytest.fixture
+async def store(redis_server: RedisServer) -> AsyncIterator[CrossedStore]:
+    config = Config(redis=RedisConfig(url=redis_server.url))
+    runner = await Runner.connect(config.redis)
+    yield CrossedStore(runner, Keys(), config)
+    await runner.close()
+
+
+async def test_a_heartbeat_does_not_undo_what_the_snapshot_brought_meanwhile(store: CrossedStore) -> None:
+    config, metrics, table = Config(), SelectorMetrics(CollectorRegistry()), NodeTable(nodes_max=10)
+    snapshot = Snapshot(store, table, config, metrics, lambda node_id, facts: None)
+    registry = Registry(
+        store, table, snapshot, PoolPlan(PoolsConfig()), config, metrics, Faults(metrics), lambda *_, **__: "",
+        lambda: None,
+    )  # fmt: skip
+    epoch = (await store.register_node("n", EDGE, CAPS, [])).epoch
+    await snapshot.refresh()
+
+    async def socket_closes() -> None:
+        assert await store.detach_node("n", epoch, "closed")
+        await snapshot.refresh()
+
+    store.meanwhile = socket_closes
+    beat = NodeHeartbeat("n", EDGE, epoch, NodeLoad())
+    await registry.on_node_heartbeats([Received(Head(1, Lane.CONTROL, "", 0, EDGE, 0), beat, [], "b")])
+    facts = table.facts_of("n")
+    assert facts is not None and facts.detached_ms > 0
+    await snapshot.refresh()
+    assert table.columns.detached_ms[0] > 0
