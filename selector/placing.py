@@ -105,7 +105,7 @@ class Placer:
         await self._rounds([request for request in requests if request not in behind], is_first=True)
         if behind:
             await self._look_up(behind)
-        left = [request for request in requests if not request.outcome]
+        left = [request for request in requests if not request.outcome and not self._is_withdrawn(request.dispatch)]
         for request in left:
             if request.pools is not None and not request.has_waited:
                 self._pool_metrics.missed(request.pools)

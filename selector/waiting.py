@@ -187,6 +187,7 @@ class WaitingLine:
         idle = [waiter for waiter in waiters if not waiter.item.is_being_tried]
         for waiter in idle:
             self._leave(waiter)
+            waiter.item.outcome = ""  # what an earlier try could not tell, this look may
         if idle:
             await self._look_up([waiter.item for waiter in idle])
         for waiter in idle:

@@ -1,0 +1,72 @@
+"""A Cancel that arrives while its request is on its way to Redis, with a real Redis."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from linguamesh.redis_server import RedisServer
+from lua.answers import CommitRequest, Committed, Heartbeat
+from lua.runner import Runner
+from lua.store import Store
+from mesh.choosing import PoolsConfig
+from mesh.config import Config, RedisConfig
+from mesh.frames import Assign, Frame, Head, Lane, NodeLoad, Waiting
+from mesh.keys import Keys
+from mesh.link import Received
+from selector.core.columns import NodeTable
+from selector.core.pools import PoolPlan
+from selector.decisions import Decisions
+from selector.metrics import SelectorMetrics
+from selector.placing import Placer
+from selector.policy import Policy
+from selector.snapshot import Snapshot
+from tests.unit.selector_samples import CAPS, job
+
+EDGE = "edge:a:1"
+
+
+class CrossedStore(Store):
+    """Something happens while a commit is on its way to Redis."""
+
+    meanwhile: Callable[[], None]
+
+    async def commit(self, requests: Sequence[CommitRequest]) -> list[Committed]:
+        self.meanwhile()
+        return await super().commit(requests)
+
+
+@pytest.fixture
+async def store(redis_server: RedisServer) -> AsyncIterator[CrossedStore]:
+    config = Config(redis=RedisConfig(url=redis_server.url))
+    runner = await Runner.connect(config.redis)
+    yield CrossedStore(runner, Keys(), config)
+    await runner.close()
+
+
+@pytest.mark.parametrize("nodes", [0, 1])
+async def test_a_request_that_is_taken_back_meanwhile_neither_waits_nor_works(store: CrossedStore, nodes: int) -> None:
+    config, metrics, table = Config(), SelectorMetrics(CollectorRegistry()), NodeTable(nodes_max=10)
+    snapshot = Snapshot(store, table, config, metrics, lambda node_id, facts: None)
+    sent: list[Frame] = []
+
+    def send(to: str, cell: int, frame: Frame, *payload: bytes, **_: Any) -> str:
+        sent.append(frame)
+        return "b"
+
+    policy, plan = Policy(store, config, metrics), PoolPlan(PoolsConfig())
+    placer = Placer(store, table, snapshot, config, metrics, send, policy, plan, Decisions(config))
+    for number in range(nodes):
+        epoch = (await store.register_node(f"n-{number}", EDGE, CAPS, [])).epoch
+        await store.heartbeat_node(Heartbeat(f"n-{number}", EDGE, epoch, NodeLoad(), True), None, None)
+    await snapshot.refresh()
+    store.meanwhile = lambda: placer.forget("r-1", 1)
+    dispatch = Received(Head(1, Lane.WORK, "", 0, EDGE, 0), job(), [b"work", b"audio"], "b")
+    await placer.place([dispatch])
+    assert not [frame for frame in sent if isinstance(frame, Assign | Waiting)]
+    await snapshot.refresh()
+    assert [table.used_of(name) for name in table.ids()] == [0] * nodes
+    assert metrics.waiting._value.get() == 0
