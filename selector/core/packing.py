@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from mesh.weights import Weights
+from selector.core.filters import Filter
 from selector.core.kernel import JOB_ROW, Choice, Columns, JobRows, Rules
 from selector.core.recording import Array, Batch, Change, Image, Recording, arrays_of
 
@@ -128,6 +129,7 @@ def _layout(columns: Columns) -> list[str]:
         ),
         *(f"job {name} {JOB_ROW[name].str}" for name in JOB_ROW.names or ()),
         *(f"rule {name}" for name in Rules._fields),
+        *(f"filter {one.name}" for one in Filter),
     ]
 
 
