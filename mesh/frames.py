@@ -35,7 +35,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cell: int
     #: The sender's identity. A broker drops a message whose source is not the socket's own.
     source: str
-    #: Sender's wall clock in microseconds, for the hop-time histogram only.
+    #: Sender's wall clock in microseconds: for the hop-time histogram, and to tell which of its frames is later.
     sent_us: int
     #: Wall clock ms after which nobody wants this message any more; 0 = never.
     deadline_ms: int = 0

@@ -39,8 +39,8 @@ class Line(Protocol):
     def slots_freed(self) -> None:
         """Somewhere there may be room again."""
 
-    def forget(self, request_id: str, attempt: int) -> None:
-        """Nobody waits for this one any more."""
+    def forget(self, request_id: str, attempt: int, sent_us: int) -> None:
+        """Nobody waits for this one any more, as its edge said at that time by its own clock."""
 
 
 class Jobs:
@@ -172,7 +172,7 @@ class Jobs:
         """Nobody waits any more: slot back, and the node may stop."""
         frame = message.frame
         assert isinstance(frame, Cancel)
-        self._line.forget(frame.request_id, frame.attempt)
+        self._line.forget(frame.request_id, frame.attempt, message.head.sent_us)
         bound = self._named(frame) if frame.job_id else await self._find(frame)
         if bound is None:
             return

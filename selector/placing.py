@@ -40,10 +40,8 @@ Send = Callable[..., str]
 
 #: What another round costs, about: a candidate that is worse by more is not taken before the last one.
 ROUND_MS: Final = 10
-#: A Cancel may overtake its Dispatch, which stands in another lane: so many are remembered for so long. Not longer,
-#: because the same client may ask for the same once more.
+#: A Cancel may overtake its Dispatch, which stands in another lane: so many are remembered.
 WITHDRAWN_MAX: Final = 4_096
-WITHDRAWN_MS: Final = 2_000
 
 log = get_logger()
 
@@ -75,7 +73,7 @@ class Placer:
         self._pool_metrics = PoolMetrics(metrics, table)
         refusals = Refusals(table, snapshot, config, metrics, send, plan, decisions, self.rules)
         self._line = WaitingLine(config, metrics, send, refusals, self._try_again, self._look_up)
-        #: Request and attempt that nobody wants -> until when, the oldest first.
+        #: Request and attempt -> when its edge took it back; the oldest first. What it sends later is wanted again.
         self._withdrawn: dict[tuple[str, int], int] = {}
 
     def rules(self, now_ms: int) -> Rules:
@@ -105,7 +103,11 @@ class Placer:
         await self._rounds([request for request in requests if request not in behind], is_first=True)
         if behind:
             await self._look_up(behind)
-        left = [request for request in requests if not request.outcome and not self._is_withdrawn(request.dispatch)]
+        left = [
+            request
+            for request in requests
+            if not request.outcome and not self._is_withdrawn(request.dispatch, request.sent_us)
+        ]
         for request in left:
             if request.pools is not None and not request.has_waited:
                 self._pool_metrics.missed(request.pools)
@@ -118,10 +120,10 @@ class Placer:
         """Results, releases, registrations or a snapshot: somebody in line may find a node now."""
         self._line.slots_freed()
 
-    def forget(self, request_id: str, attempt: int) -> None:
+    def forget(self, request_id: str, attempt: int, sent_us: int) -> None:
         """Nobody wants this request any more, nor its older attempts: it leaves the line, or the lane before that."""
         self._line.forget(request_id, attempt)
-        self._withdrawn[request_id, attempt] = clock.now_ms() + WITHDRAWN_MS
+        self._withdrawn[request_id, attempt] = sent_us
         if len(self._withdrawn) > WITHDRAWN_MAX:
             del self._withdrawn[next(iter(self._withdrawn))]
 
@@ -141,15 +143,16 @@ class Placer:
             before = latest.get(dispatch.request_id)
             if 0 < dispatch.deadline_ms <= now_ms:
                 self._count("expired")
-            elif self._is_withdrawn(dispatch):
+            elif self._is_withdrawn(dispatch, message.head.sent_us):
                 self._count("withdrawn")
             elif before is None or before[0].attempt <= dispatch.attempt:
                 latest[dispatch.request_id] = (dispatch, message)
         found = (self._request(dispatch, message) for dispatch, message in latest.values())
         return [request for request in found if request is not None]
 
-    def _is_withdrawn(self, dispatch: Dispatch) -> bool:
-        return self._withdrawn.get((dispatch.request_id, dispatch.attempt), 0) > clock.now_ms()
+    def _is_withdrawn(self, dispatch: Dispatch, sent_us: int) -> bool:
+        """True if its edge took it back after it had sent it; both times are by that edge's clock."""
+        return sent_us <= self._withdrawn.get((dispatch.request_id, dispatch.attempt), -1)
 
     def _request(self, dispatch: Dispatch, message: Received) -> Request | None:
         is_news, request = self._line.take_back(dispatch.request_id, dispatch.attempt)
@@ -157,12 +160,15 @@ class Placer:
             return None
         if request is not None:  # a repeat of one in line
             request.broker = message.broker  # its edge had reason to send the repeat by another
+            request.sent_us = message.head.sent_us
             request.begin_try()
             return request
         order = order_of(dispatch, self._plan) if self._plan.enabled else None
         needs = dispatching.needs_of(dispatch, order.order if order else ())
         unique = new_job_unique()
-        return Request(dispatch, message.payload, message.broker, unique, clock.now_ms(), needs, order)
+        request = Request(dispatch, message.payload, message.broker, unique, clock.now_ms(), needs, order)
+        request.sent_us = message.head.sent_us
+        return request
 
     # --- rounds -----------------------------------------------------------------------------------------
 
@@ -290,7 +296,7 @@ class Placer:
         request.outcome = answer.verdict
         self._count(answer.verdict)
         dispatch = request.dispatch
-        request.is_unwanted |= self._is_withdrawn(dispatch)
+        request.is_unwanted |= self._is_withdrawn(dispatch, request.sent_us)
         self._decisions.end(request, answer.verdict, answer=answer, waited_ms=request.waited_ms(clock.now_ms()))
         if answer.verdict == "new":
             self._table.patch(answer.node_id, answer.used, answer.version)

@@ -38,6 +38,8 @@ class Request:
     needs: tuple[object, ...]
     #: Where it may look; None without pools.
     pools: PoolOrder | None = None
+    #: When it was sent, by its edge's clock.
+    sent_us: int = 0
     # The last choice, per candidate: the node, its connection, slots that should be in use, when a result is late.
     candidates: list[str] = field(default_factory=list)
     epochs: list[int] = field(default_factory=list)
