@@ -95,7 +95,8 @@ async def test_repeated_index_makes_one_job_and_failed_result_is_told(tmp: Path)
         error = {"code": "MODEL_NOT_AVAILABLE", "message": "no model", "details": {"service_id": "nmt"}}
         await node.answer(job, success=False, error=error, text_asr=None, text_translated=None, tts_audio=None)
         told = await client.hear("error")
-        assert told == {"type": "error", **error}
+        assert (told["code"], told["message"]) == ("MODEL_NOT_AVAILABLE", "no model")
+        assert (told["details"]["service_id"], told["details"]["utterance_index"]) == ("nmt", 0)
         failed = [message for message in client.heard if message.get("event") == "ERROR"]
         assert failed[0]["error_code"] == "MODEL_NOT_AVAILABLE" and failed[0]["hint"]
         await client.utter(0)
