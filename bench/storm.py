@@ -11,9 +11,11 @@ import subprocess
 import sys
 import time
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import psutil
 import uvloop
 
 from bench.table import ms, percentile, print_table
@@ -25,7 +27,7 @@ from tests.running_mesh import RunningMesh
 
 SECONDS = 5.0
 #: Calm and storm take turns, so that a noisy moment of the machine hits both alike.
-ROUNDS = 3
+ROUNDS = 4
 WORDS_PER_S = 5_000
 STORM_NODES = 50
 #: Kinds of services that each of them says it lacks; the mesh hears of each once per second.
@@ -33,6 +35,7 @@ SERVICES = 10
 #: Nodes do not wait for one another, so their words come a few at a time.
 TURNS_PER_S = 250
 WORKING_NODES = 8
+UTTERANCES_PER_S = 50
 AUDIO = bytes(10_000)
 WARM_UP_S = 2.0
 #: What the storm may cost at most.
@@ -91,21 +94,38 @@ async def _nodes(url: str) -> None:
 
 
 async def _speak(session: Session, seconds: float) -> list[float]:
-    """What each utterance took, one after another."""
-    took: list[float] = []
-    until = time.perf_counter() + seconds
-    while (start := time.perf_counter()) < until:
+    """What each utterance took. They come at a fixed pace, whatever becomes of those before: none is left out."""
+
+    async def one() -> float:
+        start = time.perf_counter()
         await session.translate(AUDIO)
-        took.append(time.perf_counter() - start)
-    return took
+        return time.perf_counter() - start
+
+    began, under_way = time.perf_counter(), []
+    for number in range(round(seconds * UTTERANCES_PER_S)):
+        await asyncio.sleep(max(0.0, began + number / UTTERANCES_PER_S - time.perf_counter()))
+        under_way.append(asyncio.create_task(one()))
+    return list(await asyncio.gather(*under_way))
 
 
-async def _speak_measured(mesh: RunningMesh, session: Session, took: list[float]) -> float:
-    """Speak for a while; the seconds that a selector needed for a Dispatch, on average."""
-    sum_before, count_before = _dispatching(mesh)
-    took += await _speak(session, SECONDS)
-    sum_after, count_after = _dispatching(mesh)
-    return (sum_after - sum_before) / (count_after - count_before)
+@dataclass
+class Weather:
+    """What was measured in calm, or in the storm."""
+
+    seconds: list[float] = field(default_factory=list)
+    #: Share of the machine's processors that had nothing to do: with little of it the ratio tells of the machine.
+    idle: list[float] = field(default_factory=list)
+    #: Seconds that a selector needed for a Dispatch, on average.
+    selector: list[float] = field(default_factory=list)
+
+    async def measure(self, mesh: RunningMesh, session: Session) -> None:
+        """Speak for a while."""
+        sum_before, count_before = _dispatching(mesh)
+        psutil.cpu_times_percent()
+        self.seconds += await _speak(session, SECONDS)
+        self.idle.append(psutil.cpu_times_percent().idle)
+        sum_after, count_after = _dispatching(mesh)
+        self.selector.append((sum_after - sum_before) / (count_after - count_before))
 
 
 def _dispatching(mesh: RunningMesh) -> tuple[float, float]:
@@ -122,46 +142,41 @@ async def _child(role: str, *urls: str) -> asyncio.subprocess.Process:
 
 
 async def _measure(directory: Path, redis_url: str) -> None:
-    before: list[float] = []
-    during: list[float] = []
-    rates: list[float] = []
-    calm = stormy = 0.0
+    calm, storm, rates = Weather(), Weather(), []
     with RunningMesh(directory, redis_url, brokers=1, edges=2, selectors=2) as mesh:
         working = await _child("nodes", mesh.url("edge-0"))
-        storm = await _child("storm", mesh.url("edge-0"), mesh.url("edge-1"))
+        raging = await _child("storm", mesh.url("edge-0"), mesh.url("edge-1"))
         try:
+            assert raging.stdin is not None and raging.stdout is not None
             async with Session(mesh.url("edge-1"), src="en", tgt="es") as session:
                 await _speak(session, WARM_UP_S)
-                assert storm.stdin is not None and storm.stdout is not None
                 for _ in range(ROUNDS):
-                    calm += await _speak_measured(mesh, session, before)
-                    storm.stdin.write(b"\n")
-                    stormy += await _speak_measured(mesh, session, during)
-                    rates.append(float(await storm.stdout.readline()))
+                    await calm.measure(mesh, session)
+                    raging.stdin.write(b"\n")
+                    await storm.measure(mesh, session)
+                    rates.append(float(await raging.stdout.readline()))
             heard = mesh.metric("scheduler_model_na_received_total")
         finally:
-            for child in (working, storm):
-                if child.returncode is None:
-                    child.kill()
+            for child in (working, raging):
+                child.kill()
                 await child.wait()
-    _print(before, during, min(rates), heard)
-    print(
-        f"  of this, a selector's part on average: {ms(calm / ROUNDS)} ms before, {ms(stormy / ROUNDS)} ms during, "
-        f"ratio {stormy / calm:.2f}"
-    )
+    _print(calm, storm, min(rates), heard)
 
 
-def _print(before: list[float], during: list[float], rate: float, heard: float) -> None:
+def _print(calm: Weather, storm: Weather, rate: float, heard: float) -> None:
     rows = []
     for name, share in (("p50", 0.5), ("p99", 0.99)):
-        calm, stormy = percentile(before, share), percentile(during, share)
-        rows.append((name, ms(calm), ms(stormy), f"{stormy / calm:.2f}", f"{BAR:g}" if name == "p99" else ""))
+        before, during = percentile(calm.seconds, share), percentile(storm.seconds, share)
+        rows.append((name, ms(before), ms(during), f"{during / before:.2f}", f"{BAR:g}" if name == "p99" else ""))
+    before, during = sum(calm.selector) / ROUNDS, sum(storm.selector) / ROUNDS
+    rows.append(("a selector's part, mean", ms(before), ms(during), f"{during / before:.2f}", ""))
+    rows.append(("idle processors, %", f"{sum(calm.idle) / ROUNDS:.0f}", f"{sum(storm.idle) / ROUNDS:.0f}", "", ""))
     print_table(
         f"Utterance -> result in a storm of MODEL_NOT_AVAILABLE, {rate:.0f} words/s for {SECONDS:g} s, {ROUNDS} times",
         ("", "before ms", "during ms", "ratio", "bar"),
         rows,
     )
-    print(f"  {len(before)} and {len(during)} utterances; selectors heard of {heard:.0f} words")
+    print(f"  {UTTERANCES_PER_S} utterances/s; selectors heard of {heard:.0f} words")
 
 
 def run() -> None:
