@@ -308,7 +308,8 @@ class Placer:
                 late_ms = request.late_ms[request.candidates.index(answer.node_id)]
                 self._tell(request, dispatching.assign(dispatch, answer, late_ms), cell_of_job(answer.job_id))
         elif answer.verdict == "bound":
-            reply = dispatching.on_bound(dispatch, answer)
+            facts = self._table.facts_of(answer.node_id)
+            reply = dispatching.on_bound(dispatch, answer, facts.epoch if facts else 0)
             if reply is not None and not request.is_unwanted:
                 self._tell(request, reply, cell_of_job(answer.job_id))
         else:

@@ -123,13 +123,16 @@ def assign(dispatch: Dispatch, commit: Committed, late_after_ms: int = 0) -> Ans
     )
 
 
-def on_bound(dispatch: Dispatch, commit: Committed) -> Answer | None:
-    """A repeat of a request that is placed already: what its edge still needs to hear.
+def on_bound(dispatch: Dispatch, commit: Committed, node_epoch: int) -> Answer | None:
+    """A repeat of a request that is placed already: what its edge still needs to hear. `node_epoch`: the node's now.
 
     Finished: nothing, its result is repeated until acknowledged. Given up: Undone, so that the next attempt begins.
-    Otherwise the Assign may have been lost, so it goes out again; the node's edge knows what it has.
+    Otherwise the Assign may have been lost, so it goes out again; the node's edge knows what it has. Not so if the node
+    had the job and has connected elsewhere since: it has it still, or the audit of its slots gives the job up.
     """
     if commit.attempt != dispatch.attempt or commit.finished:
+        return None
+    if commit.state in (State.DISPATCHED, State.ACCEPTED, State.RUNNING) and node_epoch > commit.node_epoch:
         return None
     if commit.state in (State.RELEASED, ""):
         return Answer(

@@ -58,9 +58,18 @@ def test_a_new_job_goes_to_the_edge_of_its_node() -> None:
     ],
 )
 def test_a_repeat_hears_what_it_still_needs(commit: Committed, frame: type | None, to: str) -> None:
-    answer = dispatching.on_bound(job(), commit)
+    answer = dispatching.on_bound(job(), commit, commit.node_epoch)
     assert (None if answer is None else type(answer.frame)) is frame
     assert (answer.to if answer else "") == to
+
+
+@pytest.mark.parametrize(
+    ("state", "frame"),
+    [("CREATED", Assign), ("DISPATCHED", None), ("ACCEPTED", None), ("RUNNING", None), ("RELEASED", Undone)],
+)
+def test_a_node_that_connected_elsewhere_keeps_what_it_had(state: str, frame: type | None) -> None:
+    answer = dispatching.on_bound(job(), BOUND._replace(state=state), BOUND.node_epoch + 1)
+    assert (None if answer is None else type(answer.frame)) is frame
 
 
 @pytest.mark.parametrize(
