@@ -1,7 +1,8 @@
-"""Model words: nodes say MODEL_NOT_AVAILABLE, perhaps thousands of times a second; selectors hear it once per second.
+"""Model words: nodes say MODEL_NOT_AVAILABLE, perhaps thousands of times a second; selectors hear it now and then.
 
-The first word about a node and service goes out at once, those of the next second together as one frame with their
-number. Whoever hears a node's message only notes the word here.
+The first word about a node and service goes out at once, those of the next seconds together as one frame with their
+number: the first one marks the node, the others only count. Storms make no waves: not many go out at a time, and those
+that began together do not stay together. Whoever hears a node's message only notes the word here.
 """
 
 from __future__ import annotations
@@ -9,14 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from typing import Final
+from zlib import crc32
 
 import msgspec
 
 from edge.core.timers import Timers
 from mesh.frames import ModelMissing
 
-#: Between two frames about the same node and service.
-INTERVAL_MS: Final = 1_000
+#: Between two frames about the same node and service, at least; up to twice that, different for each.
+INTERVAL_MS: Final = 3_000
+#: Frames that go out together; the next ones follow after that time.
+TOGETHER: Final = 4
+PAUSE_MS: Final = 20
 #: Services of one node that are told apart at a time; words about more are dropped.
 SERVICES_PER_NODE_MAX: Final = 32
 
@@ -57,16 +62,20 @@ class ModelWords:
         return self._due.next_due_ms()
 
     def pop_due(self, now_ms: int) -> list[ModelMissing]:
-        """One frame for each node and service of which there is news."""
+        """A frame for each node and service of which there is news, a few at a time."""
         frames: list[ModelMissing] = []
+        put_off = 0
         for key in self._due.pop_due(now_ms):
             words = self._words[key]
-            if words.count:
+            if not words.count:
+                self._forget(key)
+            elif len(frames) < TOGETHER:
                 frames.append(msgspec.structs.replace(words.word, count=words.count))
                 words.count = 0
-                self._due.set(key, now_ms + INTERVAL_MS)
+                self._due.set(key, now_ms + _interval_ms(key))
             else:
-                self._forget(key)
+                self._due.set(key, now_ms + PAUSE_MS * (1 + put_off // TOGETHER))
+                put_off += 1
         return frames
 
     def _forget(self, key: tuple[str, str]) -> None:
@@ -80,3 +89,7 @@ class ModelWords:
         assert len(self._words) == len(self._due) <= self._words_max
         assert self._services == Counter(node_id for node_id, _ in self._words)
         assert all(0 < count <= SERVICES_PER_NODE_MAX for count in self._services.values())
+
+
+def _interval_ms(key: tuple[str, str]) -> int:
+    return INTERVAL_MS + crc32(" ".join(key).encode()) % INTERVAL_MS
