@@ -13,6 +13,7 @@ import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 
 import psutil
@@ -27,7 +28,7 @@ from tests.running_mesh import RunningMesh
 
 SECONDS = 5.0
 #: Calm and storm take turns, so that a noisy moment of the machine hits both alike.
-ROUNDS = 4
+ROUNDS = 5
 WORDS_PER_S = 5_000
 STORM_NODES = 50
 #: Kinds of services that each of them says it lacks; the mesh hears of each once per second.
@@ -35,7 +36,7 @@ SERVICES = 10
 #: Nodes do not wait for one another, so their words come a few at a time.
 TURNS_PER_S = 250
 WORKING_NODES = 8
-UTTERANCES_PER_S = 50
+UTTERANCES_PER_S = 100
 AUDIO = bytes(10_000)
 WARM_UP_S = 2.0
 #: What the storm may cost at most.
@@ -112,7 +113,8 @@ async def _speak(session: Session, seconds: float) -> list[float]:
 class Weather:
     """What was measured in calm, or in the storm."""
 
-    seconds: list[float] = field(default_factory=list)
+    #: What the utterances of each round took.
+    seconds: list[list[float]] = field(default_factory=list)
     #: Share of the machine's processors that had nothing to do: with little of it the ratio tells of the machine.
     idle: list[float] = field(default_factory=list)
     #: Seconds that a selector needed for a Dispatch, on average.
@@ -122,7 +124,7 @@ class Weather:
         """Speak for a while."""
         sum_before, count_before = _dispatching(mesh)
         psutil.cpu_times_percent()
-        self.seconds += await _speak(session, SECONDS)
+        self.seconds.append(await _speak(session, SECONDS))
         self.idle.append(psutil.cpu_times_percent().idle)
         sum_after, count_after = _dispatching(mesh)
         self.selector.append((sum_after - sum_before) / (count_after - count_before))
@@ -166,17 +168,20 @@ async def _measure(directory: Path, redis_url: str) -> None:
 def _print(calm: Weather, storm: Weather, rate: float, heard: float) -> None:
     rows = []
     for name, share in (("p50", 0.5), ("p99", 0.99)):
-        before, during = percentile(calm.seconds, share), percentile(storm.seconds, share)
-        rows.append((name, ms(before), ms(during), f"{during / before:.2f}", f"{BAR:g}" if name == "p99" else ""))
-    before, during = sum(calm.selector) / ROUNDS, sum(storm.selector) / ROUNDS
+        befores = [percentile(seconds, share) for seconds in calm.seconds]
+        durings = [percentile(seconds, share) for seconds in storm.seconds]
+        ratios = [during / before for before, during in zip(befores, durings, strict=True)]
+        spread = f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        rows.append((name, ms(median(befores)), ms(median(durings)), spread, f"{BAR:g}" if name == "p99" else ""))
+    before, during = median(calm.selector), median(storm.selector)
     rows.append(("a selector's part, mean", ms(before), ms(during), f"{during / before:.2f}", ""))
-    rows.append(("idle processors, %", f"{sum(calm.idle) / ROUNDS:.0f}", f"{sum(storm.idle) / ROUNDS:.0f}", "", ""))
+    rows.append(("idle processors, %", f"{median(calm.idle):.0f}", f"{median(storm.idle):.0f}", "", ""))
     print_table(
-        f"Utterance -> result in a storm of MODEL_NOT_AVAILABLE, {rate:.0f} words/s for {SECONDS:g} s, {ROUNDS} times",
+        f"Utterance -> result in a storm of MODEL_NOT_AVAILABLE, {rate:.0f} words/s for {SECONDS:g} s",
         ("", "before ms", "during ms", "ratio", "bar"),
         rows,
     )
-    print(f"  {UTTERANCES_PER_S} utterances/s; selectors heard of {heard:.0f} words")
+    print(f"  medians of {ROUNDS} rounds, {UTTERANCES_PER_S} utterances/s; selectors heard of {heard:.0f} words")
 
 
 def run() -> None:
