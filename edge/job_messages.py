@@ -96,6 +96,7 @@ class JobMessages:
 
     def _on_error(self, socket: NodeSocket, message: NodeError, text: bytes) -> None:
         socket.node.own(message.node_id)
+        socket.complained()
         trouble = trouble_of(message.details)
         self._note_missing(socket, message.code, message.message, message.details)
         # A missing model is no reason to take away jobs that need others; nor is the last word of a connection that was

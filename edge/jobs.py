@@ -12,6 +12,7 @@ from edge.core import assignment as effects
 from edge.core import away, kept
 from edge.core.deliveries import Deliveries, Limits
 from edge.core.node import NodeConnection
+from edge.core.patience import Patience
 from edge.link import EdgeLink, early_ms_max
 from edge.metrics import EdgeMetrics
 from edge.outbox import Bounds
@@ -43,6 +44,13 @@ class NodeSocket(Socket):
         super().__init__(connection, "node", bounds, metrics)
         self.node = NodeConnection(config.heartbeat_min_ms)
         self.opened_ms = now_ms()
+        #: To rest before its next message is read: it complains too much.
+        self.rest_ms = 0.0
+        self._patience = Patience(config.node_errors_per_s_max)
+
+    def complained(self) -> None:
+        """It sent an error, or what is one."""
+        self.rest_ms = self._patience.wait_ms(now_ms())
 
 
 class Jobs:

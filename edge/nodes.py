@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Final, get_args
 
@@ -94,6 +95,9 @@ class Nodes:
             async for text in socket.messages(as_bytes=True):
                 assert isinstance(text, bytes)
                 self._on_text(socket, text)
+                if socket.rest_ms:
+                    rest_ms, socket.rest_ms = socket.rest_ms, 0.0
+                    await asyncio.sleep(rest_ms / 1_000)
         finally:
             self.sockets.discard(socket)
             self._held_beats.drop(socket)
@@ -105,6 +109,7 @@ class Nodes:
             message = decode_from_node(text)
             self._on_message[type(message)](socket, message, text)
         except PeerError as error:
+            socket.complained()
             socket.tell_error(error)
         except Exception:
             # The gateway from nodes: our own bug must cost this one message, not the socket.

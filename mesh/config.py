@@ -130,6 +130,8 @@ class EdgeConfig(Section, frozen=True):
     #: Of one node's heartbeats the mesh hears the latest, at most once in this time; the first after a registration
     #: at once.
     heartbeat_min_ms: Ms = 500
+    #: Errors, and messages that are none of ours, that one node may send; beyond that it is read more slowly.
+    node_errors_per_s_max: Count = 50
     #: A node whose socket closed keeps its jobs this long; then they are dispatched elsewhere.
     reconnect_grace_ms: Ms = 3_000
     #: Jobs for nodes whose socket closed a moment ago wait here for them, in all and per node; more go elsewhere.
