@@ -16,7 +16,7 @@ from mesh.errors import StoreError
 from mesh.ids import is_id
 from mesh.jobs import Event
 from mesh.keys import Keys, lease_member
-from mesh.speeds import ANY_PAIR
+from mesh.speeds import ANY_PAIR, RATIO_MAX
 
 #: Nodes whose key names are kept at hand: spelling them is most of the work of a call.
 NODES_REMEMBERED: Final = 65_536
@@ -102,6 +102,7 @@ class Jobs:
         pair = one.pair if len(one.pair) <= PAIR_MAX else ANY_PAIR
         audio_ms = max(one.audio_ms, self._audio_ms_min)
         took_ms = one.took_ms if one.success else one.took_ms + self._failed_ms + audio_ms
+        took_ms = min(took_ms, RATIO_MAX * audio_ms)
         return [{"pair": pair, "took_ms": took_ms, "audio_ms": audio_ms, **self._learning}]
 
     def _release_call(self, one: Release) -> Call | None:

@@ -9,6 +9,8 @@ from typing import Final, NamedTuple
 
 #: In place of a pair: all jobs of the node.
 ANY_PAIR: Final = "*"
+#: Slower than that is all the same: one absurd job must not keep its node without work for an hour.
+RATIO_MAX: Final = 10
 
 
 class Speed(NamedTuple):
@@ -45,4 +47,5 @@ def ratio_of(took_ms: int, audio_ms: int, audio_ms_min: int, failed_ms: int = 0)
     its audio. Otherwise a node that fails at once would look idle and fast, and draw all the work.
     """
     audio_ms = max(audio_ms, audio_ms_min)
-    return (took_ms + (failed_ms + audio_ms if failed_ms else 0)) / audio_ms
+    took_ms += failed_ms + audio_ms if failed_ms else 0
+    return min(took_ms, RATIO_MAX * audio_ms) / audio_ms

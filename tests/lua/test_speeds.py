@@ -12,7 +12,7 @@ from lua.view import unpack_speeds
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.keys import Keys
-from mesh.speeds import Speed, observe, ratio_of
+from mesh.speeds import RATIO_MAX, Speed, observe, ratio_of
 from tests.lua import twins
 from tests.lua.conftest import RedisClient
 from tests.lua.samples import CELLS, register, request
@@ -155,3 +155,8 @@ async def test_speeds_leave_with_their_node(store: Store, raw: RedisClient, keys
     assert raw.hlen(keys.speeds(CELL)) == 0, "nobody would clean up after it"
     await register(store, NODE)
     assert await speeds_of(store) is None
+
+
+async def test_one_absurdly_slow_job_counts_as_slow_and_no_more(store: Store) -> None:
+    await register(store, NODE)
+    assert (await finish(store, "r-1", took_ms=3_600_000)).speeds["zh>en"].mean == RATIO_MAX

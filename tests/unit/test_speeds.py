@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mesh.speeds import Speed, observe, ratio_of
+from mesh.speeds import RATIO_MAX, Speed, observe, ratio_of
 
 HOUR_MS = 3_600_000
 
@@ -43,6 +43,7 @@ def test_what_was_long_ago_counts_little_when_the_node_is_back() -> None:
 def test_short_audio_counts_as_longer() -> None:
     assert ratio_of(300, 1_000, 500) == 0.3
     assert ratio_of(300, 0, 500) == 0.6
+    assert ratio_of(3_600_000, 100, 500) == RATIO_MAX
 
 
 @given(st.lists(st.tuples(st.floats(0, 1_000), st.integers(-1_000, 10**7)), min_size=1, max_size=50))
