@@ -24,7 +24,7 @@ async def test_a_frozen_nodes_late_result_is_counted_and_dropped(redis_server, m
     heard: list[session_wire.ServerMessage] = []
     other = Worker("node-b", at_once)
     with RunningMesh(mesh_dir, redis_server.url, env=ENV) as mesh:
-        frozen = mesh.start_plain_node("node-a", mesh.url("edge-0"), "--events", str(events), "--work-ms", "500")
+        frozen = mesh.start_plain_node("node-a", mesh.url("edge-0"), "--events", str(events), "--work-ms", "2500")
         frozen.wait_ready()
         async with sessions(1, mesh.url("edge-1"), on_event=heard.append) as [session]:
             waiting = asyncio.create_task(session.translate(AUDIO, timeout=40))

@@ -15,6 +15,7 @@ ENV = {
     "LINGUA_JOB_DISPATCHED_TIMEOUT_MS": "60000",
 }
 LEARNING_JOBS = 10
+LATER_JOBS = 200
 
 
 async def test_a_stalled_node_costs_little(redis_server, mesh_dir) -> None:
@@ -38,21 +39,23 @@ async def test_a_stalled_node_costs_little(redis_server, mesh_dir) -> None:
 
 
 async def test_hedging_is_off_by_default(redis_server, mesh_dir) -> None:
-    gate = asyncio.Event()
+    held, gate = asyncio.Event(), asyncio.Event()
 
     async def work(worker: Worker, job: Job) -> None:
-        if job.utterance_index == LEARNING_JOBS:
+        if job.utterance_index == LEARNING_JOBS and not held.is_set():
+            held.set()
             await gate.wait()
 
     fleet = [Worker(f"node-{i}", work) for i in range(2)]
     with RunningMesh(mesh_dir, redis_server.url, env={"LINGUA_JOB_DISPATCHED_TIMEOUT_MS": "60000"}) as mesh:
-        async with workers(mesh.url("edge-0"), *fleet), sessions(1, mesh.url("edge-1")) as [session]:
+        async with workers(mesh.url("edge-0"), *fleet), sessions(2, mesh.url("edge-1")) as [session, other]:
             for _ in range(LEARNING_JOBS):
                 await session.translate(AUDIO)
             waiting = asyncio.create_task(session.translate(AUDIO, timeout=30))
-            await until(lambda: sum(len(w.jobs) for w in fleet) > LEARNING_JOBS, "a node has the held job")
-            # Far beyond what any node ever needed.
-            await asyncio.sleep(2)
-            assert sum(len(worker.jobs) for worker in fleet) == LEARNING_JOBS + 1
+            await held.wait()
+            # Twenty times as many, one after another: meanwhile the held job is late by far.
+            for _ in range(LATER_JOBS):
+                await other.translate(AUDIO)
+            assert sum(len(worker.jobs) for worker in fleet) == LEARNING_JOBS + 1 + LATER_JOBS
             gate.set()
             assert (await waiting).text_asr.endswith("#1")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from lua.store import Beaten, CommitRequest, Heartbeat, Registered, Store
 from mesh.cells import cell_of
 from mesh.frames import NodeCaps, NodeLoad
+from mesh.keys import Keys
+from tests.lua.conftest import RedisClient
 
 EDGE = "edge:a:0001"
 CELLS = 16
@@ -42,3 +46,25 @@ def request(
 def in_cell(prefix: str, cell: int) -> str:
     """An id that lies in the cell."""
     return next(name for name in (f"{prefix}{n}" for n in range(10_000)) if cell_of(name, CELLS) == cell)
+
+
+@contextmanager
+def sampled(raw: RedisClient, keys: Keys, node_ids: Iterable[str]) -> Iterator[list[int]]:
+    """Looks at the nodes' leases over and over; yields the highest count seen and the number of looks."""
+    stop, seen = threading.Event(), [0, 0]
+
+    def look() -> None:
+        while not stop.wait(0.005):
+            pipe = raw.pipeline(transaction=False)
+            for node_id in node_ids:
+                pipe.zcard(keys.leases(cell_of(node_id, CELLS), node_id))
+            seen[0] = max(seen[0], *pipe.execute())
+            seen[1] += 1
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        stop.set()
+        thread.join()

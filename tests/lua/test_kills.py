@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, cast
 
 from lua.batch import Answer
@@ -22,7 +19,7 @@ from mesh.frames import NodeLoad
 from mesh.keys import Keys, lease_member
 from tests.lua.clockwork import pass_time
 from tests.lua.conftest import RedisClient
-from tests.lua.samples import CELLS, EDGE, register, request
+from tests.lua.samples import CELLS, EDGE, register, request, sampled
 
 KILLS = 1_000
 ROUNDS = 20
@@ -125,28 +122,6 @@ async def a_round(runner: Runner, keys: Keys, config: Config, world: World, numb
     await asyncio.gather(*(process(place) for place in range(PROCESSES)))
 
 
-@contextmanager
-def sampled(raw: RedisClient, keys: Keys) -> Iterator[list[int]]:
-    """Looks at every node's leases over and over; yields the highest count seen and the number of looks."""
-    stop, seen = threading.Event(), [0, 0]
-
-    def look() -> None:
-        while not stop.wait(0.01):
-            pipe = raw.pipeline(transaction=False)
-            for node_id in NODES:
-                pipe.zcard(keys.leases(cell_of(node_id, CELLS), node_id))
-            seen[0] = max(seen[0], *pipe.execute())
-            seen[1] += 1
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
-        yield seen
-    finally:
-        stop.set()
-        thread.join()
-
-
 def leases_of(raw: RedisClient, keys: Keys, node_id: str) -> set[str]:
     return {member.decode() for member in raw.zrange(keys.leases(cell_of(node_id, CELLS), node_id), 0, -1)}
 
@@ -159,7 +134,7 @@ async def test_a_thousand_kills_leak_nothing(
         world.epochs[node_id] = (await register(store, node_id, MAX_JOBS)).epoch
     drift = missing = 0
     for number in range(ROUNDS):
-        with sampled(raw, keys) as seen:
+        with sampled(raw, keys, NODES) as seen:
             await a_round(runner, keys, config, world, number)
         assert seen[1] and seen[0] <= MAX_JOBS, "used <= max at all times"
         for node_id in dice.sample(NODES, 5):  # nodes and their edges die too, some with their jobs

@@ -6,9 +6,6 @@ import json
 import random
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from lua.store import Store
@@ -16,7 +13,7 @@ from mesh.cells import cell_of
 from mesh.config import RedisConfig
 from mesh.keys import Keys
 from tests.lua.conftest import RedisClient
-from tests.lua.samples import CELLS, register
+from tests.lua.samples import CELLS, register, sampled
 
 PROCESSES = 8
 REQUESTS = 20_000
@@ -24,28 +21,6 @@ DUPLICATES = 2_000
 MAX_JOBS = 4
 NODES = [f"node-{n}" for n in range(50)]
 SEED = 20_251_116
-
-
-@contextmanager
-def sampled(raw: RedisClient, keys: Keys) -> Iterator[list[int]]:
-    """Looks at every node's leases over and over; yields the highest count seen and the number of looks."""
-    stop, seen = threading.Event(), [0, 0]
-
-    def look() -> None:
-        while not stop.wait(0.005):
-            pipe = raw.pipeline(transaction=False)
-            for node_id in NODES:
-                pipe.zcard(keys.leases(cell_of(node_id, CELLS), node_id))
-            seen[0] = max(seen[0], *pipe.execute())
-            seen[1] += 1
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
-        yield seen
-    finally:
-        stop.set()
-        thread.join()
 
 
 def shares() -> list[list[str]]:
@@ -82,7 +57,7 @@ def run_all(redis_config: RedisConfig) -> list[dict[str, Any]]:
 async def test_no_slot_is_sold_twice(store: Store, redis_config: RedisConfig, raw: RedisClient, keys: Keys) -> None:
     for node_id in NODES:
         await register(store, node_id, MAX_JOBS)
-    with sampled(raw, keys) as seen:
+    with sampled(raw, keys, NODES) as seen:
         results = run_all(redis_config)
     assert seen[1] > 20, "the sampler looked"
     assert seen[0] == MAX_JOBS, "never more than max, and the test did fill a node"

@@ -8,8 +8,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 from urllib.request import urlopen
 
@@ -285,3 +286,17 @@ class Rig:
                 edge.withdraw(request_id)
             await edge.link.close()
         self.edges.clear()
+
+
+@contextlib.contextmanager
+def selecting(redis: RedisServer, *selectors: str, **settings: str) -> Iterator[Rig]:
+    """A broker and selectors of these names and settings, for all tests of a file."""
+    with TemporaryDirectory(prefix="lm-") as directory:
+        rig = Rig(Path(directory), redis)
+        try:
+            rig.spawn("broker", "b1")
+            for name in selectors:
+                rig.spawn("selector", name, **settings)
+            yield rig
+        finally:
+            rig.end(list(rig.processes))

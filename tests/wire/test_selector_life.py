@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -17,7 +15,7 @@ from mesh.cells import cell_of
 from mesh.frames import Assign, AssignFailed, NodeOffline, NodeStale, Push, StatusChanged, Undone
 from mesh.keys import Keys, lease_member
 from tests.unit.selector_samples import CAPS
-from tests.wire.selector_rig import FakeEdge, Rig, until
+from tests.wire.selector_rig import FakeEdge, Rig, selecting, until
 
 GRACE_MS = 3_000
 SILENT_MS = 2_500
@@ -25,35 +23,19 @@ SILENT_MS = 2_500
 
 @pytest.fixture(scope="module")
 def mesh(_redis_process: RedisServer) -> Iterator[Rig]:
-    """Two selectors that lose patience soon; Redis is emptied under them before each test."""
-    with TemporaryDirectory(prefix="lm-") as directory:
-        rig = Rig(Path(directory), _redis_process)
-        settings = {
-            "LINGUA_EDGE_RECONNECT_GRACE_MS": str(GRACE_MS),
-            "LINGUA_NODE_HEARTBEAT_TIMEOUT_MS": str(SILENT_MS),
-            "LINGUA_NODE_STATUS_SCAN_MS": "100",
-            "LINGUA_NODE_AUDIT_GRACE_MS": "1",
-            "LINGUA_NODE_WARMUP_TIMEOUT_MS": "1",
-            "LINGUA_SELECTOR_PRESENCE_MS": "50",
-        }
-        try:
-            rig.spawn("broker", "b1")
-            for name in ("s1", "s2"):
-                rig.spawn("selector", name, **settings)
-            yield rig
-        finally:
-            rig.end(list(rig.processes))
-
-
-@pytest.fixture
-async def rig(mesh: Rig, redis_server: RedisServer) -> AsyncIterator[Rig]:
-    yield mesh
-    await mesh.close_edges()
-
-
-@pytest.fixture
-async def edge(rig: Rig) -> FakeEdge:
-    return await rig.add_edge("a")
+    """Two selectors that lose patience soon."""
+    with selecting(
+        _redis_process,
+        "s1",
+        "s2",
+        LINGUA_EDGE_RECONNECT_GRACE_MS=str(GRACE_MS),
+        LINGUA_NODE_HEARTBEAT_TIMEOUT_MS=str(SILENT_MS),
+        LINGUA_NODE_STATUS_SCAN_MS="100",
+        LINGUA_NODE_AUDIT_GRACE_MS="1",
+        LINGUA_NODE_WARMUP_TIMEOUT_MS="1",
+        LINGUA_SELECTOR_PRESENCE_MS="50",
+    ) as rig:
+        yield rig
 
 
 async def told(edge: FakeEdge, node_id: str, status: str) -> StatusChanged:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from linguamesh.redis_server import RedisServer
 from mesh.frames import ModelMissing, Push, StatusChanged
-from tests.wire.selector_rig import FakeEdge, Rig, until
+from tests.wire.selector_rig import FakeEdge, Rig, selecting, until
 
 RATE_MAX = 5
 QUEUE_MAX = 64
@@ -20,31 +18,16 @@ UNAVAILABLE_MS = 5_000
 
 @pytest.fixture(scope="module")
 def mesh(_redis_process: RedisServer) -> Iterator[Rig]:
-    with TemporaryDirectory(prefix="lm-") as directory:
-        rig = Rig(Path(directory), _redis_process)
-        settings = {
-            "LINGUA_MODELS_UNAVAILABLE_MS": str(UNAVAILABLE_MS),
-            "LINGUA_MODELS_NODE_RATE_MAX": str(RATE_MAX),
-            "LINGUA_MODELS_QUEUE_MAX": str(QUEUE_MAX),
-        }
-        try:
-            rig.spawn("broker", "b1")
-            for name in ("s1", "s2"):
-                rig.spawn("selector", name, **settings)
-            yield rig
-        finally:
-            rig.end(list(rig.processes))
-
-
-@pytest.fixture
-async def rig(mesh: Rig, redis_server: RedisServer) -> AsyncIterator[Rig]:
-    yield mesh
-    await mesh.close_edges()
-
-
-@pytest.fixture
-async def edge(rig: Rig) -> FakeEdge:
-    return await rig.add_edge("a")
+    """Two selectors that mark for a short time only."""
+    with selecting(
+        _redis_process,
+        "s1",
+        "s2",
+        LINGUA_MODELS_UNAVAILABLE_MS=str(UNAVAILABLE_MS),
+        LINGUA_MODELS_NODE_RATE_MAX=str(RATE_MAX),
+        LINGUA_MODELS_QUEUE_MAX=str(QUEUE_MAX),
+    ) as rig:
+        yield rig
 
 
 async def ready(edge: FakeEdge, *node_ids: str, **caps: Any) -> dict[str, int]:

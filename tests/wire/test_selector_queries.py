@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Iterator
 
 import msgspec
 import pytest
@@ -17,40 +15,24 @@ from mesh.frames import ControlNode, EdgeReport, NodeOffline, Push, Query, Query
 from mesh.keys import Keys
 from mesh.weights import Weights
 from selector.core.filters import REASON
-from tests.wire.selector_rig import FakeEdge, Rig, until
+from tests.wire.selector_rig import FakeEdge, Rig, selecting, until
 
 POOLS = '[{"pool_id": 1, "name": "full", "required_services": ["asr", "nmt", "tts"]}, {"pool_id": 2, "name": "any"}]'
 
 
 @pytest.fixture(scope="module")
 def mesh(_redis_process: RedisServer) -> Iterator[Rig]:
-    """A broker and two selectors with pools, for all tests of this file; Redis is emptied under them before each."""
-    with TemporaryDirectory(prefix="lm-") as directory:
-        rig = Rig(Path(directory), _redis_process)
-        settings = {
-            "LINGUA_POOLS_ENABLED": "true",
-            "LINGUA_POOLS_POOLS": POOLS,
-            "LINGUA_SELECTOR_WEIGHTS_MS": "50",
-            "LINGUA_SELECTOR_PRESENCE_MS": "100",
-        }
-        try:
-            rig.spawn("broker", "b1")
-            for name in ("s1", "s2"):
-                rig.spawn("selector", name, **settings)
-            yield rig
-        finally:
-            rig.end(list(rig.processes))
-
-
-@pytest.fixture
-async def rig(mesh: Rig, redis_server: RedisServer) -> AsyncIterator[Rig]:
-    yield mesh
-    await mesh.close_edges()
-
-
-@pytest.fixture
-async def edge(rig: Rig) -> FakeEdge:
-    return await rig.add_edge("a")
+    """Two selectors with pools."""
+    with selecting(
+        _redis_process,
+        "s1",
+        "s2",
+        LINGUA_POOLS_ENABLED="true",
+        LINGUA_POOLS_POOLS=POOLS,
+        LINGUA_SELECTOR_WEIGHTS_MS="50",
+        LINGUA_SELECTOR_PRESENCE_MS="100",
+    ) as rig:
+        yield rig
 
 
 async def until_known(rig: Rig, edge: FakeEdge, node_id: str, status: str = "ready") -> None:

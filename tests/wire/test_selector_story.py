@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Iterator
 
 import msgspec
 import pytest
@@ -36,33 +34,14 @@ from mesh.frames import (
 )
 from mesh.keys import Keys
 from tests.unit.selector_samples import CAPS
-from tests.wire.selector_rig import FakeEdge, Rig, until
+from tests.wire.selector_rig import FakeEdge, Rig, selecting, until
 
 
 @pytest.fixture(scope="module")
 def mesh(_redis_process: RedisServer) -> Iterator[Rig]:
-    """A broker and a selector for all tests of this file; Redis is emptied under them before each."""
-    with TemporaryDirectory(prefix="lm-") as directory:
-        rig = Rig(Path(directory), _redis_process)
-        try:
-            rig.spawn("broker", "b1")
-            rig.spawn("selector", "s1")
-            yield rig
-        finally:
-            rig.end(list(rig.processes))
-
-
-@pytest.fixture
-async def rig(mesh: Rig, redis_server: RedisServer) -> AsyncIterator[Rig]:
-    lasting = list(mesh.processes)
-    yield mesh
-    await mesh.close_edges()
-    mesh.end([process for process in mesh.processes if process not in lasting])
-
-
-@pytest.fixture
-async def edge(rig: Rig) -> FakeEdge:
-    return await rig.add_edge("a")
+    """One selector."""
+    with selecting(_redis_process, "s1") as rig:
+        yield rig
 
 
 async def test_one_utterance_from_registration_to_result(rig: Rig, edge: FakeEdge) -> None:
