@@ -36,6 +36,9 @@ from mesh.frames import (
     Head,
     JobDone,
     JobEvent,
+    Mail,
+    MailAsk,
+    MailTrim,
     ModelMissing,
     NodeHeartbeat,
     NodeOffline,
@@ -43,15 +46,26 @@ from mesh.frames import (
     NodeRegistered,
     NodeStale,
     Notice,
+    Paired,
+    PairingAsk,
+    PairingCode,
+    PairingUse,
     Placed,
+    Post,
+    Posted,
     Push,
     Query,
     QueryAnswer,
     Refused,
     ResultAck,
+    RoomRequest,
+    RoomSignal,
+    RoomState,
     SessionClaim,
     SessionClaimed,
+    SessionNote,
     SessionRelease,
+    SessionTaken,
     StatusChanged,
     Undone,
     Waiting,
@@ -65,12 +79,14 @@ from mesh.metrics import LinkMetrics
 #: Frames that mean something to an edge.
 RECEIVED: Final = frozenset({
     NodeRegistered, NodeStale, Failed, SessionClaimed, Assign, Placed, Refused, Waiting, Undone, Notice, Push,
-    ResultAck, CancelJob, Busy, Bounce, StatusChanged, ControlNode, QueryAnswer,
+    ResultAck, CancelJob, Busy, Bounce, StatusChanged, ControlNode, QueryAnswer, SessionTaken, Mail, Post, Posted,
+    RoomState, PairingCode, Paired,
 })  # fmt: skip
 #: Frames that only others get; one that arrives here all the same is counted and dropped.
 NOT_FOR_EDGES: Final = frozenset({
     Beat, BrokerBeat, Credit, Goodbye, NodeRegister, NodeHeartbeat, NodeOffline, SessionClaim, SessionRelease,
-    Dispatch, AssignFailed, JobEvent, JobDone, Cancel, ModelMissing, Query, EdgeReport,
+    Dispatch, AssignFailed, JobEvent, JobDone, Cancel, ModelMissing, Query, EdgeReport, SessionNote, MailAsk, MailTrim,
+    RoomRequest, RoomSignal, PairingAsk, PairingUse,
 })  # fmt: skip
 assert set(get_args(AnyFrame)) == RECEIVED | NOT_FOR_EDGES, "a new frame must be listed here"
 

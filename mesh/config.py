@@ -19,6 +19,7 @@ from msgspec import Meta
 from mesh.choosing import ModelsConfig, ModulesConfig, PoolsConfig, SpeedConfig, check_pools
 from mesh.errors import ConfigError
 from mesh.settings import Bytes, Count, MemoryBytes, Ms, Percent, Port, Seconds, Section
+from mesh.speaking import PairingConfig, RoomsConfig, SessionConfig, SpeechConfig
 from mesh.weights import Weights
 
 
@@ -223,12 +224,6 @@ class JobConfig(Section, frozen=True):
     waiting_ask_ms: Ms = 1_000
 
 
-class SessionConfig(Section, frozen=True):
-    """Life of a session record in Redis."""
-
-    idle_ttl_seconds: Seconds = 3_600
-
-
 class SelectorConfig(Section, frozen=True):
     """One selector process."""
 
@@ -297,6 +292,9 @@ class Config(Section, frozen=True):
     modules: ModulesConfig = ModulesConfig()
     job: JobConfig = JobConfig()
     session: SessionConfig = SessionConfig()
+    speech: SpeechConfig = SpeechConfig()
+    rooms: RoomsConfig = RoomsConfig()
+    pairing: PairingConfig = PairingConfig()
     selector: SelectorConfig = SelectorConfig()
     log: LogConfig = LogConfig()
 

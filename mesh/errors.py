@@ -25,6 +25,8 @@ class ErrorCode(Enum):
     SESSION_CLOSED = (201, "Open a new session.")
     INVALID_PAIRING_CODE = (202, "Ask the node for a new code.")
     TOO_MANY_UTTERANCES = (203, "Wait for results before you send more.")
+    SESSION_SUPERSEDED = (204, "This session was taken over by a newer connection; this socket is closed.")
+    UTTERANCE_ENDED = (205, "This index has its result or its missing_result; use the next index.")
     # 3xx: the node
     NO_GPU_AVAILABLE = (300, "A worker node needs at least one GPU.")
     NODE_ID_CONFLICT = (301, "Another connection owns this node id; use another id.")
@@ -55,6 +57,15 @@ class ErrorCode(Enum):
     SCHEDULER_DEPENDENCY_DOWN = (501, "The mesh cannot reach its store; try again shortly.")
     SLOW_DOWN = (502, "The mesh is busy; send less for a moment.")
     WS_DISCONNECTED = (503, "Connect again.")
+    # 6xx: rooms; told by room_error
+    ROOM_NOT_FOUND = (600, "Check the code; a room ends when nobody spoke in it for long.")
+    ALREADY_IN_ROOM = (601, "Leave the room you are in first.")
+    ROOM_FULL = (602, "The room has as many members as it may; open another.")
+    INVALID_ROOM_CODE = (603, "A room code is six digits.")
+    NOT_IN_ROOM = (604, "Join the room first.")
+    TOO_MANY_ROOMS = (605, "There are as many rooms as there may be; try again later.")
+    MEMBER_NOT_FOUND = (606, "Look at the latest room_members.")
+    RAW_VOICE_DECLINED = (607, "That member does not want your own voice.")
 
     @property
     def number(self) -> int:

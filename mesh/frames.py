@@ -9,44 +9,33 @@ reordered. A frame that is not listed in `AnyFrame` cannot be decoded.
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Final
 
 import msgspec
 
-#: Bumped only for a change that an older peer would misread.
-FRAME_VERSION: Final = 1
-
-
-class Lane(IntEnum):
-    """Which queue a message waits in. Control is always served first and needs no credit."""
-
-    CONTROL = 0
-    WORK = 1
-
-
-class Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The first part of every message: all that a broker reads."""
-
-    version: int
-    lane: int
-    #: "" = any selector, by cell; BROKER = the broker itself; otherwise a peer's identity.
-    to: str
-    cell: int
-    #: The sender's identity. A broker drops a message whose source is not the socket's own.
-    source: str
-    #: Sender's wall clock in microseconds: for the hop-time histogram, and to tell which of its frames is later.
-    sent_us: int
-    #: Wall clock ms after which nobody wants this message any more; 0 = never.
-    deadline_ms: int = 0
-
-
-BROKER: Final = "@broker"
-
-
-class Frame(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """Base of all frames; the class name is the tag."""
-
+from mesh.frame_base import BROKER as BROKER
+from mesh.frame_base import FRAME_VERSION as FRAME_VERSION
+from mesh.frame_base import Frame as Frame
+from mesh.frame_base import Head as Head
+from mesh.frame_base import Lane as Lane
+from mesh.session_frames import Mail as Mail
+from mesh.session_frames import MailAsk as MailAsk
+from mesh.session_frames import MailTrim as MailTrim
+from mesh.session_frames import Paired as Paired
+from mesh.session_frames import PairingAsk as PairingAsk
+from mesh.session_frames import PairingCode as PairingCode
+from mesh.session_frames import PairingUse as PairingUse
+from mesh.session_frames import Post as Post
+from mesh.session_frames import Posted as Posted
+from mesh.session_frames import RoomMember as RoomMember
+from mesh.session_frames import RoomRequest as RoomRequest
+from mesh.session_frames import RoomSignal as RoomSignal
+from mesh.session_frames import RoomState as RoomState
+from mesh.session_frames import SessionClaim as SessionClaim
+from mesh.session_frames import SessionClaimed as SessionClaimed
+from mesh.session_frames import SessionNote as SessionNote
+from mesh.session_frames import SessionRelease as SessionRelease
+from mesh.session_frames import SessionTaken as SessionTaken
 
 # --- links: between a broker and its peers --------------------------------------------------------
 
@@ -224,40 +213,6 @@ class Failed(Frame, frozen=True):
     ref: str
     code: str
     message: str
-
-
-# --- sessions: edge <-> selector ------------------------------------------------------------------
-
-
-class SessionClaim(Frame, frozen=True):
-    """Edge -> selector: this session is mine now. Answer: SessionClaimed | Failed.
-
-    epoch 0 takes over whatever is there; otherwise it must be the epoch in force.
-    """
-
-    ref: str
-    session_id: str
-    edge: str
-    epoch: int
-    tenant_id: str
-    src_lang: str
-    tgt_lang: str
-
-
-class SessionClaimed(Frame, frozen=True):
-    """Selector -> edge."""
-
-    ref: str
-    session_id: str
-    epoch: int
-
-
-class SessionRelease(Frame, frozen=True):
-    """Edge -> selector: the session is closed. Ignored unless owner and epoch match."""
-
-    session_id: str
-    edge: str
-    epoch: int
 
 
 # --- jobs -----------------------------------------------------------------------------------------
@@ -460,7 +415,7 @@ class Push(Frame, frozen=True):
 class ResultAck(Frame, frozen=True):
     """Edge A or selector -> edge B: stop repeating JobDone.
 
-    verdict: "delivered" | "duplicate" | "fenced" | "no_session".
+    verdict: "delivered" | "duplicate" | "fenced" | "no_session" | "parked" (it waits in the session's mail).
     """
 
     job_id: str
@@ -525,7 +480,9 @@ AnyFrame = (
     Beat | BrokerBeat | Credit | Busy | Bounce | Goodbye
     | NodeRegister | NodeRegistered | NodeHeartbeat | NodeStale | NodeOffline | Failed
     | StatusChanged | ControlNode | ModelMissing
-    | SessionClaim | SessionClaimed | SessionRelease
+    | SessionClaim | SessionClaimed | SessionRelease | SessionNote | SessionTaken
+    | MailAsk | Mail | MailTrim | Post | Posted
+    | RoomRequest | RoomState | RoomSignal | PairingAsk | PairingCode | PairingUse | Paired
     | Dispatch | Assign | Placed | AssignFailed | Refused | Waiting | Undone
     | JobEvent | Notice | JobDone | Push | ResultAck | Cancel | CancelJob
     | Query | QueryAnswer | EdgeReport
@@ -535,7 +492,7 @@ AnyFrame = (
 CONTROL_FRAMES: Final = frozenset({
     Beat, BrokerBeat, Credit, Busy, Bounce, Goodbye, NodeStale, NodeOffline, SessionRelease,
     Placed, AssignFailed, Refused, Waiting, Undone, JobEvent, ResultAck, Cancel, CancelJob,
-    StatusChanged, ControlNode, ModelMissing, EdgeReport,
+    StatusChanged, ControlNode, ModelMissing, EdgeReport, SessionNote, SessionTaken, MailTrim, Posted,
 })  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

@@ -68,8 +68,34 @@ class Keys:
 
     # sessions
     def session(self, cell: int, session_id: str) -> str:
-        """Hash: owner edge, epoch, tenant, languages."""
+        """Hash: owner edge, epoch, resume token, tenant, languages, room, whether its client is away."""
         return self._in(cell, f"session:{session_id}")
+
+    def mail(self, cell: int, session_id: str) -> str:
+        """Stream: what could not be told to a session that is away; in the session's cell."""
+        return self._in(cell, f"session:{session_id}:mail")
+
+    # rooms; the cell is the code's
+    def room(self, cell: int, code: str) -> str:
+        """Hash: the room's id and times, and its members."""
+        return self._in(cell, f"room:{code}")
+
+    def rooms(self, cell: int) -> str:
+        """Zset: room code -> when somebody spoke last, ms."""
+        return self._in(cell, "rooms")
+
+    # pairing; the cell is the code's, for the node's counter the node's, for the client's counter the client's
+    def pairing(self, cell: int, code: str) -> str:
+        """Hash: the node that a code stands for, and by which use it was taken."""
+        return self._in(cell, f"pairing:{code}")
+
+    def pairing_asked(self, cell: int, node_id: str) -> str:
+        """Counter: codes that the node asked for in this window."""
+        return self._in(cell, f"pairing_asked:{node_id}")
+
+    def pairing_wrong(self, cell: int, client: str) -> str:
+        """Counter: wrong codes that the client tried in this window."""
+        return self._in(cell, f"pairing_wrong:{client}")
 
     # deployment
     def deployment(self) -> str:

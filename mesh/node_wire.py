@@ -398,11 +398,27 @@ class JobResultAck(Message, frozen=True, kw_only=True):
     attempt_id: Attempt
 
 
+class PairingCodeRequest(Message, frozen=True, kw_only=True):
+    """Asks for a code by which a client can choose this node. Answer: pairing_code or error."""
+
+    node_id: Id
+
+
+class PairingCode(Message, frozen=True, kw_only=True):
+    """A client that presents this code in session_init, once and within that time, prefers this node."""
+
+    node_id: Id
+    code: Word
+    expires_in_ms: Whole
+
+
 # --- directions -----------------------------------------------------------------------------------
 
-NodeMessage: TypeAlias = NodeRegister | NodeHeartbeat | JobAck | JobStarted | AsrPartial | JobResult | NodeError
+NodeMessage: TypeAlias = (
+    NodeRegister | NodeHeartbeat | JobAck | JobStarted | AsrPartial | JobResult | NodeError | PairingCodeRequest
+)
 SchedulerMessage: TypeAlias = (
-    NodeRegisterAck | ErrorMessage | NodeStatus | JobAssign | JobCancel | NodeControl | JobResultAck
+    NodeRegisterAck | ErrorMessage | NodeStatus | JobAssign | JobCancel | NodeControl | JobResultAck | PairingCode
 )
 
 FROM_NODE: Final[Codec[NodeMessage]] = Codec(NodeMessage, get_args(NodeMessage))

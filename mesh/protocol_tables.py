@@ -18,7 +18,9 @@ from mesh import control_wire, frames, node_wire, session_wire
 from mesh.errors import ErrorCode
 from mesh.wire import Message, Part
 
-_STRUCTS: Final[tuple[type[msgspec.Struct], ...]] = (frames.Head, frames.Work, frames.NodeCaps, frames.NodeLoad)
+_STRUCTS: Final[tuple[type[msgspec.Struct], ...]] = (
+    frames.Head, frames.Work, frames.NodeCaps, frames.NodeLoad, frames.RoomMember,
+)  # fmt: skip
 _BLOCK: Final = re.compile(r"(<!-- begin (\w+) -->\n).*?(<!-- end \2 -->)", re.DOTALL)
 
 

@@ -104,6 +104,16 @@ class SessionInit(Message, frozen=True, kw_only=True):
     # Not in the original: where the client is, and what kind of GPU it would like.
     region: Word | None = None
     gpu_tier: Word | None = None
+    # Streaming: what the client can send, best first; with what rate; and whether in binary frames.
+    audio_formats: Words | None = None  # "opus" | "pcm16"
+    sample_rate: SampleRate | None = None
+    binary_frames: bool | None = None
+    # Resuming: the client keeps its audio until the utterance has ended, acknowledges results and comes back by itself.
+    resumable: bool | None = None
+    resume_token: Word | None = None
+    # The last index that ended here, and the last chunk of its audio; -1 = none.
+    last_index: Signed | None = None
+    last_seq: Signed | None = None
 
 
 class Utterance(Message, frozen=True, kw_only=True):
@@ -137,6 +147,13 @@ class AudioChunk(Message, frozen=True, kw_only=True):
     is_final: bool
     payload: str | None = None  # base64
     client_timestamp_ms: Signed | None = None
+
+
+class ResultAck(Message, frozen=True, kw_only=True):
+    """The client has everything of that session (its own, or of a member of its room) up to that index."""
+
+    session_id: Id
+    utterance_index: Whole
 
 
 class ClientHeartbeat(Message, frozen=True, kw_only=True):
@@ -241,6 +258,15 @@ class SessionInitAck(Message, frozen=True, kw_only=True):
     negotiated_audio_format: Word | None = None
     negotiated_sample_rate: Whole | None = None
     negotiated_channel_count: Whole | None = None
+    # Not in the original. The token resumes this session on any edge.
+    resume_token: Word | None = None
+    resumed: bool | None = None
+    # Something that was said to this session before cannot be told any more.
+    lost: bool | None = None
+    # The next utterance gets this index; audio from this chunk on is to be sent (again).
+    next_utterance_index: Whole | None = None
+    resend_from_seq: Whole | None = None
+    room_code: Word | None = None
 
 
 class TranslationResult(Message, frozen=True, kw_only=True):
@@ -265,6 +291,8 @@ class TranslationResult(Message, frozen=True, kw_only=True):
     quality_score: float | None = None
     rerun_count: Attempt | None = None
     segments_meta: SegmentsMeta | None = None
+    # Not in the original: the last chunk of a streamed utterance, for clients that resume.
+    last_seq: Whole | None = None
 
     def __post_init__(self) -> None:
         check_audio(self.tts_audio, null=False)
@@ -286,9 +314,26 @@ class MissingResult(Message, frozen=True, kw_only=True):
 
     session_id: Id
     utterance_index: Whole
-    reason: Word  # "silence_detected" | "gap_timeout" | "pending_overflow_evict"
+    reason: Word  # "silence_detected" | "gap_timeout" | "pending_overflow_evict" | "job_failed"
     created_at_ms: Signed
     trace_id: Id | None = None
+    last_seq: Whole | None = None  # as in translation_result
+
+
+class UtteranceEnded(Message, frozen=True, kw_only=True):
+    """In a room: everybody who was to get the utterance has it. Only for clients that resume; others get no word."""
+
+    session_id: Id
+    utterance_index: Whole
+    last_seq: Whole | None = None
+
+
+class SessionIdle(Message, frozen=True, kw_only=True):
+    """Nothing was said for long. The session stays open: audio wakes it up."""
+
+    session_id: Id
+    idle_ms: Whole
+    message: Line
 
 
 class ServerHeartbeat(Message, frozen=True, kw_only=True):
@@ -335,7 +380,7 @@ class RoomMembers(Message, frozen=True, kw_only=True):
 class RoomError(Message, frozen=True, kw_only=True):
     """A room request failed."""
 
-    code: Word  # "ROOM_NOT_FOUND" | "ALREADY_IN_ROOM" | "ROOM_FULL" | "INVALID_ROOM_CODE" | "INTERNAL_ERROR"
+    code: Word  # a name of mesh.errors, 6xx, or INTERNAL_ERROR
     message: Line | None = None
 
 
@@ -381,6 +426,7 @@ ClientMessage: TypeAlias = (
     SessionInit
     | Utterance
     | AudioChunk
+    | ResultAck
     | ClientHeartbeat
     | TtsStarted
     | TtsPlayEnded
@@ -398,6 +444,8 @@ ServerMessage: TypeAlias = (
     | TranslationResult
     | AsrPartial
     | MissingResult
+    | UtteranceEnded
+    | SessionIdle
     | ServerHeartbeat
     | SessionCloseAck
     | UiEvent

@@ -29,6 +29,9 @@ from mesh.frames import (
     Goodbye,
     JobDone,
     JobEvent,
+    Mail,
+    MailAsk,
+    MailTrim,
     ModelMissing,
     NodeHeartbeat,
     NodeOffline,
@@ -36,15 +39,26 @@ from mesh.frames import (
     NodeRegistered,
     NodeStale,
     Notice,
+    Paired,
+    PairingAsk,
+    PairingCode,
+    PairingUse,
     Placed,
+    Post,
+    Posted,
     Push,
     Query,
     QueryAnswer,
     Refused,
     ResultAck,
+    RoomRequest,
+    RoomSignal,
+    RoomState,
     SessionClaim,
     SessionClaimed,
+    SessionNote,
     SessionRelease,
+    SessionTaken,
     StatusChanged,
     Undone,
     Waiting,
@@ -57,12 +71,13 @@ from selector.core.filters import LASTING, NO_NODES, REASON, Filter, is_hopeless
 TAKEN: Final = frozenset({
     NodeRegister, NodeHeartbeat, NodeOffline, SessionClaim, SessionRelease,
     Dispatch, AssignFailed, JobEvent, JobDone, Cancel, Bounce, ModelMissing, Query, EdgeReport,
+    SessionNote, MailAsk, MailTrim, Post, RoomRequest, RoomSignal, PairingAsk, PairingUse,
 })  # fmt: skip
 #: Frames that are for others. If one comes it is counted and dropped.
 NOT_OURS: Final = frozenset({
     Beat, BrokerBeat, Credit, Busy, Goodbye, NodeRegistered, NodeStale, Failed, SessionClaimed,
     Assign, Placed, Refused, Undone, Notice, Push, ResultAck, CancelJob, StatusChanged, ControlNode, Waiting,
-    QueryAnswer,
+    QueryAnswer, SessionTaken, Mail, Posted, RoomState, PairingCode, Paired,
 })  # fmt: skip
 assert set(get_args(AnyFrame)) == TAKEN | NOT_OURS, "decide for every frame whether a selector takes it"
 assert not TAKEN & NOT_OURS

@@ -12,7 +12,7 @@ from mesh import frames
 from mesh.frames import AnyFrame, Frame, Head, Lane, Work
 
 FRAMES: tuple[type[Frame], ...] = get_args(AnyFrame)
-STRUCTS: tuple[type[msgspec.Struct], ...] = (Head, Work, frames.NodeCaps, frames.NodeLoad, *FRAMES)
+STRUCTS: tuple[type[msgspec.Struct], ...] = (Head, Work, frames.NodeCaps, frames.NodeLoad, frames.RoomMember, *FRAMES)
 #: Carries audio or a result, or may wait behind them without harm.
 WORK_FRAMES = {
     frames.NodeRegister,
@@ -28,6 +28,16 @@ WORK_FRAMES = {
     frames.Push,
     frames.Query,
     frames.QueryAnswer,
+    frames.MailAsk,
+    frames.Mail,
+    frames.Post,
+    frames.RoomRequest,
+    frames.RoomState,
+    frames.RoomSignal,
+    frames.PairingAsk,
+    frames.PairingCode,
+    frames.PairingUse,
+    frames.Paired,
 }
 
 
@@ -45,6 +55,7 @@ POOLS: dict[Any, list[Any]] = {
     dict[str, int]: [{}, {"slot": 3, "language": 0}],
     dict[str, list[str]]: [{}, {"required": ["asr", "tts"], "session_id": []}],
     dict[str, bool]: [{}, {"use_asr": True, "use_tts": False}],
+    list[frames.RoomMember]: [[], [frames.RoomMember("s-1", "Ann", "en", 1, {"s-2": False})]],
 }
 
 

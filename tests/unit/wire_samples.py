@@ -86,6 +86,13 @@ FROM_CLIENT = [
             "trace_id": "trace-1",
             "region": "eu",
             "gpu_tier": "large",
+            "audio_formats": ["opus", "pcm16"],
+            "sample_rate": 16000,
+            "binary_frames": True,
+            "resumable": True,
+            "resume_token": "s-1.secret",
+            "last_index": -1,
+            "last_seq": -1,
         },
         "client_version platform src_lang tgt_lang",
     ),
@@ -119,6 +126,7 @@ FROM_CLIENT = [
         },
         "session_id seq is_final",
     ),
+    Sample({"type": "result_ack", "session_id": "s-2", "utterance_index": 7}, "session_id utterance_index"),
     Sample({"type": "client_heartbeat", "session_id": "s-1", "timestamp": 1767225600000}, "session_id timestamp"),
     Sample(
         {"type": "tts_started", "session_id": "s-1", "trace_id": "t", "group_id": "g", "ts_start_ms": 5},
@@ -158,6 +166,12 @@ FROM_SERVER = [
             "negotiated_audio_format": "opus",
             "negotiated_sample_rate": 16000,
             "negotiated_channel_count": 1,
+            "resume_token": "s-1.secret",
+            "resumed": True,
+            "lost": False,
+            "next_utterance_index": 8,
+            "resend_from_seq": 90,
+            "room_code": "123456",
         },
         "session_id trace_id",
     ),
@@ -184,6 +198,7 @@ FROM_SERVER = [
             },
             "scheduler_sent_at_ms": 1767225600000,
             **QUALITY,
+            "last_seq": 89,
         },
         "session_id utterance_index job_id text_asr text_translated tts_audio tts_format trace_id",
     ),
@@ -207,8 +222,17 @@ FROM_SERVER = [
             "reason": "silence_detected",
             "created_at_ms": 1767225600000,
             "trace_id": "t",
+            "last_seq": 89,
         },
         "session_id utterance_index reason created_at_ms",
+    ),
+    Sample(
+        {"type": "utterance_ended", "session_id": "s-1", "utterance_index": 7, "last_seq": 89},
+        "session_id utterance_index",
+    ),
+    Sample(
+        {"type": "session_idle", "session_id": "s-1", "idle_ms": 60000, "message": "nothing heard"},
+        "session_id idle_ms message",
     ),
     Sample({"type": "server_heartbeat", "session_id": "s-1", "timestamp": 1767225600000}, "session_id timestamp"),
     Sample({"type": "session_close_ack", "session_id": "s-1"}, "session_id"),
@@ -396,6 +420,7 @@ FROM_NODE = [
         {"type": "node_error", "node_id": "node-1", "code": "OOM", "message": "no memory", "details": {"free": 0}},
         "node_id code message",
     ),
+    Sample({"type": "pairing_code_request", "node_id": "node-1"}, "node_id"),
 ]
 
 FROM_SCHEDULER = [
@@ -440,4 +465,8 @@ FROM_SCHEDULER = [
     Sample({"type": "job_cancel", "job_id": "job-03-ab", "trace_id": "t", "reason": "job_timeout"}, "job_id"),
     Sample({"type": "node_control", "command": "drain", "reason": "upgrade", "deadline_ms": 30000}, "command"),
     Sample({"type": "job_result_ack", "job_id": "job-03-ab", "attempt_id": 1}, "job_id attempt_id"),
+    Sample(
+        {"type": "pairing_code", "node_id": "node-1", "code": "123456", "expires_in_ms": 300000},
+        "node_id code expires_in_ms",
+    ),
 ]
