@@ -125,8 +125,13 @@ class EdgeLink:
         self._handlers: dict[type[Frame], Handler] = {
             NodeRegistered: self._on_answer,
             SessionClaimed: self._on_answer,
+            Posted: self._on_answer,
+            RoomState: self._on_answer,
+            PairingCode: self._on_answer,
+            Paired: self._on_answer,
             Failed: self._on_answer,
             QueryAnswer: self._on_query_answer,
+            Mail: self._on_mail,
             Busy: self._on_given_back,
             Bounce: self._on_given_back,
         }
@@ -197,12 +202,28 @@ class EdgeLink:
         record_id: str,
         on_answer: Callable[[asks.Answer | None], None],
         may_repeat: Callable[[], bool] = lambda: True,
+        *,
+        payload: tuple[bytes, ...] = (),
     ) -> None:
-        """Ask the selector of a record's cell; `question` gets the ref to put into its frame."""
+        """Ask the selector of a record's cell; `question` gets the ref to put into its frame, `payload` follows it."""
         self._serial += 1
         cell = cell_of(record_id, self.cells)
-        self._send_ask(self.asks.ask(question(str(self._serial)), cell, on_answer, now_ms(), may_repeat))
+        frame = question(str(self._serial))
+        self._send_ask(self.asks.ask(frame, cell, on_answer, now_ms(), may_repeat, payload=payload))
         self.changed()
+
+    async def answer_to(
+        self, question: Callable[[str], asks.Question], record_id: str, *payload: bytes
+    ) -> asks.Answer | None:
+        """The same for whoever can wait: the first answer, or None if there was none in time."""
+        answered: asyncio.Future[asks.Answer | None] = asyncio.get_running_loop().create_future()
+
+        def on_answer(answer: asks.Answer | None) -> None:
+            if not answered.done():
+                answered.set_result(answer)
+
+        self.ask(question, record_id, on_answer, lambda: not answered.done(), payload=payload)
+        return await answered
 
     async def query(
         self,
@@ -240,7 +261,7 @@ class EdgeLink:
             self._send_ask(ask)
 
     def _send_ask(self, ask: asks.Ask) -> None:
-        ask.broker = self._link.send(ask.to, ask.cell, ask.frame, avoid=ask.broker)
+        ask.broker = self._link.send(ask.to, ask.cell, ask.frame, *ask.payload, avoid=ask.broker)
 
     # --- in -----------------------------------------------------------------------------------
 
@@ -260,13 +281,18 @@ class EdgeLink:
 
     def _on_answer(self, message: Received) -> None:
         frame = message.frame
-        assert isinstance(frame, NodeRegistered | SessionClaimed | Failed)
+        assert isinstance(frame, asks.PlainAnswer)
         self.asks.on_answer(frame)
 
     def _on_query_answer(self, message: Received) -> None:
         frame = message.frame
         assert isinstance(frame, QueryAnswer)
         self.asks.on_answer(asks.Answered(frame.ref, frame.status, message.payload[0] if message.payload else b""))
+
+    def _on_mail(self, message: Received) -> None:
+        frame = message.frame
+        assert isinstance(frame, Mail)
+        self.asks.on_answer(asks.MailPage(frame.ref, frame, tuple(message.payload)))
 
     def _on_given_back(self, message: Received) -> None:
         """Busy or Bounce: find out which frame of ours came back."""
@@ -277,7 +303,7 @@ class EdgeLink:
         except (IndexError, msgspec.DecodeError, UnicodeDecodeError) as error:
             log.warning("given_back_unreadable", error=str(error), source=message.head.source)
             return
-        if isinstance(original, NodeRegister | SessionClaim | Query):
+        if isinstance(original, asks.Question):
             self.asks.on_lost(original.ref, retry_ms or self.asks.limits.resend_ms // 4, now_ms())
             return
         handler = self._given_back.get(type(original))

@@ -1,8 +1,8 @@
-"""Asks: questions to a selector that somebody waits for, until answered or timed out: registrations, claims, operators.
+"""Asks: questions to the mesh that somebody waits for, until answered or timed out.
 
-An ask is repeated, because the selector that had it may have died. Registrations and claims may be asked twice: the
-later one gets the higher epoch, so every answer is passed on and the asker keeps the highest. An operator's question
-has one answer, and a command is repeated only if a broker gave it back: a silent selector may have obeyed.
+An ask is repeated, because whoever had it may have died. Registrations and claims may be asked twice: the later one
+gets the higher epoch, so every answer is passed on and the asker keeps the highest. Every other question has one
+answer, and an operator's command is repeated only if a broker gave it back: a silent selector may have obeyed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,25 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from edge.core.timers import Timers, resend_wait_ms
-from mesh.frames import Failed, NodeRegister, NodeRegistered, Query, SessionClaim, SessionClaimed
+from mesh.frames import (
+    Failed,
+    Mail,
+    MailAsk,
+    NodeRegister,
+    NodeRegistered,
+    Paired,
+    PairingAsk,
+    PairingCode,
+    PairingUse,
+    Post,
+    Posted,
+    Query,
+    RoomRequest,
+    RoomSignal,
+    RoomState,
+    SessionClaim,
+    SessionClaimed,
+)
 
 
 class Answered(NamedTuple):
@@ -23,8 +41,20 @@ class Answered(NamedTuple):
     body: bytes
 
 
-Question = NodeRegister | SessionClaim | Query
-Answer = NodeRegistered | SessionClaimed | Failed | Answered
+class MailPage(NamedTuple):
+    """A selector's answer to a MailAsk: what Mail says, and its payload."""
+
+    ref: str
+    mail: Mail
+    parts: tuple[bytes, ...]
+
+
+#: Questions whose every answer counts.
+EpochQuestion = NodeRegister | SessionClaim
+Question = EpochQuestion | Query | MailAsk | Post | RoomRequest | RoomSignal | PairingAsk | PairingUse
+#: Answers that are frames and nothing more.
+PlainAnswer = NodeRegistered | SessionClaimed | Posted | RoomState | PairingCode | Paired | Failed
+Answer = PlainAnswer | Answered | MailPage
 
 
 class Limits(NamedTuple):
@@ -46,6 +76,8 @@ class Ask:
     end_ms: int
     #: Asked before each repeat: False once the asker is gone. An answer is still passed on then.
     may_repeat: Callable[[], bool]
+    #: What follows the frame.
+    payload: tuple[bytes, ...] = ()
     #: The one selector that can tell; "" = any of the cell.
     to: str = ""
     #: Repeated only if a broker gave it back.
@@ -71,6 +103,7 @@ class Asks:
         now_ms: int,
         may_repeat: Callable[[], bool] = lambda: True,
         *,
+        payload: tuple[bytes, ...] = (),
         to: str = "",
         once: bool = False,
         timeout_ms: int = 0,
@@ -78,16 +111,16 @@ class Asks:
         """Open a question. Send what is returned, and note the broker in it. `timeout_ms` 0: as long as usual."""
         assert frame.ref not in self.open
         end_ms = now_ms + (timeout_ms or self.limits.timeout_ms)
-        ask = self.open[frame.ref] = Ask(frame, cell, on_answer, end_ms, may_repeat, to, once)
+        ask = self.open[frame.ref] = Ask(frame, cell, on_answer, end_ms, may_repeat, payload, to, once)
         return self._send(ask, now_ms)
 
     def on_answer(self, answer: Answer) -> None:
-        """Pass an answer on. Of a question that was repeated, another answer may come until its time is up."""
+        """Pass an answer on. Of a claim that was repeated, another answer may come until its time is up."""
         ask = self.open.get(answer.ref)
         if ask is None or (ask.answered and isinstance(answer, Failed)):
             return
         ask.answered = True
-        if ask.sends == 1 or isinstance(answer, Answered):
+        if ask.sends == 1 or not isinstance(ask.frame, EpochQuestion):
             self._close(answer.ref)
         else:
             self._timers.set(answer.ref, ask.end_ms)

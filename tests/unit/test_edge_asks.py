@@ -1,11 +1,27 @@
-"""Operators' questions: one answer each, commands not repeated, a selector that is gone noticed at once."""
+"""Questions that have one answer: repeated until it comes, commands not repeated, a selector that is gone noticed."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from edge.core.asks import Answered, Asks, Limits
-from mesh.frames import Query
+import pytest
+
+from edge.core.asks import Answer, Answered, Asks, Limits, MailPage, Question
+from mesh.frames import (
+    Failed,
+    Mail,
+    MailAsk,
+    Paired,
+    PairingAsk,
+    PairingCode,
+    PairingUse,
+    Post,
+    Posted,
+    Query,
+    RoomRequest,
+    RoomSignal,
+    RoomState,
+)
 
 
 def asked(**options: Any) -> tuple[Asks, list[Any]]:
@@ -49,4 +65,28 @@ def test_one_who_cannot_be_reached_does_not_answer() -> None:
     core.on_lost("1", 100, 20)
     core.on_answer(Answered("1", 200, b"late"))
     assert answers == [None]
+    core.check()
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        (MailAsk("1", "s-1", "a", 5), MailPage("1", Mail("1", "s-1", "7-0", False), (b"frame", b"body"))),
+        (Post("1", "a", "s-1", "result", "k"), Posted("1", "s-1", "told")),
+        (RoomSignal("1", "a", "s-1", "123456", "s-2"), Posted("1", "s-2", "away")),
+        (RoomRequest("1", "a", "s-1", "create"), RoomState("1", "123456", "room-1", [])),
+        (PairingAsk("1", "a", "n-1"), PairingCode("1", "n-1", "123456", 300_000)),
+        (PairingUse("1", "a", "123456", "c", "u"), Paired("1", "n-1")),
+        (PairingUse("1", "a", "123456", "c", "u"), Failed("1", "INVALID_PAIRING_CODE", "wrong")),
+    ],
+)
+def test_question_of_any_other_kind_is_over_with_its_first_answer(question: Question, answer: Answer) -> None:
+    core = Asks(Limits(400, 1_500, 5_000))
+    answers: list[Any] = []
+    core.ask(question, 3, answers.append, 0, payload=(b"body",))
+    [again] = core.tick(400)
+    assert again.frame == question and again.payload == (b"body",), "repeated as it was"
+    core.on_answer(answer)
+    core.on_answer(answer)
+    assert answers == [answer] and core.next_due_ms() is None
     core.check()
