@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from lua.view import NodeView
-from mesh.frames import NodeLoad
+from mesh.frames import NodeLoad, RoomMember
 from mesh.speeds import Speed
 from mesh.weights import Weights
 
@@ -147,6 +147,8 @@ class Committed(NamedTuple):
     reasons: tuple[str, ...] = ()
     #: Node, slots in use and version of candidates that were passed over because of those.
     seen: tuple[tuple[str, int, int], ...] = ()
+    #: Time since it finished, by Redis's clock; -1: not known.
+    ended_for_ms: int = -1
 
 
 class Bound(NamedTuple):
@@ -231,12 +233,86 @@ class Released(NamedTuple):
     version: int
 
 
+class Claim(NamedTuple):
+    """An edge wants to own a session. What the fields mean: mesh.frames.SessionClaim."""
+
+    session_id: str
+    edge: str
+    epoch: int
+    tenant_id: str
+    src_lang: str
+    tgt_lang: str
+    #: A repeat is recognised by it; "": it is not.
+    ref: str = ""
+    token: str = ""
+    resume: bool = False
+    trace_id: str = ""
+    preferred_node: str = ""
+    resumable: bool = False
+
+
 class Claimed(NamedTuple):
-    """Who owns the session now, and whether that is the caller."""
+    """Who owns the session now, and whether that is the caller; then, what the record holds."""
 
     ok: bool
     owner: str
     epoch: int
+    #: "held": another epoch is in force. "gone", "wrong_token": it cannot be resumed.
+    verdict: Literal["ok", "held", "gone", "wrong_token"] = "ok"
+    #: The edge that lost it by this claim; "" if none did.
+    before: str = ""
+    tenant_id: str = ""
+    trace_id: str = ""
+    preferred_node: str = ""
+    room: str = ""
+    #: Entries that wait in the mail, and those that were dropped from it since the last trim.
+    mail: int = 0
+    lost: int = 0
+
+
+class Noted(NamedTuple):
+    """Answer to an edge that says that its session lives. "taken": it is not the owner, or has another epoch."""
+
+    verdict: Literal["ok", "taken", "gone"]
+    owner: str
+    epoch: int
+
+
+class Seat(NamedTuple):
+    """Where a session is. Without an owner there is no record of it."""
+
+    owner: str
+    epoch: int = 0
+    #: Its client's connection is lost.
+    away: bool = False
+    #: What it misses may wait in its mail.
+    resumable: bool = False
+
+
+class Letter(NamedTuple):
+    """Something for the mail of a session; `key` names it, so that a repeat adds nothing."""
+
+    session_id: str
+    key: str
+    frame: bytes
+    body: bytes
+
+
+class Parked(NamedTuple):
+    """What became of a Letter. "same": it waits already. "no_session": there is none that anybody will resume."""
+
+    verdict: Literal["parked", "same", "no_session"]
+    #: Older entries that made room for it.
+    dropped: int = 0
+
+
+class MailPage(NamedTuple):
+    """Mail, oldest first. `last`: id of the page's last entry, "" if there is none."""
+
+    last: str
+    more: bool
+    #: Per entry its frame and its payload.
+    parts: list[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,3 +354,33 @@ class Presence(NamedTuple):
     started_at_ms: int
     #: For an edge: what became of its utterances.
     counts: dict[str, int] = _NO_NUMBERS
+
+
+class Room(NamedTuple):
+    """What became of a request about a room, and who is in it now, in the order in which they came.
+
+    "gone": there is no such room. "taken", "crowded": none can be made under this code, or in its cell. "outsider": who
+    asked is not in it. "stranger": the one whom it is about is not. "ended": it was silent for too long; "same": not so.
+    """
+
+    verdict: Literal["ok", "gone", "full", "taken", "crowded", "outsider", "stranger", "ended", "same"]
+    room_id: str = ""
+    members: tuple[RoomMember, ...] = ()
+
+
+class PairingPlan(NamedTuple):
+    """Which code a node shall have. "slow": it asked too often. "late": it asked again since. "unknown": no node."""
+
+    verdict: Literal["ok", "slow", "late", "unknown"]
+    code: str = ""
+    #: The code that it had before, "" if none.
+    earlier: str = ""
+    #: Time until it may ask again, if it was too often.
+    wait_ms: int = 0
+
+
+class PairingTry(NamedTuple):
+    """Whether a client may present a code now; if not, how long it has to wait."""
+
+    allowed: bool
+    wait_ms: int = 0

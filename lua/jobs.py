@@ -75,7 +75,7 @@ class Jobs:
         if self.cell(job_id) is None:
             return None
         [answer] = await self.look([job_id])
-        state, outcome, holder, request, reason, times = sure(answer)
+        state, outcome, holder, request, reason, _, times = sure(answer)
         if not state:
             return None
         attempt, _, node_id = holder.partition(" ")

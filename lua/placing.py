@@ -143,7 +143,7 @@ class Placing:
         return [
             Committed("unknown", reasons=(str(answer),))
             if isinstance(answer, StoreError)
-            else one._replace(state=answer[0] or State.RELEASED, finished=answer[1] != "")
+            else one._replace(state=answer[0] or State.RELEASED, finished=answer[1] != "", ended_for_ms=answer[5])
             for one, answer in zip(placed, answers, strict=True)
         ]
 

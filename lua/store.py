@@ -14,19 +14,28 @@ from lua.answers import (
     Bound,
     ChangedNode,
     Changes,
+    Claim,
     Claimed,
     CommitRequest,
     Committed,
     Drained,
     Heartbeat,
     JobRecord,
+    Letter,
+    MailPage,
     Mark,
     Marked,
+    Noted,
+    PairingPlan,
+    PairingTry,
+    Parked,
     Presence,
     Registered,
     Release,
     Released,
+    Room,
     Scanned,
+    Seat,
     StoredWeights,
 )
 from lua.batch import sure
@@ -34,9 +43,11 @@ from lua.deltas import read_changes
 from lua.deployment import Deployment
 from lua.jobs import Jobs
 from lua.nodes import Nodes
+from lua.pairing import Pairing
 from lua.placing import Placing
+from lua.rooms import Rooms
 from lua.runner import Call, Runner
-from mesh.cells import cell_of
+from lua.sessions import Sessions
 from mesh.config import Config
 from mesh.errors import StoreError
 from mesh.frames import NodeCaps
@@ -44,8 +55,9 @@ from mesh.keys import Keys
 from mesh.weights import Weights
 
 __all__ = [
-    "Advance", "Advanced", "Beaten", "Bound", "ChangedNode", "Changes", "Claimed", "CommitRequest", "Committed",
-    "Drained", "Heartbeat", "JobRecord", "Mark", "Marked", "Presence", "Registered", "Release", "Released", "Scanned",
+    "Advance", "Advanced", "Beaten", "Bound", "ChangedNode", "Changes", "Claim", "Claimed", "CommitRequest",
+    "Committed", "Drained", "Heartbeat", "JobRecord", "Letter", "MailPage", "Mark", "Marked", "Noted",
+    "PairingPlan", "PairingTry", "Parked", "Presence", "Registered", "Release", "Released", "Room", "Scanned", "Seat",
     "Store", "StoredWeights",
 ]  # fmt: skip
 
@@ -57,11 +69,14 @@ class Store:
         self._runner = runner
         self._keys = keys
         self._cells = config.mesh.cells
-        self._session_ttl_ms = config.session.idle_ttl_seconds * 1000
         self._jobs = Jobs(runner, keys, config)
         self._nodes = Nodes(runner, keys, config, self._jobs)
         self._placing = Placing(runner, keys, config, self._jobs)
+        self._sessions = Sessions(runner, keys, config)
         self._deployment = Deployment(runner, keys, config)
+        #: What may be done to rooms, and to pairing codes.
+        self.rooms = Rooms(runner, keys, config)
+        self.pairing = Pairing(runner, keys, config)
         self._seen_by_snapshots = [
             [keys.nodes(cell), keys.ledger(cell), keys.changes(cell), keys.view(cell), keys.speeds(cell),
              keys.marks(cell)]
@@ -166,29 +181,43 @@ class Store:
         self, session_id: str, edge: str, epoch: int, tenant_id: str, src_lang: str, tgt_lang: str
     ) -> Claimed:
         """Make `edge` the owner: epoch 0 takes over, otherwise it must be the epoch in force."""
-        args = {
-            "edge": edge, "epoch": epoch, "tenant_id": tenant_id, "src_lang": src_lang, "tgt_lang": tgt_lang,
-            "ttl_ms": self._session_ttl_ms,
-        }  # fmt: skip
-        ok, owner, in_force = await self._runner.call("session_claim", [self._session(session_id)], args)
-        return Claimed(bool(ok), owner, in_force)
+        return await self._sessions.claim(Claim(session_id, edge, epoch, tenant_id, src_lang, tgt_lang))
+
+    async def claim(self, claim: Claim) -> Claimed:
+        """The same with all that a claim may say: resuming, and what a new record shall hold."""
+        return await self._sessions.claim(claim)
+
+    async def note_session(
+        self, session_id: str, edge: str, epoch: int, *, away: bool = False, room: str | None = None
+    ) -> Noted:
+        """The session lives, and its client is there or `away`; `room` None leaves the room that is stored."""
+        return await self._sessions.note(session_id, edge, epoch, away=away, room=room)
 
     async def release_session(self, session_id: str, edge: str, epoch: int) -> bool:
-        """Forget the session if owner and epoch match."""
-        args = {"edge": edge, "epoch": epoch}
-        [released] = await self._runner.call("session_release", [self._session(session_id)], args)
-        return bool(released)
+        """Forget the session and its mail if owner and epoch match."""
+        return await self._sessions.release(session_id, edge, epoch)
 
-    async def session_owners(self, session_ids: Sequence[str]) -> list[str | StoreError]:
-        """The edge that owns each session now, "" if none does; an error in place of each that failed."""
-        calls = [Call([self._session(session_id)], {}) for session_id in session_ids]
-        answers = await self._runner.call_many("session_look", calls)
-        return [answer if isinstance(answer, StoreError) else answer[0] for answer in answers]
+    async def session_seats(self, session_ids: Sequence[str]) -> list[Seat | StoreError]:
+        """Where each session is; an error in place of each that failed."""
+        return await self._sessions.look(session_ids)
 
     async def session_owner(self, session_id: str) -> str | None:
-        """The same for one."""
-        [owner] = await self.session_owners([session_id])
-        return sure(owner) or None
+        """The edge that owns a session, None if none does."""
+        [seat] = await self._sessions.look([session_id])
+        return sure(seat).owner or None
+
+    # mail
+    async def park_mail(self, letters: Sequence[Letter]) -> list[Parked | StoreError]:
+        """Keep each for its session until that is resumed; an error in place of each that failed."""
+        return await self._sessions.park(letters)
+
+    async def read_mail(self, session_id: str, edge: str, epoch: int, after: str = "") -> MailPage | None:
+        """The mail after that entry, a page of it; None unless owner and epoch match. ValueError if it is no entry."""
+        return await self._sessions.read(session_id, edge, epoch, after)
+
+    async def trim_mail(self, session_id: str, edge: str, epoch: int, last: str) -> int | None:
+        """Forget the mail up to that entry; how many went, None unless owner and epoch match. ValueError as above."""
+        return await self._sessions.trim(session_id, edge, epoch, last)
 
     # the deployment
     async def announce(self, kind: str, identity: str, facts: Presence) -> None:
@@ -214,6 +243,3 @@ class Store:
     async def check_deployment(self, cells: int) -> None:
         """ConfigError when the deployment in Redis was born with another number of cells; writes it when new."""
         await self._deployment.check(cells)
-
-    def _session(self, session_id: str) -> str:
-        return self._keys.session(cell_of(session_id, self._cells), session_id)

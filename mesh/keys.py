@@ -75,16 +75,24 @@ class Keys:
         """Stream: what could not be told to a session that is away; in the session's cell."""
         return self._in(cell, f"session:{session_id}:mail")
 
-    # rooms; the cell is the code's
+    def mailed(self, cell: int, session_id: str) -> str:
+        """Hash: key of each entry in the mail -> its id there and its size."""
+        return self._in(cell, f"session:{session_id}:mailed")
+
+    # rooms; the cell is the code's, for a plan the session's
     def room(self, cell: int, code: str) -> str:
-        """Hash: the room's id and times, and its members."""
+        """Hash: the room's id, who made it and when, and its members."""
         return self._in(cell, f"room:{code}")
 
     def rooms(self, cell: int) -> str:
         """Zset: room code -> when somebody spoke last, ms."""
         return self._in(cell, "rooms")
 
-    # pairing; the cell is the code's, for the node's counter the node's, for the client's counter the client's
+    def room_plan(self, cell: int, session_id: str) -> str:
+        """String: the code under which the session's room is being made."""
+        return self._in(cell, f"room_plan:{session_id}")
+
+    # pairing; the cell is the code's; for what the node asked the node's, for what the client tried the client's
     def pairing(self, cell: int, code: str) -> str:
         """Hash: the node that a code stands for, and by which use it was taken."""
         return self._in(cell, f"pairing:{code}")
@@ -93,8 +101,12 @@ class Keys:
         """Counter: codes that the node asked for in this window."""
         return self._in(cell, f"pairing_asked:{node_id}")
 
+    def pairing_latest(self, cell: int, node_id: str) -> str:
+        """Hash: the node's last request for a code, that code and the one before it."""
+        return self._in(cell, f"pairing_latest:{node_id}")
+
     def pairing_wrong(self, cell: int, client: str) -> str:
-        """Counter: wrong codes that the client tried in this window."""
+        """Set: uses of wrong codes by the client in this window."""
         return self._in(cell, f"pairing_wrong:{client}")
 
     # deployment

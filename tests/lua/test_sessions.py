@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from lua.store import Claimed, Store
+from lua.store import Claim, Claimed, Letter, Noted, Seat, Store
 from mesh.cells import cell_of
 from mesh.errors import ConfigError
 from mesh.keys import Keys
@@ -30,7 +32,7 @@ async def test_epoch_zero_takes_over_and_the_old_owner_is_out(store: Store) -> N
     second = await claim(store, B, 0)
     assert second.ok and second.epoch > first.epoch
     refused = await claim(store, A, first.epoch)
-    assert refused == Claimed(False, B, second.epoch)
+    assert refused == Claimed(False, B, second.epoch, "held")
     assert not await store.release_session("s-1", A, first.epoch)
     assert await store.session_owner("s-1") == B
 
@@ -38,7 +40,7 @@ async def test_epoch_zero_takes_over_and_the_old_owner_is_out(store: Store) -> N
 async def test_the_right_epoch_hands_the_session_over_and_its_repeat_is_the_same(store: Store) -> None:
     first = await claim(store, A, 0)
     moved = await claim(store, B, first.epoch)
-    assert moved.ok and moved.epoch > first.epoch
+    assert moved.ok and moved.epoch > first.epoch and moved.before == A
     assert await claim(store, B, first.epoch) == moved, "the answer may have been lost"
     assert not (await claim(store, A, first.epoch)).ok, "only one can take an epoch over"
 
@@ -63,6 +65,113 @@ async def test_release_needs_owner_and_epoch(store: Store) -> None:
     assert await store.release_session("s-1", A, claimed.epoch)
     assert not await store.release_session("s-1", A, claimed.epoch)
     assert await store.session_owner("s-1") is None
+
+
+def wanted(edge: str, **more: Any) -> Claim:
+    """A claim as edges make it."""
+    plain = Claim("s-1", edge, 0, "tenant", "en", "es", token="digest", trace_id="t-1", preferred_node="node-1")
+    return plain._replace(resumable=True, **more)
+
+
+def resuming(edge: str, **more: Any) -> Claim:
+    return Claim("s-1", edge, 0, "", "de", "fr", token="digest", resume=True)._replace(**more)
+
+
+async def test_a_session_is_resumed_on_any_edge_and_stays_what_it_was(store: Store) -> None:
+    first = await store.claim(wanted(A))
+    assert (first.before, first.mail, first.lost) == ("", 0, 0)
+    assert (first.tenant_id, first.trace_id, first.preferred_node) == ("tenant", "t-1", "node-1")
+    await store.note_session("s-1", A, first.epoch, away=True, room="123456")
+    assert await store.session_seats(["s-1", "s-2"]) == [Seat(A, first.epoch, True, True), Seat("")]
+
+    second = await store.claim(resuming(B))
+    assert second.ok and second.epoch > first.epoch
+    kept = Claimed(True, B, second.epoch, "ok", A, "tenant", "t-1", "node-1", "123456")
+    assert second == kept
+    assert await store.session_seats(["s-1"]) == [Seat(B, second.epoch, False, True)]
+
+
+async def test_the_same_edge_resumes_with_a_new_epoch_and_takes_from_nobody(store: Store) -> None:
+    first = await store.claim(wanted(A))
+    again = await store.claim(resuming(A))
+    assert again.ok and again.epoch > first.epoch and again.before == ""
+
+
+async def test_resuming_needs_the_record_and_its_token(store: Store) -> None:
+    assert await store.claim(resuming(A)) == Claimed(False, "", 0, "gone")
+    assert await store.session_owner("s-1") is None, "a claim that fails makes nothing"
+    first = await store.claim(wanted(A))
+    for token in ("another", ""):
+        refused = await store.claim(resuming(B, token=token))
+        assert refused == Claimed(False, A, first.epoch, "wrong_token")
+    assert await store.session_owner("s-1") == A
+
+
+async def test_a_session_without_a_token_cannot_be_resumed(store: Store) -> None:
+    await claim(store, A, 0)
+    assert (await store.claim(resuming(B, token=""))).verdict == "wrong_token"
+
+
+async def test_a_repeated_claim_is_the_same_and_undoes_nothing(store: Store) -> None:
+    await store.claim(wanted(A, ref="1"))
+    second = await store.claim(resuming(B, ref="7"))
+    await store.note_session("s-1", B, second.epoch, away=True)
+    assert await store.claim(resuming(B, ref="7")) == second, "also that A is out: that word may be lost too"
+    assert await store.session_seats(["s-1"]) == [Seat(B, second.epoch, True, True)]
+
+
+async def test_a_late_copy_of_a_claim_takes_nothing_back(store: Store) -> None:
+    await store.claim(wanted(A, ref="1"))
+    second = await store.claim(resuming(B, ref="7"))
+    assert await store.claim(wanted(A, ref="1")) == Claimed(False, B, second.epoch, "held")
+    assert (await store.claim(resuming(A, ref="2"))).ok, "a new one does"
+    assert (await store.claim(resuming(B, ref="7"))).verdict == "held"
+
+
+async def test_an_owner_that_hears_of_an_emptied_redis_claims_anew(store: Store, raw: RedisClient, keys: Keys) -> None:
+    first = await store.claim(wanted(A, ref="1"))
+    cell = cell_of("s-1", CELLS)
+    raw.delete(keys.session(cell, "s-1"))
+    assert await store.note_session("s-1", A, first.epoch) == Noted("gone", "", 0)
+    anew = await store.claim(wanted(A, ref="2"))
+    assert anew.ok and anew.epoch >= first.epoch
+    assert (await store.claim(resuming(B))).ok
+
+
+async def test_a_new_session_of_the_same_name_gets_nothing_of_the_old_one(store: Store) -> None:
+    first = await store.claim(wanted(A))
+    await store.note_session("s-1", A, first.epoch, room="123456")
+    await store.park_mail([Letter("s-1", "k", b"frame", b"body")])
+    other = await store.claim(wanted(B, token="other", trace_id="t-2"))
+    assert other.ok and other.epoch > first.epoch and other.before == A
+    assert (other.trace_id, other.room, other.mail) == ("t-2", "", 0)
+
+
+async def test_a_note_of_the_owner_renews_and_says_where_the_client_is(
+    store: Store, raw: RedisClient, keys: Keys
+) -> None:
+    claimed = await store.claim(wanted(A))
+    await store.park_mail([Letter("s-1", "k", b"frame", b"body")])
+    cell = cell_of("s-1", CELLS)
+    names = [keys.session(cell, "s-1"), keys.mail(cell, "s-1"), keys.mailed(cell, "s-1")]
+    for name in names:
+        raw.pexpire(name, 5_000)
+    assert await store.note_session("s-1", A, claimed.epoch, away=True, room="123456") == Noted("ok", A, claimed.epoch)
+    assert all(raw.pttl(name) > 5_000 for name in names)
+    since = raw.hget(names[0], "away_ms")
+    await store.note_session("s-1", A, claimed.epoch, away=True)
+    assert raw.hmget(names[0], "away_ms", "room") == [since, b"123456"]
+    await store.note_session("s-1", A, claimed.epoch, room="")
+    assert raw.hmget(names[0], "away_ms", "room") == [b"0", b""]
+
+
+async def test_a_note_of_anyone_else_changes_nothing(store: Store) -> None:
+    first = await store.claim(wanted(A))
+    second = await store.claim(resuming(B))
+    for edge, epoch in ((A, first.epoch), (B, first.epoch), (A, second.epoch)):
+        assert await store.note_session("s-1", edge, epoch, away=True) == Noted("taken", B, second.epoch)
+    assert await store.session_seats(["s-1"]) == [Seat(B, second.epoch, False, True)]
+    assert await store.note_session("s-none", A, 1) == Noted("gone", "", 0)
 
 
 async def test_a_deployment_keeps_the_cells_it_was_born_with(store: Store) -> None:
