@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from binascii import Error as Base64Error
 from binascii import a2b_base64
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from mesh.errors import ErrorCode, PeerError
 
@@ -12,6 +13,7 @@ from mesh.errors import ErrorCode, PeerError
 OPUS_PACKET_MS: Final = 20
 #: Five minutes of them, more than an utterance lasts. A message full of empty packets would hold the edge up for long.
 OPUS_PACKETS_MAX: Final = 15_000
+_SAMPLE_BYTES: Final = 2
 _PCM_FORMATS: Final = frozenset({"pcm16", "pcm", "s16le"})
 
 
@@ -27,7 +29,7 @@ def duration_ms(audio: bytes, audio_format: str, sample_rate: int) -> int:
     """How long it sounds: PCM16 by its bytes, Opus "Plan A" by its packets; 0 for what we cannot tell."""
     name = audio_format.lower()
     if name in _PCM_FORMATS:
-        return len(audio) * 1_000 // (2 * sample_rate) if sample_rate > 0 else 0
+        return len(audio) * 1_000 // (_SAMPLE_BYTES * sample_rate) if sample_rate > 0 else 0
     if name == "opus":
         return opus_packets(audio) * OPUS_PACKET_MS
     return 0
@@ -44,3 +46,64 @@ def opus_packets(audio: bytes) -> int:
         if length and place <= len(audio):
             packets += 1
     return packets
+
+
+# --- streamed audio -------------------------------------------------------------------------------
+
+
+class Sound(NamedTuple):
+    """How the sound of one stream is counted: in samples or packets.
+
+    Those add up exactly. Milliseconds, rounded for each small chunk, would drift away from the truth.
+    """
+
+    units_per_s: int
+    #: Units in a chunk; PeerError INVALID_AUDIO if it does not consist of whole ones.
+    measure: Callable[[bytes], int]
+
+    def ms(self, units: int) -> int:
+        """How long so many units sound."""
+        return units * 1_000 // self.units_per_s
+
+    def units(self, ms: int) -> int:
+        """The least number of units that sound so long."""
+        return -(-ms * self.units_per_s // 1_000)
+
+
+def sound_of(audio_format: str, sample_rate: int) -> Sound:
+    """How to count the sound of a stream in the format that was agreed on: PCM16 or Opus "Plan A"."""
+    name = audio_format.lower()
+    if name == "opus":
+        return Sound(1_000 // OPUS_PACKET_MS, whole_packets)
+    assert name in _PCM_FORMATS and sample_rate > 0, f"nobody agreed on {audio_format} at {sample_rate}"
+    return Sound(sample_rate, whole_samples)
+
+
+def whole_samples(audio: bytes) -> int:
+    """Samples of a PCM16 chunk; PeerError INVALID_AUDIO if the last one is torn."""
+    if len(audio) % _SAMPLE_BYTES:
+        raise PeerError(ErrorCode.INVALID_AUDIO, f"PCM16 has 2 bytes per sample; {len(audio)} bytes end within one")
+    return len(audio) // _SAMPLE_BYTES
+
+
+def whole_packets(audio: bytes) -> int:
+    """Packets of an Opus "Plan A" chunk; PeerError INVALID_AUDIO if one is torn or empty, or if there are too many."""
+    packets = place = 0
+    end = len(audio)
+    while place < end:
+        if packets == OPUS_PACKETS_MAX:
+            raise _bad_packet(packets, place, f"is one too many: a chunk may have {OPUS_PACKETS_MAX}")
+        if place + 1 == end:
+            raise _bad_packet(packets, place, "is torn: only half of its length is there")
+        length = audio[place] | audio[place + 1] << 8
+        if not length:
+            raise _bad_packet(packets, place, "is empty")
+        if place + 2 + length > end:
+            raise _bad_packet(packets, place, f"is torn: {length} bytes promised, {end - place - 2} there")
+        place += 2 + length
+        packets += 1
+    return packets
+
+
+def _bad_packet(number: int, place: int, what: str) -> PeerError:
+    return PeerError(ErrorCode.INVALID_AUDIO, f"Opus packet {number} at byte {place} {what}")
