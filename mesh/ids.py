@@ -11,6 +11,7 @@ from typing import Final
 
 ID_LENGTH_MAX: Final = 64
 _ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+_CODE: Final = re.compile(r"[0-9]{6}")
 
 
 def is_id(text: str) -> bool:
@@ -36,6 +37,21 @@ def new_job_unique() -> str:
 def new_peer_identity(kind: str, name: str) -> str:
     """A ZeroMQ identity that no other process, nor a restart of this one, will ever use."""
     return f"{kind}:{name}:{secrets.token_hex(4)}"
+
+
+def new_room_id() -> str:
+    """`room-` and 128 random bits in hex."""
+    return f"room-{secrets.token_hex(16)}"
+
+
+def new_code() -> str:
+    """Six random digits, the first of which is not 0: what people type to join a room or to pair."""
+    return str(100_000 + secrets.randbelow(900_000))
+
+
+def is_code(text: str) -> bool:
+    """True if `text` may be a code of a room or a pairing."""
+    return _CODE.fullmatch(text) is not None
 
 
 def new_trace_id() -> str:

@@ -33,6 +33,7 @@ def test_no_accepted_id_can_move_its_slot_or_leave_its_key(text: str) -> None:
         (ids.new_node_id, r"node-[0-9A-F]{16}"),
         (ids.new_job_unique, r"[0-9a-f]{32}"),
         (ids.new_trace_id, r"[0-9a-f]{32}"),
+        (ids.new_room_id, r"room-[0-9a-f]{32}"),
         (lambda: ids.new_peer_identity("edge", "a"), r"edge:a:[0-9a-f]{8}"),
     ],
 )
@@ -43,3 +44,14 @@ def test_new_ids_have_their_form_and_never_repeat(make: object, form: str) -> No
     for one in made:
         assert re.fullmatch(form, one)
         assert ids.is_id(one)
+
+
+def test_codes_are_six_digits_of_which_the_first_is_not_zero() -> None:
+    codes = [ids.new_code() for _ in range(1_000)]
+    assert all(re.fullmatch(r"[1-9][0-9]{5}", code) and ids.is_code(code) for code in codes)
+    assert len(set(codes)) > 900
+
+
+@pytest.mark.parametrize("bad", ["", "12345", "1234567", "12345a", "12345\n", " 12345", "１２３４５６", "-12345"])
+def test_what_is_no_code(bad: str) -> None:
+    assert not ids.is_code(bad)

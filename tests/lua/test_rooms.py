@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from lua.runner import Runner
+from lua.store import Room, Store
+from mesh.cells import cell_of
+from mesh.config import Config
+from mesh.frames import RoomMember
+from mesh.ids import new_room_id
+from mesh.keys import Keys
+from mesh.speaking import RoomsConfig
+from tests.lua.conftest import RedisClient
+from tests.lua.samples import CELLS
+
+CODE = "123456"
+
+
+@pytest.fixture
+def config(config: Config) -> Config:
+    return msgspec.structs.replace(config, rooms=RoomsConfig(members_max=4, rooms_max=CELLS * 3, silent_ms=60_000))
+
+
+async def created(store: Store, session_id: str = "s-1", code: str = CODE) -> Room:
+    room = await store.rooms.create(code, new_room_id(), session_id, "Ann", "en")
+    assert room.verdict == "ok"
+    return room
+
+
+async def joined(store: Store, *session_ids: str) -> Room:
+    rooms = [await store.rooms.join(CODE, session_id, session_id.upper(), "es") for session_id in session_ids]
+    assert {room.verdict for room in rooms} == {"ok"}
+    return rooms[-1]
+
+
+def names(room: Room) -> list[str]:
+    return [member.session_id for member in room.members]
+
+
+def silence(raw: RedisClient, keys: Keys, code: str, for_ms: int) -> None:
+    """Let it be so long ago that somebody spoke in a room."""
+    raw.zincrby(keys.rooms(cell_of(code, CELLS)), -for_ms, code)
+
+
+# --- making one -----------------------------------------------------------------------------------
+
+
+async def test_who_makes_a_room_is_in_it(store: Store, raw: RedisClient, keys: Keys) -> None:
+    room = await store.rooms.create(CODE, "room-1", "s-1", "Ann ♥", "en")
+    [member] = room.members
+    assert room == Room("ok", "room-1", (RoomMember("s-1", "Ann ♥", "en", member.joined_ms),))
+    cell = cell_of(CODE, CELLS)
+    assert raw.zscore(keys.rooms(cell), CODE) == member.joined_ms
+    assert raw.hget(keys.room(cell, CODE), "created_ms") == str(member.joined_ms).encode()
+    assert await store.rooms.look(CODE) == room
+
+
+async def test_a_code_is_given_once_and_a_repeat_gets_the_same_room(store: Store) -> None:
+    room = await created(store)
+    assert await store.rooms.create(CODE, new_room_id(), "s-1", "Ann", "en") == room, "the answer may have been lost"
+    assert await store.rooms.create(CODE, new_room_id(), "s-2", "Bob", "es") == Room("taken")
+    await joined(store, "s-2")
+    await store.rooms.leave(CODE, "s-1")
+    assert await store.rooms.create(CODE, new_room_id(), "s-1", "Ann", "en") == Room("taken"), "it has left that one"
+
+
+async def test_many_who_want_the_same_code_make_one_room(store: Store) -> None:
+    rooms = await asyncio.gather(*(store.rooms.create(CODE, f"room-{n}", f"s-{n}", "", "") for n in range(20)))
+    assert sorted(room.verdict for room in rooms) == ["ok", *["taken"] * 19]
+    assert len((await store.rooms.look(CODE)).members) == 1
+
+
+async def test_a_session_has_one_plan_until_its_code_turns_out_to_be_taken(
+    store: Store, raw: RedisClient, keys: Keys
+) -> None:
+    plan = store.rooms.plan
+    assert await plan("s-1", "111111") == "111111"
+    assert await plan("s-1", "222222") == "111111", "a repeat, perhaps by another selector, makes the same room"
+    assert await plan("s-2", "222222") == "222222"
+    assert await plan("s-1", "333333", instead_of="111111") == "333333"
+    assert await plan("s-1", "444444", instead_of="111111") == "333333", "another one found that out before"
+    assert 0 < raw.pttl(keys.room_plan(cell_of("s-1", CELLS), "s-1")) <= 10_000
+
+
+async def test_each_cell_has_its_part_of_all_rooms(store: Store, config: Config) -> None:
+    codes = [f"{number:06d}" for number in range(100_000, 101_000) if cell_of(f"{number:06d}", CELLS) == 5]
+    made = [await store.rooms.create(code, new_room_id(), f"s-{code}", "", "") for code in codes[:4]]
+    assert [room.verdict for room in made] == ["ok", "ok", "ok", "crowded"]
+    await store.rooms.leave(codes[0], f"s-{codes[0]}")
+    again = await store.rooms.create(codes[3], new_room_id(), "s-4", "", "")
+    assert again.verdict == "ok"
+
+
+async def test_a_deployment_with_fewer_rooms_than_cells_has_one_per_cell(
+    runner: Runner, keys: Keys, config: Config
+) -> None:
+    store = Store(runner, keys, msgspec.structs.replace(config, rooms=RoomsConfig(rooms_max=1)))
+    await created(store)
+
+
+# --- who is in it ---------------------------------------------------------------------------------
+
+
+async def test_members_are_told_in_the_order_in_which_they_came(store: Store) -> None:
+    await created(store)
+    room = await joined(store, "s-9", "s-3", "s-5")
+    assert names(room) == ["s-1", "s-9", "s-3", "s-5"]
+    await store.rooms.leave(CODE, "s-1")
+    assert names(await joined(store, "s-1")) == ["s-9", "s-3", "s-5", "s-1"], "who comes back came last"
+
+
+async def test_joining_twice_is_joining_once_with_another_name(store: Store) -> None:
+    await created(store)
+    first = await joined(store, "s-2")
+    await store.rooms.prefer(CODE, "s-2", "s-1", wanted=False)
+    again = await store.rooms.join(CODE, "s-2", "Bobby", "fr")
+    before, after = first.members[1], again.members[1]
+    assert names(again) == ["s-1", "s-2"]
+    assert after == RoomMember("s-2", "Bobby", "fr", before.joined_ms, {"s-1": False})
+
+
+async def test_a_room_takes_no_more_than_it_may(store: Store) -> None:
+    await created(store, "s-0")
+    answers = await asyncio.gather(*(store.rooms.join(CODE, f"s-{n}", "", "") for n in range(1, 9)))
+    assert sorted(room.verdict for room in answers) == ["full"] * 5 + ["ok"] * 3
+    room = await store.rooms.look(CODE)
+    assert len(room.members) == 4
+    inside = room.members[-1].session_id
+    assert (await store.rooms.join(CODE, inside, "Ann", "en")).verdict == "ok", "who is in is not kept out"
+    await store.rooms.leave(CODE, inside)
+    assert (await store.rooms.join(CODE, "s-late", "", "")).verdict == "ok"
+
+
+async def test_nobody_joins_a_room_that_is_not_there(store: Store, raw: RedisClient, keys: Keys) -> None:
+    assert await store.rooms.join(CODE, "s-1", "", "") == Room("gone")
+    assert await store.rooms.speak(CODE, "s-1") == Room("gone")
+    assert await store.rooms.look(CODE) == Room("gone")
+    assert await store.rooms.prefer(CODE, "s-1", "s-2", wanted=True) == Room("gone")
+    assert not raw.exists(keys.room(cell_of(CODE, CELLS), CODE))
+
+
+async def test_leaving_may_be_repeated_and_the_last_one_out_ends_the_room(
+    store: Store, raw: RedisClient, keys: Keys
+) -> None:
+    room = await created(store)
+    await joined(store, "s-2")
+    for _ in range(2):
+        left = await store.rooms.leave(CODE, "s-1")
+        assert (left.verdict, left.room_id, names(left)) == ("ok", room.room_id, ["s-2"])
+    assert names(await store.rooms.leave(CODE, "s-stranger")) == ["s-2"]
+    assert await store.rooms.leave(CODE, "s-2") == Room("ok", room.room_id)
+    assert await store.rooms.leave(CODE, "s-2") == Room("gone")
+    cell = cell_of(CODE, CELLS)
+    assert not raw.exists(keys.room(cell, CODE)) and raw.zscore(keys.rooms(cell), CODE) is None
+
+
+# --- voices ---------------------------------------------------------------------------------------
+
+
+async def test_whose_voice_a_member_wants(store: Store) -> None:
+    await created(store)
+    await joined(store, "s-2", "s-3")
+    await store.rooms.prefer(CODE, "s-2", "s-1", wanted=False)
+    room = await store.rooms.prefer(CODE, "s-2", "s-3", wanted=True)
+    assert [member.voices for member in room.members] == [{}, {"s-1": False, "s-3": True}, {}]
+    room = await store.rooms.prefer(CODE, "s-2", "s-1", wanted=True)
+    assert room.members[1].voices == {"s-1": True, "s-3": True}
+    assert await store.rooms.prefer(CODE, "s-9", "s-1", wanted=True) == Room("outsider")
+    assert await store.rooms.prefer(CODE, "s-1", "s-9", wanted=True) == Room("stranger")
+
+
+async def test_what_was_wanted_of_a_member_leaves_with_it(store: Store) -> None:
+    await created(store)
+    await joined(store, "s-2", "s-3")
+    await store.rooms.prefer(CODE, "s-1", "s-2", wanted=False)
+    await store.rooms.prefer(CODE, "s-3", "s-2", wanted=False)
+    await store.rooms.prefer(CODE, "s-3", "s-1", wanted=False)
+    left = await store.rooms.leave(CODE, "s-2")
+    assert [member.voices for member in left.members] == [{}, {"s-1": False}]
+    assert [member.voices for member in (await joined(store, "s-2")).members] == [{}, {"s-1": False}, {}]
+
+
+# --- silence --------------------------------------------------------------------------------------
+
+
+async def test_a_silent_room_ends_and_one_caller_is_told_who_was_in_it(
+    store: Store, raw: RedisClient, keys: Keys
+) -> None:
+    await created(store)
+    await joined(store, "s-2")
+    cell = cell_of(CODE, CELLS)
+    assert await store.rooms.expire(cell) == []
+    silence(raw, keys, CODE, 60_000)
+    told = [ended for found in await asyncio.gather(*(store.rooms.expire(cell) for _ in range(8))) for ended in found]
+    assert [(code, names(room)) for code, room in told] == [(CODE, ["s-1", "s-2"])]
+    assert not raw.exists(keys.room(cell, CODE)) and raw.zcard(keys.rooms(cell)) == 0
+    await created(store, "s-3")
+
+
+@pytest.mark.parametrize("keeps_alive", ["join", "speak"])
+async def test_who_joins_or_speaks_keeps_the_room_alive(
+    store: Store, raw: RedisClient, keys: Keys, keeps_alive: str
+) -> None:
+    await created(store)
+    silence(raw, keys, CODE, 100_000)
+    if keeps_alive == "join":
+        await joined(store, "s-2")
+    else:
+        assert names(await store.rooms.speak(CODE, "s-1")) == ["s-1"]
+    assert await store.rooms.expire(cell_of(CODE, CELLS)) == []
+
+
+async def test_looking_leaving_and_strangers_do_not_keep_a_room_alive(
+    store: Store, raw: RedisClient, keys: Keys
+) -> None:
+    await created(store)
+    await joined(store, "s-2")
+    silence(raw, keys, CODE, 100_000)
+    await store.rooms.look(CODE)
+    await store.rooms.prefer(CODE, "s-1", "s-2", wanted=False)
+    await store.rooms.leave(CODE, "s-2")
+    assert await store.rooms.speak(CODE, "s-2") == Room("outsider")
+    assert [code for code, _ in await store.rooms.expire(cell_of(CODE, CELLS))] == [CODE]
+
+
+async def test_many_silent_rooms_end_a_few_at_a_time(
+    runner: Runner, keys: Keys, config: Config, raw: RedisClient
+) -> None:
+    store = Store(runner, keys, msgspec.structs.replace(config, rooms=RoomsConfig()))
+    codes = [f"{number:06d}" for number in range(100_000, 110_000) if cell_of(f"{number:06d}", CELLS) == 5][:100]
+    await asyncio.gather(*(created(store, f"s-{code}", code) for code in codes))
+    for code in codes:
+        silence(raw, keys, code, 10**7)
+    ended = [[code for code, _ in await store.rooms.expire(5)] for _ in range(3)]
+    assert [len(some) for some in ended] == [64, 36, 0]
+    assert sorted(ended[0] + ended[1]) == codes
+
+
+async def test_a_room_whose_record_is_lost_leaves_the_list(store: Store, raw: RedisClient, keys: Keys) -> None:
+    room = await created(store)
+    assert room.room_id
+    cell = cell_of(CODE, CELLS)
+    raw.delete(keys.room(cell, CODE))
+    silence(raw, keys, CODE, 100_000)
+    assert await store.rooms.expire(cell) == [(CODE, Room("ended"))]
+    assert raw.zcard(keys.rooms(cell)) == 0
