@@ -17,6 +17,7 @@ from edge.jobs import Jobs, NodeSocket
 from edge.link import EdgeLink
 from edge.metrics import EdgeMetrics
 from edge.outbox import Bounds
+from edge.pairing import Pairing
 from edge.socket import internal_error
 from mesh.capabilities import caps_after, caps_from, load_from, service_types
 from mesh.clock import now_ms, wall_ms
@@ -65,6 +66,7 @@ class Nodes:
             NodeRegister: self._on_register,
             NodeHeartbeat: self._on_heartbeat,
             **self._job_messages.handlers,
+            **Pairing(link).handlers,
         }
         assert set(self._on_message) == set(get_args(NodeMessage)), "every message of a node has a handler"
         self._run_for_node: dict[type, Callable[[NodeSocket, Any], None]] = {
