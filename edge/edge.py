@@ -94,6 +94,7 @@ class Edge:
         """Set the one timer to the earliest thing due. Called after anything that may have changed that."""
         dues = (
             self.sessions.custody.next_due_ms(),
+            self.sessions.next_due_ms(),
             self.nodes.next_due_ms(),
             self.link.asks.next_due_ms(),
             self._reports.next_due_ms(),
@@ -113,6 +114,7 @@ class Edge:
         now = now_ms()
         for step in (
             self.sessions.requests.tick,
+            self.sessions.tick,
             self.nodes.tick,
             self.link.tick,
             self._reports.tick,

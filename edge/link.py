@@ -187,6 +187,10 @@ class EdgeLink:
             return ""
         return self._link.send(identity, 0, frame, *payload)
 
+    def soon(self, work: Callable[[], None]) -> None:
+        """Do this after what is being done now, as if it had come as a message."""
+        asyncio.get_running_loop().call_soon(work)
+
     def _to_self(self, frame: Frame, payload: tuple[bytes, ...]) -> None:
         """Session and node are both here: what one side tells the other needs no broker.
 
@@ -204,12 +208,14 @@ class EdgeLink:
         may_repeat: Callable[[], bool] = lambda: True,
         *,
         payload: tuple[bytes, ...] = (),
+        timeout_ms: int = 0,
     ) -> None:
         """Ask the selector of a record's cell; `question` gets the ref to put into its frame, `payload` follows it."""
         self._serial += 1
         cell = cell_of(record_id, self.cells)
         frame = question(str(self._serial))
-        self._send_ask(self.asks.ask(frame, cell, on_answer, now_ms(), may_repeat, payload=payload))
+        ask = self.asks.ask(frame, cell, on_answer, now_ms(), may_repeat, payload=payload, timeout_ms=timeout_ms)
+        self._send_ask(ask)
         self.changed()
 
     async def answer_to(

@@ -16,7 +16,7 @@ from mesh.session_wire import FROM_CLIENT, FROM_SERVER
 DIRECTIONS: Final = ("in", "out")
 FRAME_NAMES: Final = tuple(frame.__name__ for frame in get_args(AnyFrame))
 _CODECS: Final = (FROM_CLIENT, FROM_SERVER, FROM_NODE, FROM_SCHEDULER, FROM_OPERATOR)
-MESSAGE_TYPES: Final = tuple(sorted({"done", "invalid"}.union(*(codec.types for codec in _CODECS))))
+MESSAGE_TYPES: Final = tuple(sorted({"binary", "done", "invalid"}.union(*(codec.types for codec in _CODECS))))
 ERROR_CODES: Final = tuple(code.name for code in ErrorCode)
 
 
@@ -59,6 +59,26 @@ class EdgeMetrics(Metrics):
             "How utterances ended",
             {"outcome": ("result", "silence", "failed", "timeout", "no_node", "cancelled", "duplicate", "late")},
         )
+        self.cuts_total = self._counters(
+            "lingua_edge_cuts_total",
+            "Utterances cut from streams, by what ended them",
+            {"reason": ("manual", "pause", "timeout", "max_duration", "max_length", "close")},
+        )
+        self.missing_total = self._counters(
+            "lingua_edge_missing_total",
+            "Indices that clients were told to have no result",
+            {"reason": ("gap_timeout", "pending_overflow_evict", "job_failed", "silence_detected")},
+        )
+        self.resumes_total = self._counters(
+            "lingua_edge_resumes_total",
+            "Sessions that came back: to this edge, from another, or too late",
+            {"outcome": ("here", "elsewhere", "lost")},
+        )
+        self.posts_total = self._counters(
+            "lingua_edge_posts_total",
+            "Messages of this edge for members of rooms",
+            {"verdict": ("told", "parked", "away", "no_session", "no_answer", "dropped")},
+        )
         self.attempts_total = self._counter("lingua_edge_attempts_total", "Dispatches with a new attempt number")
         self.hedges_total = self._counters(
             "lingua_edge_hedges_total",
@@ -100,6 +120,7 @@ class EdgeMetrics(Metrics):
 
 CANCEL_REASONS: Final = (
     "session_closed", "job_timeout", "no_available_node", "node_unavailable", "superseded", "failed",
+    "gap_timeout",
 )  # fmt: skip
 PAGE_KINDS: Final = (
     "explain", "invariants", "metrics", "node", "none", "pools", "recording", "selectors", "simulate", "weights",

@@ -72,8 +72,8 @@ class Outbox:
         """False once the socket is closing or was cut off: nothing more will be sent."""
         return not self._cut and self._closing is None and self._connection.state is State.OPEN
 
-    def put(self, data: bytes) -> bool:
-        """Send UTF-8 `data` as a text frame; False if this socket takes nothing any more."""
+    def put(self, data: bytes, *, text: bool = True) -> bool:
+        """Send UTF-8 `data` as a text frame, or any as a binary one; False if this socket takes nothing any more."""
         if not self.is_open:
             return False
         held = self._held()
@@ -84,7 +84,7 @@ class Outbox:
             return False
         try:
             # The library's only way to send without a task. It does so whatever the transport holds already.
-            broadcast((self._connection,), data, text=True, raise_exceptions=True)
+            broadcast((self._connection,), data, text=text, raise_exceptions=True)
         except ExceptionGroup:
             log.exception("outbox_failed")
             self.cut("sending failed")

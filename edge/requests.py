@@ -1,19 +1,18 @@
-"""Requests: the rim of custody. Takes the mesh's answers, carries out what the custody core decides, tells clients."""
+"""Requests: the rim of custody. Takes the mesh's answers, carries out what the custody core decides."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, get_args
+from typing import Any, Protocol, get_args
 
+from edge.actor import Actor
 from edge.core import request as effects
 from edge.core import results
 from edge.core.custody import Custody, Limits
 from edge.core.request import Request
-from edge.core.session import Session
 from edge.link import EdgeLink, early_ms_max
 from edge.metrics import EdgeMetrics
-from edge.socket import Socket
-from mesh.clock import now_ms, wall_ms
+from mesh.clock import now_ms
 from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Dispatch, Frame, Notice, Placed, Push, Refused, ResultAck, Undone, Waiting
@@ -27,29 +26,29 @@ from mesh.wire import Message
 log = get_logger()
 
 
-class ClientSocket(Socket):
-    """One connection on /ws/session and the session it carries."""
+class Listener(Protocol):
+    """Hears how requests end."""
 
-    session: Session | None = None
+    def came(self, actor: Actor, request: Request, push: Push, result: JobResult | None) -> None:
+        """With a result, or a node's failure; None: it could not be read."""
 
-    def own(self, session_id: str) -> Session:
-        """The socket's session; PeerError if there is none, or the message is about another."""
-        if self.session is None:
-            raise PeerError(ErrorCode.INVALID_SESSION, "there is no session on this connection yet")
-        self.session.own(session_id)
-        return self.session
+    def failed(self, actor: Actor, request: Request, code: ErrorCode, message: str, details: dict[str, object]) -> None:
+        """Without one."""
 
 
 class Requests:
-    """All requests of this edge that wait for a result. `socket_of` finds the client of a session."""
+    """All requests of this edge that wait for a result. `actor_of` finds a session that is here."""
+
+    #: Set before the first request is made.
+    listener: Listener
 
     def __init__(
-        self, config: Config, link: EdgeLink, metrics: EdgeMetrics, socket_of: Callable[[str], ClientSocket | None]
+        self, config: Config, link: EdgeLink, metrics: EdgeMetrics, actor_of: Callable[[str], Actor | None]
     ) -> None:
         self.custody = Custody(_limits_of(config))
         self._link = link
         self._metrics = metrics
-        self._socket_of = socket_of
+        self._actor_of = actor_of
         self._run_effect: dict[type, Callable[[Any], None]] = {
             effects.SendDispatch: self._send_dispatch,
             effects.SendCancel: self._send_cancel,
@@ -165,21 +164,13 @@ class Requests:
         self._tell(effect.request, [results.ui_event(effect.request, "DISPATCHED", now_ms())])
 
     def _deliver(self, effect: effects.Deliver) -> None:
-        request, result, now = effect.request, effect.result, now_ms()
+        request, result = effect.request, effect.result
         self._metrics.results_total.labels(_outcome_of(result)).inc()
-        if result is None:
-            told = results.for_failure(request, ErrorCode.PROCESSING_ERROR, "the result is unreadable", None, now)
-            self._tell(request, told)
-        else:
-            self._metrics.result_seconds.observe((now - request.created_ms) / 1_000)
-            self._tell(request, results.for_result(request, effect.push, result, now, wall_ms()))
-        socket = self._socket_of(request.session_id)
-        if socket is None or socket.session is None:
-            return
-        if result is not None and result.success:
-            socket.session.warm_node = effect.push.node_id
-        else:
-            socket.session.failed(request.request_id)
+        if result is not None:
+            self._metrics.result_seconds.observe((now_ms() - request.created_ms) / 1_000)
+        actor = self._actor_of(request.session_id)
+        if actor is not None:
+            self.listener.came(actor, request, effect.push, result)
 
     def _fail(self, effect: effects.Fail) -> None:
         request = effect.request
@@ -195,33 +186,41 @@ class Requests:
             attempts=request.attempts,
             reason=request.obstacle,
         )
-        details = effect.details and {str(key): value for key, value in effect.details.items()}
-        self._tell(request, results.for_failure(request, effect.code, effect.message, details, now_ms()))
-        socket = self._socket_of(request.session_id)
-        if socket is not None and socket.session is not None:
-            socket.session.failed(request.request_id)
+        actor = self._actor_of(request.session_id)
+        if actor is not None:
+            self.listener.failed(actor, request, effect.code, effect.message, dict(effect.details or {}))
 
     def _ack_result(self, effect: effects.AckResult) -> None:
         push = effect.push
+        actor = self._actor_of(push.session_id)
+        if actor is not None and actor.acks.holds(push):
+            return  # its keeper hears when the client has it
         if effect.verdict != "delivered":
             self._metrics.results_total.labels("duplicate" if effect.verdict == "duplicate" else "late").inc()
-        ack = ResultAck(job_id=push.job_id, attempt=push.attempt, node_id=push.node_id, verdict=effect.verdict)
-        self._link.to_peer(push.node_edge, ack)
+        self.acknowledge(push, effect.verdict)
+
+    def acknowledge(self, push: Push, verdict: str = "delivered") -> None:
+        """Tell the keeper of a result what became of it."""
+        if push.node_edge:
+            ack = ResultAck(job_id=push.job_id, attempt=push.attempt, node_id=push.node_id, verdict=verdict)
+            self._link.to_peer(push.node_edge, ack)
 
     def _count_hedge(self, effect: effects.CountHedge) -> None:
         self._metrics.hedges_total.labels(effect.outcome).inc()
 
     def _tell_backpressure(self, effect: effects.TellBackpressure) -> None:
-        socket = self._socket_of(effect.session_id)
-        if socket is not None and socket.session is not None and socket.session.may_slow_down(now_ms()):
+        actor = self._actor_of(effect.session_id)
+        if actor is not None and actor.session.may_slow_down(now_ms()):
             self._metrics.backpressure_total.labels("SLOW_DOWN").inc()
-            socket.tell(Backpressure(action="SLOW_DOWN", resume_after_ms=effect.resume_after_ms))
+            actor.tell(Backpressure(action="SLOW_DOWN", resume_after_ms=effect.resume_after_ms))
 
     def _tell(self, request: Request, messages: Iterable[Message]) -> None:
-        socket = self._socket_of(request.session_id)
-        if socket is not None:
+        """Progress of a request. Of several for one utterance the speaker sees that of the first."""
+        actor = self._actor_of(request.session_id)
+        about = None if actor is None else actor.under_way.get(request.request_id)
+        if actor is not None and about is not None and about.is_first:
             for message in messages:
-                socket.tell(message)
+                actor.tell(message)
 
 
 def _outcome_of(result: JobResult | None) -> str:

@@ -1,61 +1,55 @@
-"""Sessions: the rim of /ws/session. Reads clients' messages, runs the session core, answers."""
+"""Sessions: the rim of /ws/session. Reads clients' messages, opens, resumes and ends sessions, and lets time pass."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, get_args
 
-import msgspec
 from websockets.asyncio.server import ServerConnection
 
-from edge.core.asks import Answer
-from edge.core.audio import duration_ms, from_base64
+from edge.actor import URGENT, Actor, Tools
+from edge.client import ClientSocket
+from edge.core.audio import from_base64
+from edge.core.segments import Chunk
 from edge.core.session import Limits, Session
+from edge.core.timers import Timers
 from edge.link import EdgeLink
 from edge.metrics import EdgeMetrics
+from edge.opening import Opening
 from edge.outbox import Bounds
-from edge.requests import ClientSocket, Requests
+from edge.posts import Posts
+from edge.requests import Requests
+from edge.resuming import claim_frame
+from edge.rooms import Rooms
 from edge.socket import internal_error
+from edge.speech import Speech
+from mesh import audio_frames
+from mesh.audio_frames import AudioFrame, FinalFrame, PingFrame, PongFrame
 from mesh.clock import now_ms, wall_ms
 from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError
-from mesh.frames import (
-    Failed,
-    SessionClaim,
-    SessionClaimed,
-    SessionRelease,
-    encode,
-)
-from mesh.ids import is_id, new_session_id, new_trace_id
+from mesh.frames import MailTrim, SessionClaimed, SessionRelease, SessionTaken
+from mesh.ids import is_id, new_trace_id
+from mesh.link import Received
 from mesh.log import get_logger
 from mesh.session_wire import (
-    PROTOCOL_VERSION,
     AudioChunk,
     ClientHeartbeat,
     ClientMessage,
-    RoomCreate,
-    RoomJoin,
-    RoomLeave,
-    RoomRawVoicePreference,
+    ResultAck,
     ServerHeartbeat,
     SessionClose,
     SessionCloseAck,
     SessionInit,
-    SessionInitAck,
     TtsPlayEnded,
     TtsStarted,
     Utterance,
-    WebrtcAnswer,
-    WebrtcIce,
-    WebrtcOffer,
     decode_from_client,
 )
 from mesh.wire import Message
 
-#: What streamed audio is, as the original always says.
-STREAM_CODEC: Final = "opus"
-STREAM_SAMPLE_RATE: Final = 16_000
+#: Close code of a socket whose session has a newer connection (docs/protocol.md).
+CLOSE_SUPERSEDED: Final = 4009
 
 log = get_logger()
 
@@ -64,57 +58,76 @@ class Sessions:
     """All sessions of this edge."""
 
     def __init__(self, config: Config, link: EdgeLink, metrics: EdgeMetrics) -> None:
-        edge = config.edge
         self.sockets: set[ClientSocket] = set()
-        self._by_id: dict[str, ClientSocket] = {}
-        self.requests = Requests(config, link, metrics, self._by_id.get)
+        self.actors: dict[str, Actor] = {}
+        self.requests = Requests(config, link, metrics, self.actors.get)
         self.custody = self.requests.custody
+        self.posts = Posts(config, link, metrics, self.actors.get)
+        self.rooms = Rooms(link, self.posts)
+        self.speech = Speech(config, link, metrics, self.requests, self.rooms)
+        self.requests.listener = self.speech
         self._config = config
-        self._bounds = Bounds.of(edge)
-        self._limits = Limits(edge.utterances_per_session_max, edge.utterances_remembered_max)
+        self._bounds = Bounds.of(config.edge)
         self._link = link
         self._metrics = metrics
-        self._on_message: dict[type[Message], Callable[[ClientSocket, Any], Awaitable[None]]] = {
-            SessionInit: self._on_init,
+        self._timers: Timers[str] = Timers()
+        handlers: dict[type[Message], Callable[[Actor, Any], None]] = {
             Utterance: self._on_utterance,
-            ClientHeartbeat: self._on_heartbeat,
+            TtsStarted: self._on_tts_started,
+            TtsPlayEnded: self._on_tts_ended,
             SessionClose: self._on_close,
-            TtsStarted: self._on_playback,
-            TtsPlayEnded: self._on_playback,
-            AudioChunk: self._on_unsupported,
-            RoomCreate: self._on_unsupported,
-            RoomJoin: self._on_unsupported,
-            RoomLeave: self._on_unsupported,
-            RoomRawVoicePreference: self._on_unsupported,
-            WebrtcOffer: self._on_unsupported,
-            WebrtcAnswer: self._on_unsupported,
-            WebrtcIce: self._on_unsupported,
+            **self.rooms.handlers,
         }
-        assert set(self._on_message) == set(get_args(ClientMessage)), "every message of a client has a handler"
+        self._at_once: dict[type[Message], Callable[[ClientSocket, Any], None]] = {
+            AudioChunk: self._on_chunk,
+            ClientHeartbeat: self._on_heartbeat,
+            ResultAck: self._on_ack,
+        }
+        known = {SessionInit, *handlers, *self._at_once}
+        assert known == set(get_args(ClientMessage)), "every message of a client has a handler"
+        self.tools = Tools(
+            config, link, metrics, self.speech, handlers, self.requests.acknowledge, self._arm, self._on_closed
+        )
+        limits = Limits(config.edge.utterances_per_session_max, config.edge.utterances_remembered_max)
+        self._opening = Opening(self, config, link, metrics, limits)
+        link.handle({SessionTaken: self._on_taken}, {})
 
     def __len__(self) -> int:
-        return len(self._by_id)
+        return len(self.actors)
 
-    # --- sockets ------------------------------------------------------------------------------
+    # --- sockets ----------------------------------------------------------------------------------
 
     async def serve(self, connection: ServerConnection) -> None:
         """One client, from its first message to its last."""
         socket = ClientSocket(connection, "session", self._bounds, self._metrics)
         self.sockets.add(socket)
         try:
-            async for text in socket.messages():
-                await self._on_text(socket, text)
+            async for data in socket.messages():
+                if isinstance(data, bytes):
+                    self._on_binary(socket, data)
+                else:
+                    opening = self._on_text(socket, data)
+                    if opening is not None:
+                        await opening
         finally:
             self.sockets.discard(socket)
-            self._release(socket)
+            actor = socket.actor
+            if actor is not None and actor.socket is socket and not actor.ended:
+                self._on_lost(actor, socket)
 
-    async def _on_text(self, socket: ClientSocket, text: str | bytes) -> None:
+    def _on_text(self, socket: ClientSocket, text: str) -> Awaitable[None] | None:
+        """Work on a message; what is returned for session_init must be awaited before the next one is read."""
         message: ClientMessage | None = None
         try:
-            if isinstance(text, bytes):
-                raise PeerError(ErrorCode.UNSUPPORTED_FEATURE, "binary frames were not negotiated: send JSON text")
             message = decode_from_client(text)
-            await self._on_message[type(message)](socket, message)
+            if isinstance(message, SessionInit):
+                return self._opening.open(socket, message)
+            at_once = self._at_once.get(type(message))
+            if at_once is not None:
+                at_once(socket, message)
+            else:
+                actor = self._own(socket, getattr(message, "session_id", None))
+                actor.put(message, urgent=type(message) in URGENT)
         except PeerError as error:
             socket.tell_error(_with_index(error, message))
         except Exception:
@@ -123,116 +136,227 @@ class Sessions:
             socket.tell_error(internal_error())
         finally:
             socket.count_in(message)
+        return None
 
-    def _release(self, socket: ClientSocket) -> None:
-        """The socket's session ends, and nobody waits for its results."""
-        old, socket.session = socket.session, None
-        if old is None or old.closed:
-            return
-        old.closed = True
-        self._by_id.pop(old.session_id, None)
-        self._metrics.results_total.labels("cancelled").inc(self.custody.waiting(old.session_id))
-        self.requests.run(self.custody.close_session(old.session_id, now_ms()))
-        self._link.to_session_cell(
-            old.session_id, SessionRelease(session_id=old.session_id, edge=self._link.identity, epoch=old.epoch)
-        )
-        log.info("session_closed", session_id=old.session_id, reason=socket.close_reason)
+    def _on_binary(self, socket: ClientSocket, data: bytes) -> None:
+        try:
+            frame = audio_frames.decode(data)
+            actor = self._own(socket, frame.session_id)
+            if not actor.session.init.binary_frames:
+                text = "binary frames were not agreed upon: say `binary_frames` in session_init, or send JSON text"
+                raise PeerError(ErrorCode.UNSUPPORTED_FEATURE, text)
+            if isinstance(frame, AudioFrame):
+                self._check_size(frame.audio)
+                actor.put(Chunk(frame.seq, frame.audio, frame.is_final, frame.timestamp_ms))
+            elif isinstance(frame, FinalFrame):
+                actor.put(Chunk(frame.seq, b"", True, frame.timestamp_ms))
+            elif isinstance(frame, PingFrame):
+                socket.outbox.put(audio_frames.encode(PongFrame(*frame)), text=False)
+        except PeerError as error:
+            socket.tell_error(error)
+        except Exception:
+            log.exception("client_message_failed", type="binary")
+            socket.tell_error(internal_error())
+        finally:
+            socket.count_binary()
 
-    # --- messages -----------------------------------------------------------------------------
+    def _own(self, socket: ClientSocket, session_id: str | None) -> Actor:
+        """The socket's session; PeerError if there is none, it is closed, or the message is about another."""
+        actor = socket.own()
+        actor.session.own(actor.session_id if session_id is None else session_id)
+        if actor.life.closing_until_ms:
+            raise PeerError(ErrorCode.SESSION_CLOSED, f"session {actor.session_id} is being closed")
+        return actor
 
-    async def _on_init(self, socket: ClientSocket, message: SessionInit) -> None:
-        if message.tenant_id and not is_id(message.tenant_id):
-            raise PeerError(ErrorCode.INVALID_ID, "`tenant_id` is not an id")
-        opened = Session(
-            new_session_id(), message, _trace_of(message.trace_id), self._limits, self._config.modules.table
-        )
-        self._release(socket)
-        answer = await self._claim(opened)
-        if answer is None:
-            raise PeerError(ErrorCode.SCHEDULER_DEPENDENCY_DOWN, "the mesh did not answer in time")
-        if isinstance(answer, Failed):
-            code = ErrorCode.__members__.get(answer.code, ErrorCode.INTERNAL_ERROR)
-            raise PeerError(code, answer.message)
-        socket.session = opened
-        self._by_id[opened.session_id] = socket
-        self.custody.open_session(opened.session_id)
-        log.info("session_opened", session_id=opened.session_id, trace_id=opened.trace_id)
-        socket.tell(
-            SessionInitAck(
-                session_id=opened.session_id,
-                trace_id=opened.trace_id,
-                protocol_version=PROTOCOL_VERSION,
-                use_binary_frame=False,
-                negotiated_codec=STREAM_CODEC,
-                negotiated_audio_format=STREAM_CODEC,
-                negotiated_sample_rate=STREAM_SAMPLE_RATE,
-                negotiated_channel_count=1,
-            )
-        )
+    def _on_lost(self, actor: Actor, socket: ClientSocket) -> None:
+        """The connection is gone without a goodbye."""
+        log.info("session_lost", session_id=actor.session_id, reason=socket.close_reason, resumable=actor.resumable)
+        if actor.life.closing_until_ms:
+            actor.socket = None
+        elif actor.resumable:
+            actor.detach()
+        elif actor.room:
+            actor.socket = None
+            actor.close(self._config.session.close_ms)  # those in the room shall hear its last words
+        else:
+            self.end(actor, "connection lost")
 
-    async def _claim(self, opened: Session) -> Answer | None:
-        answered: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+    # --- messages ---------------------------------------------------------------------------------
 
-        def on_answer(answer: Answer | None) -> None:
-            if isinstance(answer, SessionClaimed):
-                opened.epoch = max(opened.epoch, answer.epoch)
-            if not answered.done():
-                answered.set_result(answer)
+    def _on_chunk(self, socket: ClientSocket, message: AudioChunk) -> None:
+        actor = self._own(socket, message.session_id)
+        audio, problem = b"", None
+        try:
+            audio = from_base64(message.payload or "")
+            self._check_size(audio)
+        except PeerError as error:
+            # The chunk is lost, but not its place: the next one must not wait for it.
+            audio, problem = b"", error
+        actor.put(Chunk(message.seq, audio, message.is_final, message.client_timestamp_ms))
+        if problem is not None:
+            raise PeerError(problem.code, problem.message, {"seq": message.seq})
 
-        def question(ref: str) -> SessionClaim:
-            return SessionClaim(
-                ref=ref,
-                session_id=opened.session_id,
-                edge=self._link.identity,
-                epoch=0,
-                tenant_id=opened.tenant_id,
-                src_lang=opened.init.src_lang,
-                tgt_lang=opened.init.tgt_lang,
-            )
+    def _check_size(self, audio: bytes) -> None:
+        bytes_max = self._config.speech.utterance_bytes_max
+        if len(audio) > bytes_max:
+            raise PeerError(ErrorCode.MESSAGE_TOO_LARGE, f"a chunk may have {bytes_max} bytes, not {len(audio)}")
 
-        self._link.ask(question, opened.session_id, on_answer)
-        return await answered
-
-    async def _on_utterance(self, socket: ClientSocket, message: Utterance) -> None:
-        own = socket.own(message.session_id)
-        if not own.is_new(message, self.custody.waiting(own.session_id)):
+    def _on_utterance(self, actor: Actor, message: Utterance) -> None:
+        session = actor.session
+        actor.order.check_place(message.utterance_index)
+        if not session.is_new(message, self.custody.waiting(actor.session_id)):
             return
         audio = from_base64(message.audio)
         if not audio:
             raise PeerError(ErrorCode.INVALID_AUDIO, "the audio is empty")
         if not self.custody.has_room(len(audio)):
             raise PeerError(ErrorCode.SLOW_DOWN, "too much audio waits for results")
-        dispatch, work = own.dispatch(
-            message,
-            edge=self._link.identity,
-            audio_ms=duration_ms(audio, message.audio_format, message.sample_rate),
-            trace_id=_trace_of(message.trace_id),
-            deadline_ms=wall_ms() + self._config.job.deadline_ms,
+        session.remember(message)
+        actor.say(session.whole(message, audio, trace_of(message.trace_id)))
+
+    def _on_heartbeat(self, socket: ClientSocket, message: ClientHeartbeat) -> None:
+        actor = socket.own()
+        actor.session.own(message.session_id)
+        socket.tell(ServerHeartbeat(session_id=actor.session_id, timestamp=wall_ms()))
+
+    def _on_ack(self, socket: ClientSocket, message: ResultAck) -> None:
+        actor = socket.own()
+        if message.session_id != actor.session_id:
+            self.posts.on_ack(actor, message.session_id, message.utterance_index)
+        else:
+            actor.release(actor.acks.ack(message.utterance_index))
+            actor.pump()
+        if actor.mail_read and not (actor.adopted or actor.unposted or len(actor.acks)):
+            trim = MailTrim(actor.session_id, self._link.identity, actor.session.epoch, actor.mail_read)
+            actor.mail_read = ""
+            self._link.to_session_cell(actor.session_id, trim)
+
+    def _on_tts_started(self, actor: Actor, message: TtsStarted) -> None:
+        actor.playing(message.group_id, True)
+
+    def _on_tts_ended(self, actor: Actor, message: TtsPlayEnded) -> None:
+        actor.playing(message.group_id, False)
+
+    def _on_close(self, actor: Actor, message: SessionClose) -> None:
+        actor.close(self._config.session.close_ms)
+
+    # --- life -------------------------------------------------------------------------------------
+
+    def opened(self, actor: Actor, *, resumed: bool) -> None:
+        """The mesh knows that the session is ours."""
+        self.actors[actor.session_id] = actor
+        self.custody.open_session(actor.session_id, resumed=resumed)
+        self._arm(actor)
+        log.info("session_opened", session_id=actor.session_id, trace_id=actor.session.trace_id, resumed=resumed)
+
+    def _on_closed(self, actor: Actor) -> None:
+        """A session that was closed has told everything, or its time is up."""
+        if actor.ended:
+            return
+        socket = actor.socket
+        self.end(actor, "closed")
+        if socket is not None:
+            socket.tell(SessionCloseAck(session_id=actor.session_id))
+
+    def end(self, actor: Actor, reason: str) -> None:
+        """The session is over, and nobody waits for its results."""
+        session_id = actor.session_id
+        self._forget(actor)
+        self._metrics.results_total.labels("cancelled").inc(self.custody.waiting(session_id))
+        self.requests.run(self.custody.close_session(session_id, now_ms()))
+        actor.release(actor.acks.end())
+        for unposted in actor.unposted.values():
+            unposted.answer("no_session")
+        self.rooms.gone(actor)
+        self._link.to_session_cell(
+            session_id, SessionRelease(session_id=session_id, edge=self._link.identity, epoch=actor.session.epoch)
         )
-        now = now_ms()
-        self._metrics.utterances_total.inc()
-        self.requests.run(self.custody.submit(dispatch, encode(work), audio, now + self._config.job.deadline_ms, now))
-        self._link.changed()
+        log.info("session_closed", session_id=session_id, reason=reason)
 
-    async def _on_heartbeat(self, socket: ClientSocket, message: ClientHeartbeat) -> None:
-        own = socket.own(message.session_id)
-        socket.tell(ServerHeartbeat(session_id=own.session_id, timestamp=wall_ms()))
+    def _forget(self, actor: Actor) -> None:
+        actor.ended = actor.session.closed = True
+        actor.socket = None
+        self.actors.pop(actor.session_id, None)
+        self._timers.drop(actor.session_id)
 
-    async def _on_close(self, socket: ClientSocket, message: SessionClose) -> None:
-        own = socket.own(message.session_id)
-        self._release(socket)
-        socket.session = own  # closed: what still comes for it is answered with SESSION_CLOSED
-        socket.tell(SessionCloseAck(session_id=own.session_id))
+    def _on_taken(self, message: Received) -> None:
+        """Another edge has the session; or the mesh lost its record."""
+        taken = message.frame
+        assert isinstance(taken, SessionTaken)
+        actor = self.actors.get(taken.session_id)
+        if actor is None:
+            return
+        if not taken.edge:
+            self._claim_again(actor)
+        elif taken.edge == self._link.identity:
+            actor.session.epoch = max(actor.session.epoch, taken.epoch)
+        elif taken.epoch > actor.session.epoch:
+            self._superseded(actor)
 
-    async def _on_playback(self, socket: ClientSocket, message: TtsStarted | TtsPlayEnded) -> None:
-        socket.own(message.session_id)
+    def _claim_again(self, actor: Actor) -> None:
+        def on_answer(answer: object) -> None:
+            if isinstance(answer, SessionClaimed) and not actor.ended:
+                actor.session.epoch = max(actor.session.epoch, answer.epoch)
+                actor.note(away=actor.socket is None, room=actor.room)
 
-    async def _on_unsupported(self, socket: ClientSocket, message: Message) -> None:
-        name = message.__struct_config__.tag
-        raise PeerError(ErrorCode.UNSUPPORTED_FEATURE, f"`{name}` is not supported yet", {"type": name})
+        session, edge = actor.session, self._link.identity
+        self._link.ask(lambda ref: claim_frame(ref, edge, session, actor.token, False), actor.session_id, on_answer)
+
+    def _superseded(self, actor: Actor) -> None:
+        """The client resumed the session on another edge, which asks for whatever is under way."""
+        socket = actor.socket
+        self._forget(actor)
+        self.requests.run(self.custody.leave_session(actor.session_id, now_ms()))
+        if socket is not None:
+            self.cut_off(socket)
+        log.info("session_taken", session_id=actor.session_id)
+
+    def cut_off(self, socket: ClientSocket) -> None:
+        """Close the older connection of a session that has a newer one."""
+        socket.actor = None
+        self._metrics.refused_total.labels("superseded").inc()
+        text = "superseded by a newer connection of this session"
+        socket.tell_error(PeerError(ErrorCode.SESSION_SUPERSEDED, text))
+        socket.outbox.close(CLOSE_SUPERSEDED, text)
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def _arm(self, actor: Actor) -> None:
+        """Look at the session when something is due. A due time that moves later is found when the old one comes."""
+        if actor.ended:
+            return
+        due_ms = actor.due_ms()
+        if not actor.armed_ms or due_ms < actor.armed_ms:
+            actor.armed_ms = due_ms
+            self._timers.set(actor.session_id, due_ms)
+            self._link.changed()
+
+    def next_due_ms(self) -> int | None:
+        """When `tick` has something to do; None while there is no session."""
+        return self._timers.next_due_ms()
+
+    def tick(self, now: int) -> None:
+        """Do what is due."""
+        for session_id in self._timers.pop_due(now):
+            actor = self.actors.get(session_id)
+            if actor is None:
+                continue
+            actor.armed_ms = 0
+            if actor.life.detached_until_ms and now >= actor.life.detached_until_ms:
+                self.end(actor, "the client did not come back")
+                continue
+            actor.tick(now)
+            self._arm(actor)
 
 
-def _trace_of(trace_id: str | None) -> str:
+def new_session(session_id: str, message: SessionInit, limits: Limits, config: Config) -> Session:
+    """A session as its client describes it; PeerError if that cannot be."""
+    if message.tenant_id and not is_id(message.tenant_id):
+        raise PeerError(ErrorCode.INVALID_ID, "`tenant_id` is not an id")
+    return Session(session_id, message, trace_of(message.trace_id), limits, config.modules.table)
+
+
+def trace_of(trace_id: str | None) -> str:
     """The client's trace id if it may be used as one, else a fresh one."""
     return trace_id if trace_id and is_id(trace_id) else new_trace_id()
 
@@ -241,6 +365,5 @@ def _with_index(error: PeerError, message: ClientMessage | None) -> PeerError:
     """The error, naming the utterance it is about."""
     if not isinstance(message, Utterance):
         return error
-    about = msgspec.structs.asdict(message)
-    details = {**(error.details or {}), **{name: about[name] for name in ("session_id", "utterance_index")}}
-    return PeerError(error.code, error.message, details)
+    about = {"session_id": message.session_id, "utterance_index": message.utterance_index}
+    return PeerError(error.code, error.message, {**(error.details or {}), **about})

@@ -48,12 +48,27 @@ class Socket:
 
     def count_in(self, message: Message | None) -> None:
         """Count a message that came; None if it was malformed."""
-        self._metrics.messages_total.labels(self.peer, "in", _type_of(message)).inc()
+        self._metrics.messages_total.labels(self.peer, "in", type_of(message)).inc()
+
+    def count_binary(self) -> None:
+        """Count a binary frame that came."""
+        self._metrics.messages_total.labels(self.peer, "in", "binary").inc()
+
+    @property
+    def address(self) -> str:
+        """Where the peer comes from."""
+        peer = self._connection.remote_address
+        return str(peer[0]) if peer else ""
 
     def tell(self, message: Message) -> bool:
         """Send a message; False if the socket takes nothing any more."""
-        self._metrics.messages_total.labels(self.peer, "out", _type_of(message)).inc()
+        self._metrics.messages_total.labels(self.peer, "out", type_of(message)).inc()
         return self.outbox.put(encode_utf8(message))
+
+    def tell_encoded(self, message_type: str, data: bytes) -> bool:
+        """The same for a message that is encoded already."""
+        self._metrics.messages_total.labels(self.peer, "out", message_type).inc()
+        return self.outbox.put(data)
 
     def tell_error(self, error: PeerError) -> None:
         """Answer a peer's fault; the connection lives on."""
@@ -70,5 +85,5 @@ def internal_error() -> PeerError:
     return PeerError(ErrorCode.INTERNAL_ERROR, "the message could not be handled")
 
 
-def _type_of(message: Message | None) -> str:
+def type_of(message: Message | None) -> str:
     return "invalid" if message is None else str(message.__struct_config__.tag)

@@ -50,6 +50,8 @@ class SessionConfig(Section, frozen=True):
     idle_ttl_seconds: Seconds = 3_600
     #: A session whose client can resume is kept so long after its connection was lost.
     resume_ms: Ms = 60_000
+    #: A session that its client closes waits so long for results that are under way.
+    close_ms: Ms = 10_000
     #: A result that later ones wait for may take so long; then its index is missing.
     gap_ms: Ms = 10_000
     #: Results that wait for an earlier one; beyond that the farthest is given up. An index may not be further ahead.

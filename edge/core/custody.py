@@ -70,9 +70,9 @@ class Custody:
 
     # --- sessions -----------------------------------------------------------------------------
 
-    def open_session(self, session_id: str) -> None:
-        """Results for this session are welcome from now on."""
-        self.retained.open_session(session_id)
+    def open_session(self, session_id: str, *, resumed: bool = False) -> None:
+        """Results for this session are welcome from now on. `resumed`: it may have had requests elsewhere."""
+        self.retained.open_session(session_id, resumed=resumed)
 
     def close_session(self, session_id: str, now_ms: int) -> list[Effect]:
         """Nobody waits for this session's results any more."""
@@ -81,6 +81,15 @@ class Custody:
             effects += self.ends.end(request, "cancelled", "session_closed", now_ms)
         self.retained.close_session(session_id)
         return effects
+
+    def leave_session(self, session_id: str, now_ms: int) -> list[Effect]:
+        """The session is another edge's now, which asks for what it had under way: nothing is cancelled."""
+        return [effect for effect in self.close_session(session_id, now_ms) if not isinstance(effect, SendCancel)]
+
+    def give_up(self, request_id: str, reason: str, now_ms: int) -> list[Effect]:
+        """Nobody waits for this one any more; others of its session go on."""
+        request = self.requests.get(request_id)
+        return [] if request is None else self.ends.end(request, "failed", reason, now_ms)
 
     def waiting(self, session_id: str) -> int:
         """How many utterances of a session wait for their result."""
@@ -95,7 +104,7 @@ class Custody:
     def submit(self, dispatch: Dispatch, work: bytes, audio: bytes, deadline_ms: int, now_ms: int) -> list[Effect]:
         """Accept an utterance. One that is already here is the same request again: nothing happens."""
         assert self.retained.has_session(dispatch.session_id), "the session is opened first"
-        if self.retained.knows(dispatch.request_id):
+        if self.retained.knows(dispatch.request_id, dispatch.session_id):
             return []
         request = Request(dispatch, work, audio, now_ms, deadline_ms, Attempt(1, now_ms))
         self.retained.add(request)

@@ -30,6 +30,10 @@ class Memory:
         self._ended.move_to_end(key)
         self.forget(now_ms)
 
+    def drop(self, key: str) -> None:
+        """Remember it no longer."""
+        self._ended.pop(key, None)
+
     def forget(self, now_ms: int) -> None:
         """Drop what is older than `kept_ms`, and the oldest beyond `kept_max`."""
         while self._ended:

@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 
+from edge.core.groups import Place
 from edge.core.request import Request
 from mesh.errors import ErrorCode
 from mesh.frames import Push
-from mesh.handover import asr_partial_from, error_from, is_silence, translation_result_from
+from mesh.handover import asr_partial_from, error_from, translation_result_from
 from mesh.node_wire import AsrPartial, JobResult
-from mesh.session_wire import MissingResult, NetworkTimings, UiEvent, UiEventName, error_message
+from mesh.session_wire import NetworkTimings, UiEvent, UiEventName, error_message
 from mesh.wire import Message
 
 
@@ -64,12 +65,16 @@ def for_partial(request: Request, partial: AsrPartial, now_ms: int) -> list[Mess
     return [message, ui_event(request, "ASR_PARTIAL", now_ms, partial.job_id)]
 
 
-def for_result(request: Request, push: Push, result: JobResult, now_ms: int, wall_ms: int) -> list[Message]:
-    """The node's result, as the client shall see it."""
-    if not result.success:
-        return _for_node_failure(request, push, result, now_ms)
-    if is_silence(result):
-        return [_silence(request, wall_ms)]
+def for_result(
+    request: Request,
+    push: Push,
+    result: JobResult,
+    now_ms: int,
+    wall_ms: int,
+    place: Place | None = None,
+    way_in_ms: int | None = None,
+) -> list[Message]:
+    """The node's result as the client shall see it: progress, and last the result itself."""
     messages: list[Message] = []
     if result.text_asr:
         messages.append(ui_event(request, "ASR_FINAL", now_ms, push.job_id))
@@ -79,23 +84,27 @@ def for_result(request: Request, push: Push, result: JobResult, now_ms: int, wal
         result,
         push,
         trace_id=request.dispatch.trace_id,
-        network_timings=_network_timings(request, result, wall_ms),
+        network_timings=_network_timings(request, result, wall_ms, way_in_ms),
         scheduler_sent_at_ms=wall_ms,
+        group_id=None if place is None else place.group_id,
+        part_index=None if place is None else place.part_index,
     )
     messages.append(msgspec.structs.replace(told, utterance_index=request.dispatch.utterance_index))
     return messages
 
 
-def _network_timings(request: Request, result: JobResult, wall_ms: int) -> NetworkTimings:
+def _network_timings(request: Request, result: JobResult, wall_ms: int, way_in_ms: int | None) -> NetworkTimings:
     completed_ms = result.node_completed_at_ms
     return NetworkTimings(
+        web_to_scheduler_ms=way_in_ms,
         scheduler_to_node_ms=max(0, request.placed_ms - request.created_ms) if request.placed_ms else None,
         # The node's clock is its own: never tell of a negative time.
         node_to_scheduler_ms=max(0, wall_ms - completed_ms) if completed_ms else None,
     )
 
 
-def _for_node_failure(request: Request, push: Push, result: JobResult, now_ms: int) -> list[Message]:
+def for_node_failure(request: Request, push: Push, result: JobResult, now_ms: int) -> list[Message]:
+    """What a node said when it could not do it."""
     error = error_from(result.error)
     # Which utterance it is about is for us to say: a client may have many under way, and a node may be mistaken.
     said = error.details if isinstance(error.details, dict | None) else {"details": error.details}
@@ -111,13 +120,3 @@ def _about(request: Request) -> dict[str, Any]:
         "trace_id": request.dispatch.trace_id,
         "request_id": request.request_id,
     }
-
-
-def _silence(request: Request, wall_ms: int) -> MissingResult:
-    return MissingResult(
-        session_id=request.session_id,
-        utterance_index=request.dispatch.utterance_index,
-        reason="silence_detected",
-        created_at_ms=wall_ms,
-        trace_id=request.dispatch.trace_id,
-    )

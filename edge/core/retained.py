@@ -29,19 +29,24 @@ class Retained:
         self.ended: Counter[str] = Counter()
         self.timers: Timers[tuple[str, int]] = Timers()
         self._sessions: dict[str, set[str]] = {}
+        #: Sessions that came from elsewhere: a result may be here before its request is.
+        self._resumed: set[str] = set()
         self._memory = Memory(ended_kept_max, ended_kept_ms)
         self._ended_kept_max = ended_kept_max
 
     # --- sessions -----------------------------------------------------------------------------
 
-    def open_session(self, session_id: str) -> None:
+    def open_session(self, session_id: str, *, resumed: bool = False) -> None:
         """Results for this session are welcome from now on."""
         self._sessions.setdefault(session_id, set())
+        if resumed:
+            self._resumed.add(session_id)
 
     def close_session(self, session_id: str) -> None:
         """What it had has ended."""
         assert not self._sessions.get(session_id)
         self._sessions.pop(session_id, None)
+        self._resumed.discard(session_id)
 
     def has_session(self, session_id: str) -> bool:
         """True while the session is open."""
@@ -57,12 +62,13 @@ class Retained:
 
     # --- requests -----------------------------------------------------------------------------
 
-    def knows(self, request_id: str) -> bool:
-        """True if the request is here or ended lately."""
-        return request_id in self.requests or request_id in self._memory
+    def knows(self, request_id: str, session_id: str) -> bool:
+        """True if the request is here or ended lately. What ended here before its session moved away and back is new."""
+        return request_id in self.requests or (request_id in self._memory and session_id not in self._resumed)
 
     def add(self, request: Request) -> None:
         """Accept a request."""
+        self._memory.drop(request.request_id)
         self.requests[request.request_id] = request
         self._sessions[request.session_id].add(request.request_id)
         self.audio_bytes += len(request.audio)
@@ -93,8 +99,9 @@ class Retained:
             return "duplicate"
         if push.session_id not in self._sessions:
             return "no_session"
-        # Without a request id it may still match once Placed has told us the job id.
-        return "duplicate" if push.request_id else "no_session"
+        # Without a request id it may still match once Placed has told us the job id; and what a resumed session had
+        # under way elsewhere is asked for again in a moment.
+        return "duplicate" if push.request_id and push.session_id not in self._resumed else "no_session"
 
     def ended_without(self, request_id: str, number: int) -> bool:
         """True if the request ended lately, and not with the result of that attempt."""

@@ -2,11 +2,14 @@
 
     (session_init) -> READY -> CLOSED
 
-Owns the session's defaults and the memory of utterances seen. Requests on their way belong to custody.
+Owns the session's defaults and the memory of utterances seen. Requests on their way belong to custody, the order of
+their results to order.py.
 
 Job key: what makes two utterances one job, as in the original system: tenant, session, index, target language and the
-features asked for. Tenant and session are fixed here, so `JobKey` holds the rest. While a job of that key lives, or has
-its result, no second one is made.
+features asked for. Tenant and session are fixed here, so `JobKey` holds the rest. No second job is made of a key.
+
+Request id: the original's `session:index:target:trace`. A streamed utterance adds the chunks that it was cut from: a
+session that resumes on another edge is cut anew there, and only the same audio may be the same request.
 """
 
 from __future__ import annotations
@@ -19,6 +22,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from edge.core.audio import duration_ms
+from edge.core.groups import Place
+from edge.core.segments import Cut
 from mesh.choosing import Module
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Dispatch, Work
@@ -31,6 +37,15 @@ PARTIAL_UPDATE_INTERVAL_MS: Final = 1_000
 #: A client is asked to slow down at most this often; the original client debounces by as much.
 BACKPRESSURE_EVERY_MS: Final = 500
 
+#: Formats in which audio may be streamed, and what a client that names none sends, as ever.
+STREAM_FORMATS: Final = ("opus", "pcm16")
+STREAM_SAMPLE_RATE: Final = 16_000
+#: Of a binary frame's time stamp.
+_CLOCK_MASK: Final = 0xFFFF_FFFF
+#: A client's clock that is further off than this tells nothing of the way in.
+_WAY_IN_MS_MAX: Final = 3_600_000
+
+_SEQS: Final = re.compile(r"(\d+)-(\d+)(?::|$)")
 _LANG: Final = re.compile(r"[A-Za-z0-9_-]{1,35}")
 
 
@@ -51,6 +66,20 @@ class JobKey(NamedTuple):
     target: str
     #: A hash of the features that are on; "none" without any.
     features: str
+
+
+class Spoken(NamedTuple):
+    """One utterance, however it came."""
+
+    #: What the client said of it, or would have said; without its audio.
+    message: Utterance
+    audio: bytes
+    audio_ms: int
+    trace_id: str
+    #: How it was cut from a stream; None: it came whole.
+    cut: Cut | None = None
+    #: How long its first audio took from the client, as far as that can be told.
+    way_in_ms: int | None = None
 
 
 class Session:
@@ -80,11 +109,10 @@ class Session:
         #: The node that had the last result, and the one that the session is paired with; "" = none.
         self.warm_node = ""
         self.preferred_node = ""
-        #: What was accepted -> its request id, "" once it failed. A repeat of one that is under way or has its result
-        #: makes no second job; one that failed may be sent again.
-        self._seen: OrderedDict[JobKey, str] = OrderedDict()
-        self._keys: dict[str, JobKey] = {}
-        self._retries = 0
+        #: How streamed audio comes.
+        self.audio_format, self.sample_rate = negotiated(init)
+        #: What was accepted: a repeat makes no second job.
+        self._seen: OrderedDict[JobKey, None] = OrderedDict()
         self._slowed_ms: int | None = None
         self._modules = modules
         language_of(init.src_lang, "src_lang")
@@ -99,7 +127,7 @@ class Session:
 
     def is_new(self, utterance: Utterance, waiting: int) -> bool:
         """False if the utterance is a repeat; PeerError if too many wait for their results already."""
-        if self._seen.get(self._key(utterance)):
+        if self._key(utterance) in self._seen:
             return False
         if waiting >= self.limits.waiting_max:
             text = f"{waiting} utterances wait for their results"
@@ -107,15 +135,16 @@ class Session:
         return True
 
     def dispatch(
-        self, utterance: Utterance, *, edge: str, audio_ms: int, trace_id: str, deadline_ms: int
+        self, spoken: Spoken, target: str, place: Place | None, *, edge: str, deadline_ms: int
     ) -> tuple[Dispatch, Work]:
-        """Accept `utterance`: the frame that finds a node for it, and what that node will be told."""
-        init, key = self.init, self._key(utterance)
-        work = work_from(utterance, init, trace_id)
+        """Accept what was spoken: the frame that finds a node for it, and what that node will be told."""
+        init, utterance = self.init, msgspec.structs.replace(spoken.message, tgt_lang=target)
+        key = self._key(utterance)
+        work = with_cut(work_from(utterance, init, spoken.trace_id), spoken.cut, place)
         needs = required(work.pipeline, work.features or {}, self._modules)
         lang_a, lang_b = utterance.lang_a or init.lang_a, utterance.lang_b or init.lang_b
         frame = Dispatch(
-            request_id=self._request_id(key, trace_id),
+            request_id=self._request_id(key, spoken),
             attempt=1,
             session_id=self.session_id,
             utterance_index=utterance.utterance_index,
@@ -127,9 +156,9 @@ class Session:
             lang_b=language_of(lang_b, "lang_b") if lang_b else "",
             services=needs.services,
             public=not self.tenant_id,
-            audio_ms=audio_ms,
+            audio_ms=spoken.audio_ms,
             deadline_ms=deadline_ms,
-            trace_id=trace_id,
+            trace_id=spoken.trace_id,
             preferred_node=self.preferred_node,
             warm_node=self.warm_node,
             auto_langs=[language_of(lang, "auto_langs") for lang in utterance.auto_langs or init.auto_langs or ()],
@@ -137,35 +166,55 @@ class Session:
             region=init.region or "",
             gpu_tier=init.gpu_tier or "",
         )
-        self._remember(key, frame.request_id)
         return frame, work
 
-    def failed(self, request_id: str) -> None:
-        """The client was told that there will be no result: it may send the utterance again."""
-        key = self._keys.pop(request_id, None)
-        if key is not None:
-            self._seen[key] = ""
+    def whole(self, utterance: Utterance, audio: bytes, trace_id: str) -> Spoken:
+        """An utterance that came as one message."""
+        audio_ms = duration_ms(audio, utterance.audio_format, utterance.sample_rate)
+        return Spoken(msgspec.structs.replace(utterance, audio=""), audio, audio_ms, trace_id)
+
+    def streamed(self, cut: Cut, wall_ms: int, now_ms: int) -> Spoken:
+        """An utterance that was cut from a stream. Its trace is the session's, so that any edge names it alike."""
+        init = self.init
+        message = Utterance(
+            session_id=self.session_id,
+            utterance_index=cut.index,
+            manual_cut=cut.is_manual_cut,
+            src_lang=init.src_lang,
+            tgt_lang=init.tgt_lang,
+            audio="",
+            audio_format=self.audio_format,
+            sample_rate=self.sample_rate,
+        )
+        began_wall_ms = wall_ms - (now_ms - cut.began_ms)
+        return Spoken(
+            message, cut.audio, cut.audio_ms, self.trace_id, cut, way_in_ms(cut.first_client_ms, began_wall_ms)
+        )
+
+    def seqs_of(self, request_id: str, index: int, target: str) -> tuple[int, int] | None:
+        """The first and last chunk of a streamed utterance of ours, from its request id; None if it is not one."""
+        prefix = f"{self.session_id}:{index}:{target}:{self.trace_id}:"
+        found = _SEQS.match(request_id[len(prefix) :]) if request_id.startswith(prefix) else None
+        return (int(found[1]), int(found[2])) if found else None
 
     def _key(self, utterance: Utterance) -> JobKey:
         features = utterance.features or self.init.features
         return JobKey(utterance.utterance_index, language_of(utterance.tgt_lang, "tgt_lang"), features_hash(features))
 
-    def _request_id(self, key: JobKey, trace_id: str) -> str:
+    def _request_id(self, key: JobKey, spoken: Spoken) -> str:
         """The id that the mesh binds a job to: the original's, with more only where that would name two jobs."""
-        request_id = f"{self.session_id}:{key.utterance_index}:{key.target}:{trace_id}"
+        request_id = f"{self.session_id}:{key.utterance_index}:{key.target}:{spoken.trace_id}"
+        if spoken.cut is not None:
+            request_id += f":{spoken.cut.first_seq}-{spoken.cut.last_seq}"
         if key.features != features_hash(self.init.features):
             request_id += f":{key.features}"
-        if key in self._seen:
-            # The failed one's id is bound to a dead job, and what still comes for it is not for the new one.
-            self._retries += 1
-            request_id += f":{self._retries}"
         return request_id
 
-    def _remember(self, key: JobKey, request_id: str) -> None:
-        self._seen[key] = request_id
-        self._keys[request_id] = key
+    def remember(self, utterance: Utterance) -> None:
+        """The utterance was accepted."""
+        self._seen[self._key(utterance)] = None
         while len(self._seen) > self.limits.remembered_max:
-            self._keys.pop(self._seen.popitem(last=False)[1], None)
+            self._seen.popitem(last=False)
 
     def may_slow_down(self, now_ms: int) -> bool:
         """True if the client was not told to slow down a moment ago."""
@@ -187,3 +236,40 @@ def features_hash(features: FeatureFlags | None) -> str:
     """A short name for the features that are on; "none" without any."""
     on = sorted(name for name, value in msgspec.structs.asdict(features).items() if value) if features else []
     return hashlib.blake2s(" ".join(on).encode(), digest_size=4).hexdigest() if on else "none"
+
+
+def negotiated(init: SessionInit) -> tuple[str, int]:
+    """Format and sample rate of streamed audio: the first that the client offers and we know; PeerError if none is."""
+    offered = [name.strip().lower() for name in init.audio_formats or STREAM_FORMATS[:1]]
+    known = next((name for name in offered if name in STREAM_FORMATS), None)
+    if known is None:
+        text = f"none of `audio_formats` can be streamed; offer one of {', '.join(STREAM_FORMATS)}"
+        raise PeerError(ErrorCode.UNSUPPORTED_FEATURE, text)
+    return known, init.sample_rate or STREAM_SAMPLE_RATE
+
+
+def way_in_ms(client_ms: int | None, wall_ms: int) -> int | None:
+    """How long a message took, by the client's clock (whole, or its lower 32 bits); None if that makes no sense."""
+    if client_ms is None:
+        return None
+    way_ms = wall_ms - client_ms if client_ms > _CLOCK_MASK else (wall_ms - client_ms) & _CLOCK_MASK
+    return way_ms if 0 <= way_ms <= _WAY_IN_MS_MAX else None
+
+
+def with_cut(work: Work, cut: Cut | None, place: Place | None) -> Work:
+    """What the node is told besides: how the utterance was cut, and what was said before it."""
+    if place is not None:
+        work = msgspec.structs.replace(
+            work, group_id=place.group_id, part_index=place.part_index, context_text=place.context_text or None
+        )
+    if cut is None:
+        return work
+    return msgspec.structs.replace(
+        work,
+        padding_ms=cut.padding_ms,
+        is_manual_cut=cut.is_manual_cut,
+        is_pause_triggered=cut.is_pause_triggered,
+        is_timeout_triggered=cut.is_timeout_triggered,
+        is_max_duration_triggered=cut.is_max_duration_triggered,
+        turn_id=cut.turn_id,
+    )

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from edge.core import asks, results
 from edge.core.audio import OPUS_PACKETS_MAX, duration_ms, from_base64, opus_packets
+from edge.core.groups import Place
 from edge.core.request import Attempt, Request
+from edge.core.segments import Cut, Reason
 from edge.core.session import Limits, Session
 from mesh.choosing import ModulesConfig
 from mesh.errors import ErrorCode, PeerError
@@ -37,7 +39,9 @@ def utterance(index: int = 0, **fields: Any) -> Utterance:
 
 
 def dispatched(own: Session, message: Utterance) -> Any:
-    return own.dispatch(message, edge="a", audio_ms=1_000, trace_id="t-1", deadline_ms=99)
+    own.remember(message)
+    spoken = own.whole(message, bytes(32_000), "t-1")
+    return own.dispatch(spoken, message.tgt_lang, None, edge="a", deadline_ms=99)
 
 
 # --- session --------------------------------------------------------------------------------------
@@ -68,19 +72,6 @@ def test_repeated_index_is_not_new_but_another_target_is() -> None:
     assert not own.is_new(utterance(0), 3), "a repeat is ignored even when the session is full"
 
 
-def test_failed_utterance_may_be_sent_again_as_another_request() -> None:
-    own = session()
-    ids = [dispatched(own, utterance(0))[0].request_id]
-    for _ in range(2):
-        own.failed(ids[-1])
-        assert own.is_new(utterance(0), 0)
-        ids.append(dispatched(own, utterance(0))[0].request_id)
-        assert not own.is_new(utterance(0), 1), "the second try is under way"
-    assert len(set(ids)) == 3, "a dead job is bound to the first id"
-    own.failed("s-1:7:en:t-1")
-    assert len(own._seen) == 1
-
-
 def test_other_features_are_another_job_and_the_same_ones_are_not() -> None:
     own, plain = session(remembered_max=9), FeatureFlags()
     emotion, both = FeatureFlags(emotion_detection=True), FeatureFlags(emotion_detection=True, persona_adaptation=True)
@@ -90,8 +81,7 @@ def test_other_features_are_another_job_and_the_same_ones_are_not() -> None:
     ids = {first, *(dispatched(own, utterance(0, features=one))[0].request_id for one in (emotion, both))}
     assert len(ids) == 3, "one binding per job, whatever the trace"
     assert not own.is_new(utterance(0, features=emotion), 1)
-    own.failed(first)
-    assert own.is_new(utterance(0), 1) and not own.is_new(utterance(0, features=both), 1)
+    assert own.is_new(utterance(1), 1) and not own.is_new(utterance(0, features=both), 1)
 
 
 def test_features_need_services_and_models() -> None:
@@ -162,6 +152,91 @@ def test_client_is_asked_to_slow_down_now_and_then() -> None:
     assert [own.may_slow_down(now) for now in (0, 100, 499, 500, 600)] == [True, False, False, True, False]
 
 
+# --- streams ----------------------------------------------------------------------------------------
+
+
+def cut(index: int = 3, **fields: Any) -> Cut:
+    base: dict[str, Any] = {
+        "index": index, "audio": b"ab", "audio_ms": 700, "reason": Reason.PAUSE, "first_seq": 10, "last_seq": 19,
+        "turn_id": "turn_s-1_3", "padding_ms": 220, "first_client_ms": None, "began_ms": 400,
+    }  # fmt: skip
+    return Cut(**{**base, **fields})
+
+
+def test_streamed_utterance_is_named_by_its_session_and_its_chunks_alone() -> None:
+    one, other = session(), session()
+    frames = [
+        own.dispatch(own.streamed(cut(), wall_ms, now_ms), "es", None, edge=edge, deadline_ms=9)[0]
+        for own, edge, wall_ms, now_ms in ((one, "a", 1_000, 500), (other, "b", 9_000, 7_500))
+    ]
+    assert {frame.request_id for frame in frames} == {"s-1:3:es:trace:10-19"}, "any edge names it alike"
+    recut = one.dispatch(one.streamed(cut(last_seq=20), 0, 500), "es", None, edge="a", deadline_ms=9)[0]
+    assert recut.request_id != frames[0].request_id, "other audio is another request"
+    assert one.seqs_of(frames[0].request_id, 3, "es") == (10, 19)
+    for index, target, request_id in ((4, "es", "s-1:3:es:trace:10-19"), (3, "es", "s-1:3:es:t-1"), (3, "es", "")):
+        assert one.seqs_of(request_id, index, target) is None
+
+
+def test_node_is_told_how_a_streamed_utterance_was_cut_and_what_was_said_before() -> None:
+    own = session()
+    spoken = own.streamed(cut(reason=Reason.MAX_DURATION), 1_000, 500)
+    frame, work = own.dispatch(spoken, "es", Place("g", 2, "User: hi\n"), edge="a", deadline_ms=9)
+    assert frame.audio_ms == 700 and (work.padding_ms, work.turn_id) == (220, "turn_s-1_3")
+    assert (work.is_manual_cut, work.is_timeout_triggered, work.is_max_duration_triggered) == (False, False, True)
+    assert (work.group_id, work.part_index, work.context_text) == ("g", 2, "User: hi\n")
+    assert (work.audio_format, work.sample_rate) == ("opus", 16_000)
+    _, work = own.dispatch(
+        own.streamed(cut(reason=Reason.MANUAL), 0, 500), "es", Place("g", 0, ""), edge="a", deadline_ms=9
+    )
+    assert work.is_manual_cut and work.context_text is None
+
+
+@pytest.mark.parametrize(
+    ("client_ms", "way"),
+    [
+        (None, None),
+        (1_767_225_600_000, 40),
+        (1_767_225_600_000 & 0xFFFF_FFFF, 40),
+        (1_767_225_600_041, None),
+        (1_767_225_600_000 - 4_000_000, None),
+    ],
+    ids=["not said", "whole", "lower 32 bits", "a clock that is ahead", "a clock that is far behind"],
+)
+def test_way_in_is_told_for_each_utterance_as_far_as_clocks_allow(client_ms: int | None, way: int | None) -> None:
+    spoken = session().streamed(cut(first_client_ms=client_ms, began_ms=400), 1_767_225_600_140, 500)
+    assert spoken.way_in_ms == way
+
+
+def test_defect_07_the_way_in_is_that_of_each_utterances_own_first_chunk() -> None:
+    own, wall_ms = session(), 1_767_225_600_000
+    ways = []
+    for number in range(3):
+        began_ms = number * 5_000
+        one = cut(index=number, began_ms=began_ms, first_client_ms=wall_ms + began_ms - 30)
+        ways.append(own.streamed(one, wall_ms + began_ms + 2_000, began_ms + 2_000).way_in_ms)
+    assert ways == [30, 30, 30], "it does not grow with the session"
+
+
+@pytest.mark.parametrize(
+    ("offered", "rate", "agreed"),
+    [
+        (None, None, ("opus", 16_000)),
+        (["pcm16"], 48_000, ("pcm16", 48_000)),
+        (["flac", "PCM16 ", "opus"], None, ("pcm16", 16_000)),
+    ],
+)
+def test_codec_is_the_first_offered_that_is_known(offered: Any, rate: Any, agreed: tuple[str, int]) -> None:
+    init = msgspec.structs.replace(INIT, audio_formats=offered, sample_rate=rate)
+    own = Session("s-1", init, "trace", Limits(3, 4))
+    assert (own.audio_format, own.sample_rate) == agreed
+
+
+def test_codec_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(PeerError) as error:
+        Session("s-1", msgspec.structs.replace(INIT, audio_formats=["mp3"]), "trace", Limits(3, 4))
+    assert error.value.code is ErrorCode.UNSUPPORTED_FEATURE and "pcm16" in error.value.message
+
+
 # --- audio ----------------------------------------------------------------------------------------
 
 
@@ -230,6 +305,11 @@ def told(**fields: Any) -> list[dict[str, Any]]:
     return [json.loads(encode(message)) for message in messages]
 
 
+def failure(error: dict[str, Any] | None) -> list[dict[str, Any]]:
+    messages = results.for_node_failure(request(), PUSH, result(success=False, error=error), 1_500)
+    return [json.loads(encode(message)) for message in messages]
+
+
 def test_full_result() -> None:
     asr, nmt, translation = told(
         text_asr="hola", text_translated="hello", tts_audio="QUJD", processing_time_ms=300, node_completed_at_ms=49_990
@@ -251,23 +331,14 @@ def test_text_without_sound_and_sound_without_text_are_results() -> None:
     assert [message["type"] for message in told(tts_audio="QUJD")] == ["translation_result"]
 
 
-@pytest.mark.parametrize("fields", [{}, {"text_asr": "", "text_translated": "", "tts_audio": ""}, {"tts_audio": None}])
-def test_silence_is_a_missing_result(fields: dict[str, Any]) -> None:
-    (missing,) = told(**fields)
-    assert missing == {
-        "type": "missing_result", "session_id": "s-1", "utterance_index": 4, "reason": "silence_detected",
-        "created_at_ms": 50_000, "trace_id": "t-1",
-    }  # fmt: skip
-
-
 def test_failures_of_the_node_and_of_the_mesh() -> None:
-    event, error = told(success=False, error={"code": "NMT_TIMEOUT", "message": "slow", "details": [1]})
+    event, error = failure({"code": "NMT_TIMEOUT", "message": "slow", "details": [1]})
     assert (event["event"], event["error_code"], event["status"]) == ("ERROR", "NMT_TIMEOUT", "error")
     assert (error["type"], error["code"], error["message"]) == ("error", "NMT_TIMEOUT", "slow")
     assert error["details"]["details"] == [1]
-    event, error = told(success=False, error={"code": "OWN_CODE", "message": "m"})
+    event, error = failure({"code": "OWN_CODE", "message": "m"})
     assert "error_code" not in event and event["hint"] and error["code"] == "OWN_CODE"
-    event, error = told(success=False)
+    event, error = failure(None)
     assert error["code"] == "PROCESSING_ERROR"
     messages = results.for_failure(request(), ErrorCode.JOB_TIMEOUT, "late", {"reason": "x"}, 1_500)
     event, error = [json.loads(encode(message)) for message in messages]
@@ -343,7 +414,7 @@ def test_question_given_back_is_asked_again_soon_but_not_for_an_asker_that_left(
 
 @pytest.mark.parametrize("details", [{"service_id": "x", "utterance_index": 99}, ["odd"], None])
 def test_failure_of_a_node_names_its_utterance_whatever_the_node_says(details: Any) -> None:
-    event, error = told(success=False, error={"code": "NMT_TIMEOUT", "message": "slow", "details": details})
+    event, error = failure({"code": "NMT_TIMEOUT", "message": "slow", "details": details})
     assert (event["event"], event["utterance_index"], error["code"]) == ("ERROR", 4, "NMT_TIMEOUT")
     said = {"service_id": "x"} if isinstance(details, dict) else {"details": ["odd"]} if details else {}
     about = {"session_id": "s-1", "utterance_index": 4, "trace_id": "t-1", "request_id": "s-1:4:en:t-1"}

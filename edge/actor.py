@@ -1,0 +1,411 @@
+"""Actor: one session at this edge, and the only writer of its state.
+
+Messages of the client wait in a bounded mailbox and are worked on one at a time, in order; results, answers of the mesh
+and time come in between. Nothing here waits: what needs an answer of the mesh sets `busy`, and goes on when it came.
+While the mesh takes no more of this session the mailbox fills, and the client is asked to slow down.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
+
+from edge.client import ClientSocket
+from edge.core import groups, order, segments
+from edge.core.acks import Acks
+from edge.core.groups import Groups, Place
+from edge.core.mailbox import Mailbox
+from edge.core.order import Order
+from edge.core.segments import Chunk, Cut, Segments, Started
+from edge.core.session import Session, Spoken
+from edge.core.timers import earliest
+from edge.link import EdgeLink
+from edge.metrics import EdgeMetrics
+from edge.socket import internal_error, type_of
+from mesh.clock import now_ms, wall_ms
+from mesh.config import Config
+from mesh.errors import ErrorCode, PeerError
+from mesh.frames import Push, SessionNote
+from mesh.log import get_logger
+from mesh.session_wire import Backpressure, SessionClose, SessionIdle, UiEvent, UiEventName, Utterance
+from mesh.wire import Message, encode_utf8
+
+#: How soon a session that the mesh takes nothing of is looked at again.
+BLOCKED_LOOK_MS: Final = 100
+#: A session's record is renewed so often within its life.
+RENEWALS: Final = 4
+
+log = get_logger()
+
+#: What a client said: a piece of audio, or any other message of its session.
+Event = Chunk | Message
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What is to be known of a request when its result comes."""
+
+    index: int
+    #: "" = for the speaker itself; in a room the language, whose listeners have an order of their own.
+    lane: str
+    listeners: tuple[str, ...]
+    trace_id: str
+    #: The last chunk of a streamed one.
+    last_seq: int | None = None
+    way_in_ms: int | None = None
+    place: Place | None = None
+    #: Of several requests for one utterance, the one whose progress the speaker sees.
+    is_first: bool = True
+
+
+class Unposted(NamedTuple):
+    """A message of another member, whose sender waits until the client has it."""
+
+    body: bytes
+    answer: Callable[[str], None]
+
+
+class Speak(Protocol):
+    """Sends what was spoken on its way, and knows what becomes of it."""
+
+    def has_room(self, actor: Actor, spoken: Spoken) -> bool:
+        """False while the mesh takes no more of this session."""
+
+    def accept(self, actor: Actor, spoken: Spoken) -> None:
+        """Find nodes for it."""
+
+    def told(self, actor: Actor, lane: str, turns: list[order.Tell | order.Miss]) -> None:
+        """Whose turn it is."""
+
+
+class Tools(NamedTuple):
+    """What all actors of an edge share."""
+
+    config: Config
+    link: EdgeLink
+    metrics: EdgeMetrics
+    speak: Speak
+    #: What is done with each kind of message that is not audio.
+    handlers: dict[type[Message], Callable[[Actor, Any], None]]
+    #: Tells the keeper of a result that it is in good hands.
+    acknowledge: Callable[[Push], None]
+    #: Called after anything that may have moved a due time.
+    arm: Callable[[Actor], None]
+    #: Called when everything that a closing session waited for is done, or its time is up.
+    closed: Callable[[Actor], None]
+
+
+@dataclass(slots=True, eq=False)
+class Life:
+    """When something happens to a session by the passing of time; 0 = never."""
+
+    renew_ms: int
+    #: Since when nothing but heartbeats came.
+    quiet_ms: int
+    idle_told: bool = False
+    #: The client is gone and may come back until then.
+    detached_until_ms: int = 0
+    #: The client wants to leave, and waits for the last results until then.
+    closing_until_ms: int = 0
+
+
+class Actor:
+    """One session. `token`: the digest of its resume token."""
+
+    def __init__(
+        self, session: Session, tools: Tools, token: str, *, next_index: int = 0, next_seq: int | None = None
+    ) -> None:
+        now, config = now_ms(), tools.config
+        self.session = session
+        self.token = token
+        self.resumable = bool(session.init.resumable)
+        self.socket: ClientSocket | None = None
+        self.order = Order(order.Limits(config.session.gap_ms, config.session.pending_max), next_index)
+        self.groups = Groups(session.session_id, groups.Limits.of(config.speech))
+        self.acks = Acks()
+        #: Code of the room that it is in, and the order of each language's listeners there.
+        self.room = ""
+        self.lanes: dict[str, Order] = {}
+        #: Members that an utterance is still on its way to, by its index (edge/rooms.py).
+        self.fans: dict[int, int] = {}
+        #: Request id -> what its result is for; and those that failed, until their turn comes, by lane and index.
+        self.under_way: dict[str, About] = {}
+        self.failed: dict[tuple[str, int], About] = {}
+        #: Of others in the room: the last index told, and what was told and not yet acknowledged (edge/posts.py).
+        self.listening: dict[str, int] = {}
+        self.unposted: dict[tuple[str, int], Unposted] = {}
+        #: Results that came before their request did, after a resume; and the last entry of the mail that is read.
+        self.adopted: dict[str, tuple[Push, bytes]] = {}
+        self.mail_read = ""
+        #: An answer of the mesh is awaited; nothing else is begun meanwhile.
+        self.busy = False
+        self.ended = False
+        self.life = Life(now + _renew_after(config), now)
+        self.armed_ms = 0
+        self._tools = tools
+        self._mailbox: Mailbox[Event] = Mailbox(config.speech.events_max)
+        self._unsent: deque[Spoken] = deque()
+        self._segments: Segments | None = None
+        self._next = (next_index, next_seq)
+
+    @property
+    def session_id(self) -> str:
+        """The session's id."""
+        return self.session.session_id
+
+    @property
+    def segments(self) -> Segments:
+        """What cuts the audio; there is none before the first of it came."""
+        if self._segments is None:
+            session, limits = self.session, segments.Limits.of(self._tools.config.speech)
+            index, seq = self._next
+            index = max(index, self.order.next_index)
+            self._segments = Segments(session.session_id, session.audio_format, session.sample_rate, limits, index, seq)
+        return self._segments
+
+    @property
+    def next_index(self) -> int:
+        """The index that the next streamed utterance gets."""
+        return self._segments.next_index if self._segments else max(self._next[0], self.order.next_index)
+
+    @property
+    def next_seq(self) -> int | None:
+        """The chunk that is expected next; None if that is open."""
+        return self._segments.next_seq if self._segments else self._next[1]
+
+    # --- the client -------------------------------------------------------------------------------
+
+    def tell(self, message: Message) -> None:
+        """Send a message to the client, if it is there."""
+        if self.socket is not None:
+            self.socket.tell(message)
+
+    def tell_kept(self, index: int, message: Message) -> None:
+        """The same for one that the client acknowledges, if it does such things."""
+        if not self.resumable:
+            self.tell(message)
+            return
+        data = encode_utf8(message)
+        self.acks.told(index, data)
+        if self.socket is not None:
+            self.socket.tell_encoded(type_of(message), data)
+
+    def tell_event(self, event: UiEventName, index: int) -> None:
+        """Progress of the client's own input."""
+        session = self.session
+        self.tell(
+            UiEvent(
+                trace_id=session.trace_id,
+                session_id=session.session_id,
+                job_id="",
+                utterance_index=index,
+                event=event,
+                status="ok",
+            )
+        )
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def put(self, event: Event, *, urgent: bool = False) -> None:
+        """The client said something. Worked on at once, unless something else comes first."""
+        now = now_ms()
+        self.life.quiet_ms, self.life.idle_told = now, False
+        if not self._mailbox and not self.is_blocked:
+            self._handle(event)
+        else:
+            advice = self._mailbox.put(event, now, urgent=urgent)
+            if advice.action is not None:
+                self._tools.metrics.backpressure_total.labels(advice.action).inc()
+                self.tell(Backpressure(action=advice.action, resume_after_ms=advice.resume_after_ms))
+            if not advice.taken:
+                self._refuse(event)
+            self.pump()
+        self._tools.arm(self)
+
+    @property
+    def is_blocked(self) -> bool:
+        """True while no more messages of the client may be worked on."""
+        unacked_max = self._tools.config.session.unacked_max
+        return self.busy or bool(self._unsent) or (self.resumable and len(self.acks) >= unacked_max)
+
+    def pump(self) -> None:
+        """Go on with what waits, as far as it may."""
+        self._send()
+        while not self.is_blocked and (event := self._mailbox.pop()) is not None:
+            self._handle(event)
+        if self.life.closing_until_ms and self.is_done:
+            self._tools.closed(self)
+
+    def _handle(self, event: Event) -> None:
+        try:
+            if isinstance(event, Chunk):
+                self._on_chunk(event)
+            else:
+                self._tools.handlers[type(event)](self, event)
+        except PeerError as error:
+            self._tell_error(_about(error, event))
+        except Exception:
+            # Our own bug must cost this one message, not the session.
+            log.exception("event_failed", session_id=self.session_id, type=type(event).__name__)
+            self._tell_error(internal_error())
+
+    def _refuse(self, event: Event) -> None:
+        self._tell_error(_about(PeerError(ErrorCode.SLOW_DOWN, "too many messages wait; send it again later"), event))
+
+    def _tell_error(self, error: PeerError) -> None:
+        if self.socket is not None:
+            self.socket.tell_error(error)
+
+    # --- speech -----------------------------------------------------------------------------------
+
+    def _on_chunk(self, chunk: Chunk) -> None:
+        made = self.segments.on_chunk(chunk, now_ms())
+        if made:
+            self._take(made)
+
+    def _take(self, made: list[Started | Cut]) -> None:
+        for one in made:
+            if isinstance(one, Cut):
+                self._tools.metrics.cuts_total.labels(one.reason.name.lower()).inc()
+                self.tell_event("INPUT_ENDED", one.index)
+                self.say(self.session.streamed(one, wall_ms(), now_ms()))
+            else:
+                self.tell_event("INPUT_STARTED", one.index)
+
+    def say(self, spoken: Spoken) -> None:
+        """An utterance is complete: send it, after those before it."""
+        self._unsent.append(spoken)
+        self._send()
+
+    def _send(self) -> None:
+        speak = self._tools.speak
+        while self._unsent and not self.busy and speak.has_room(self, self._unsent[0]):
+            spoken = self._unsent.popleft()
+            try:
+                speak.accept(self, spoken)
+            except PeerError as error:
+                self.refused(spoken, error)
+
+    def refused(self, spoken: Spoken, error: PeerError) -> None:
+        """It can never be sent. A streamed one's index must not hold up those after it."""
+        self._tell_error(_about(error, spoken.message))
+        if spoken.cut is not None:
+            self._tools.speak.told(self, "", self.order.fail(spoken.cut.index, "job_failed", now_ms()))
+
+    def playing(self, group_id: str, playing: bool) -> None:
+        """The client began or ended to play a result."""
+        now = now_ms()
+        self.groups.playing(group_id, playing, now)
+        self.segments.on_playing(playing, now)
+
+    def flush(self) -> None:
+        """Cut what is there."""
+        if self._segments is not None:
+            self._take(self._segments.close(now_ms()))
+
+    # --- coming and going ---------------------------------------------------------------------------
+
+    def release(self, pushes: list[Push]) -> None:
+        """These results are in good hands."""
+        for push in pushes:
+            self._tools.acknowledge(push)
+
+    def attach(self, socket: ClientSocket) -> None:
+        """The session's client is at that connection now."""
+        self.socket, socket.actor = socket, self
+        self.life.detached_until_ms = 0
+        now = now_ms()
+        self.life.quiet_ms, self.life.idle_told = now, False
+        if self._segments is not None:
+            self._segments.on_resumed(now)
+
+    def go_on_at(self, next_index: int, next_seq: int | None) -> None:
+        """A resumed session: what its client sends next begins there. None: as it said itself."""
+        self._next = (next_index, self._next[1] if next_seq is None else next_seq)
+
+    def detach(self) -> None:
+        """The client's connection is lost; it may come back."""
+        self.socket = None
+        self.life.detached_until_ms = now_ms() + self._tools.config.session.resume_ms
+        self.note(away=True)
+        self._tools.arm(self)
+
+    def note(self, *, away: bool, room: str | None = None) -> None:
+        """Tell the mesh how the session is."""
+        config = self._tools.config
+        self.life.renew_ms = now_ms() + _renew_after(config)
+        note = SessionNote(self.session_id, self._tools.link.identity, self.session.epoch, away, room)
+        self._tools.link.to_session_cell(self.session_id, note)
+
+    def close(self, within_ms: int) -> None:
+        """Cut what is there, and end when all results are told, or after that time."""
+        if not self.life.closing_until_ms:
+            self.life.closing_until_ms = now_ms() + within_ms
+            self.flush()
+        self.pump()
+
+    @property
+    def is_done(self) -> bool:
+        """True if nothing of what was said is under way any more."""
+        return not (self.busy or self._unsent or self._mailbox or self.under_way or self.fans)
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def due_ms(self) -> int:
+        """When `tick` has something to do."""
+        life, config = self.life, self._tools.config
+        due = life.renew_ms
+        if not life.idle_told and self.socket is not None:
+            due = min(due, life.quiet_ms + config.speech.idle_ms)
+        segments_due = self._segments.next_due_ms if self._segments is not None and self.socket is not None else None
+        first = earliest((segments_due, self.order.next_due_ms, *(lane.next_due_ms for lane in self.lanes.values())))
+        due = due if first is None else min(due, first)
+        for until_ms in (life.detached_until_ms, life.closing_until_ms):
+            due = min(due, until_ms) if until_ms else due
+        return min(due, now_ms() + BLOCKED_LOOK_MS) if self._unsent and not self.busy else due
+
+    def tick(self, now: int) -> None:
+        """Do what is due."""
+        life = self.life
+        if life.closing_until_ms and now >= life.closing_until_ms:
+            self._tools.closed(self)
+            return
+        if self._segments is not None and self.socket is not None and not life.closing_until_ms:
+            self._take(self._segments.tick(now))
+        for lane, of_lane in [("", self.order), *self.lanes.items()]:
+            turns = of_lane.tick(now)
+            if turns:
+                self._tools.speak.told(self, lane, turns)
+        if now >= life.renew_ms:
+            self.note(away=self.socket is None)
+        self._look_for_idle(now)
+        self.pump()
+
+    def _look_for_idle(self, now: int) -> None:
+        life, idle_ms = self.life, self._tools.config.speech.idle_ms
+        if self.socket is None or life.idle_told or now - life.quiet_ms < idle_ms:
+            return
+        life.idle_told = True
+        text = "Nothing was said for a while. The session stays open: speak, and it goes on."
+        self.tell(SessionIdle(session_id=self.session_id, idle_ms=now - life.quiet_ms, message=text))
+
+
+def _renew_after(config: Config) -> int:
+    return config.session.idle_ttl_seconds * 1_000 // RENEWALS
+
+
+def _about(error: PeerError, event: Event) -> PeerError:
+    """The error, naming the utterance or the chunk that it is about."""
+    if isinstance(event, Utterance):
+        about: dict[str, Any] = {"session_id": event.session_id, "utterance_index": event.utterance_index}
+    elif isinstance(event, Chunk):
+        about = {"seq": event.seq}
+    else:
+        return error
+    return PeerError(error.code, error.message, {**(error.details or {}), **about})
+
+
+#: Messages that are never refused for want of room in the mailbox.
+URGENT: Final[frozenset[type[Message]]] = frozenset({SessionClose})

@@ -1,0 +1,203 @@
+"""Opening: session_init, from the client's wish to the acknowledgement. Opens a new session or resumes one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from edge.actor import Actor
+from edge.client import ClientSocket
+from edge.core.session import Limits, Session
+from edge.link import EdgeLink
+from edge.metrics import EdgeMetrics
+from edge.pairing import Pairing, client_digest
+from edge.resuming import Token, claim, dispatch_of, in_turn, new_token, read_mail, read_token
+from edge.socket import internal_error
+from mesh.config import Config
+from mesh.errors import PeerError
+from mesh.frames import Post, Push, SessionClaimed
+from mesh.ids import new_session_id
+from mesh.log import get_logger
+from mesh.session_wire import PROTOCOL_VERSION, SessionInit, SessionInitAck
+
+if TYPE_CHECKING:
+    from edge.sessions import Sessions
+
+#: Pages of mail that are read at a resume: more than a full mail has.
+MAIL_PAGES_MAX: Final = 64
+
+log = get_logger()
+
+
+class Opening:
+    """Answers session_init."""
+
+    def __init__(
+        self, sessions: Sessions, config: Config, link: EdgeLink, metrics: EdgeMetrics, limits: Limits
+    ) -> None:
+        self._sessions = sessions
+        self._config = config
+        self._link = link
+        self._metrics = metrics
+        self._limits = limits
+        self._pairing = Pairing(link)
+
+    async def open(self, socket: ClientSocket, message: SessionInit) -> None:
+        """Answer session_init with session_init_ack or an error."""
+        try:
+            if not (message.resume_token and await self._resume(socket, message)):
+                await self._begin(socket, message)
+        except PeerError as error:
+            socket.tell_error(error)
+        except Exception:
+            # The gateway from clients: our own bug must cost this one message, not the socket.
+            log.exception("client_message_failed", type="SessionInit")
+            socket.tell_error(internal_error())
+
+    # --- a new session ----------------------------------------------------------------------------
+
+    async def _begin(self, socket: ClientSocket, message: SessionInit) -> None:
+        session = self._session(new_session_id(), message)
+        if message.pairing_code:
+            session.preferred_node = await self._pairing.use(message.pairing_code, client_digest(socket.address))
+        before = socket.actor
+        if before is not None and not before.ended:
+            self._sessions.end(before, "the client opened another session")
+        token = new_token(session.session_id)
+        await claim(self._link, session, token, resume=False)
+        actor = Actor(session, self._sessions.tools, token.digest)
+        self._sessions.opened(actor, resumed=False)
+        actor.attach(socket)
+        failed = bool(message.resume_token)
+        if failed:
+            self._metrics.resumes_total.labels("lost").inc()
+        self._acknowledge(actor, socket, token, resumed=False if failed else None, lost=True if failed else None)
+
+    def _session(self, session_id: str, message: SessionInit) -> Session:
+        from edge.sessions import new_session  # the two modules need one another
+
+        return new_session(session_id, message, self._limits, self._config)
+
+    # --- a session that was there -------------------------------------------------------------------
+
+    async def _resume(self, socket: ClientSocket, message: SessionInit) -> bool:
+        """False if there is no such session any more."""
+        token = read_token(message.resume_token or "")
+        if token is None:
+            return False
+        here = self._sessions.actors.get(token.session_id)
+        if here is not None and here.token != token.digest:
+            return False
+        session = here.session if here is not None else self._session(token.session_id, message)
+        claimed = await claim(self._link, session, token, resume=True)
+        here = self._sessions.actors.get(token.session_id)
+        if claimed is None and here is not None:
+            # The mesh forgot it, we did not.
+            claimed = await claim(self._link, session, token, resume=False)
+        if claimed is None:
+            return False
+        before = socket.actor
+        if before is not None and not before.ended and before is not here:
+            self._sessions.end(before, "the client resumed another session")
+        if here is not None and not here.ended:
+            self._go_on(here, socket, token, message, claimed)
+        else:
+            await self._take_over(session, socket, token, message, claimed)
+        return True
+
+    def _go_on(
+        self, actor: Actor, socket: ClientSocket, token: Token, message: SessionInit, claimed: SessionClaimed
+    ) -> None:
+        """The session is here still, with all that it knew."""
+        self._metrics.resumes_total.labels("here").inc()
+        old, last_index = actor.socket, -1 if message.last_index is None else message.last_index
+        if old is not None and old is not socket:
+            self._sessions.cut_off(old)
+        actor.release(actor.acks.ack(last_index))
+        actor.attach(socket)
+        self._acknowledge(actor, socket, token, resumed=True, lost=claimed.lost > 0)
+        for data in actor.acks.after(last_index):
+            socket.tell_encoded("translation_result", data)
+        self._sessions.posts.tell_again(actor)
+        actor.pump()
+
+    async def _take_over(
+        self, session: Session, socket: ClientSocket, token: Token, message: SessionInit, claimed: SessionClaimed
+    ) -> None:
+        """The session was elsewhere: go on from what the client has, and from what waited in the mail."""
+        self._metrics.resumes_total.labels("elsewhere").inc()
+        session.trace_id = claimed.trace_id or session.trace_id
+        session.tenant_id = claimed.tenant_id
+        session.preferred_node = claimed.preferred_node
+        last_index = -1 if message.last_index is None else message.last_index
+        last_seq = -1 if message.last_seq is None else message.last_seq
+        actor = Actor(session, self._sessions.tools, token.digest, next_index=last_index + 1, next_seq=last_seq + 1)
+        actor.room = claimed.room
+        actor.busy = True  # nothing of the client counts before its mail is read
+        self._sessions.opened(actor, resumed=True)
+        actor.attach(socket)
+        results: dict[int, tuple[Push, bytes]] = {}
+        posts: list[tuple[Post, bytes]] = []
+        if claimed.mail:
+            async for entry_id, frame, body in read_mail(self._link, actor, MAIL_PAGES_MAX):
+                actor.mail_read = entry_id
+                if isinstance(frame, Post):
+                    posts.append((frame, body))
+                elif isinstance(frame, Push) and frame.utterance_index > last_index:
+                    results[frame.utterance_index] = (frame, body)
+                    actor.adopted[frame.request_id] = (frame, body)
+        if actor.ended:
+            return
+        actor.busy = False
+        self._tell_mail(actor, socket, token, results, posts, lost=claimed.lost > 0)
+
+    def _tell_mail(
+        self,
+        actor: Actor,
+        socket: ClientSocket,
+        token: Token,
+        results: dict[int, tuple[Push, bytes]],
+        posts: list[tuple[Post, bytes]],
+        *,
+        lost: bool,
+    ) -> None:
+        session, target = actor.session, actor.session.init.tgt_lang.strip().lower()
+        # In a room an index is several results for several members: each is handed out when its audio comes again.
+        turns = [] if actor.room else in_turn(actor, results, target)
+        seqs = {index: session.seqs_of(results[index][0].request_id, index, target) for index in turns}
+        last = seqs[turns[-1]] if turns else None
+        actor.go_on_at(actor.order.next_index + len(turns), None if last is None else last[1] + 1)
+        self._acknowledge(actor, socket, token, resumed=True, lost=lost)
+        for index in turns:
+            push, body = results[index]
+            actor.adopted.pop(push.request_id, None)
+            found = seqs[index]
+            dispatch = dispatch_of(push, session, self._link.identity)
+            self._sessions.speech.adopt(actor, dispatch, push, body, None if found is None else found[1])
+        for post, body in posts:
+            self._sessions.posts.take_mail(actor, post, body)
+        actor.pump()
+
+    def _acknowledge(
+        self, actor: Actor, socket: ClientSocket, token: Token, *, resumed: bool | None, lost: bool | None
+    ) -> None:
+        session = actor.session
+        socket.tell(
+            SessionInitAck(
+                session_id=session.session_id,
+                assigned_node_id=session.preferred_node or None,
+                message="session resumed" if resumed else "session created",
+                trace_id=session.trace_id,
+                protocol_version=PROTOCOL_VERSION,
+                use_binary_frame=bool(session.init.binary_frames),
+                negotiated_codec=session.audio_format,
+                negotiated_audio_format=session.audio_format,
+                negotiated_sample_rate=session.sample_rate,
+                negotiated_channel_count=1,
+                resume_token=token.text,
+                resumed=resumed,
+                lost=lost,
+                next_utterance_index=actor.next_index if resumed else None,
+                resend_from_seq=actor.next_seq if resumed else None,
+                room_code=actor.room or None if resumed else None,
+            )
+        )

@@ -1,0 +1,147 @@
+"""Resuming: how an edge comes to own a session, and how one that was elsewhere goes on here.
+
+A session is named by its id and resumed by its token, of which the mesh keeps a digest. What waited in its mail comes
+first: results whose turn it is are told at once, others when the client has sent their audio again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import AsyncIterator, Callable
+from typing import NamedTuple
+
+from edge.actor import Actor
+from edge.core.asks import Answer, MailPage, Question
+from edge.core.session import Session
+from edge.link import EdgeLink
+from mesh.errors import ErrorCode, PeerError
+from mesh.frames import Dispatch, Failed, Frame, MailAsk, Push, SessionClaim, SessionClaimed, decode_frame
+from mesh.ids import is_id
+from mesh.log import get_logger
+
+log = get_logger()
+
+
+class Token(NamedTuple):
+    """A resume token as the client has it, the session it is for, and what the mesh keeps of it."""
+
+    text: str
+    session_id: str
+    digest: str
+
+
+def new_token(session_id: str) -> Token:
+    """A token for a new session."""
+    return _token(f"{session_id}.{secrets.token_urlsafe(18)}", session_id)
+
+
+def read_token(text: str) -> Token | None:
+    """The token in `text`; None if it can be none."""
+    session_id = text.partition(".")[0]
+    return _token(text, session_id) if is_id(session_id) else None
+
+
+def _token(text: str, session_id: str) -> Token:
+    return Token(text, session_id, hashlib.blake2s(text.encode(), digest_size=16).hexdigest())
+
+
+async def claim(link: EdgeLink, session: Session, token: Token, *, resume: bool) -> SessionClaimed | None:
+    """Own the session from now on. None if there is none to resume; PeerError if the mesh does not answer."""
+    answered: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+
+    def on_answer(answer: Answer | None) -> None:
+        if isinstance(answer, SessionClaimed):
+            session.epoch = max(session.epoch, answer.epoch)
+        if not answered.done():
+            answered.set_result(answer)
+
+    link.ask(lambda ref: claim_frame(ref, link.identity, session, token.digest, resume), session.session_id, on_answer)
+    answer = await answered
+    if isinstance(answer, SessionClaimed):
+        return answer
+    if isinstance(answer, Failed):
+        if resume and answer.code == ErrorCode.INVALID_SESSION.name:
+            return None
+        raise PeerError(ErrorCode.__members__.get(answer.code, ErrorCode.INTERNAL_ERROR), answer.message)
+    raise PeerError(ErrorCode.SCHEDULER_DEPENDENCY_DOWN, "the mesh did not answer in time")
+
+
+def claim_frame(ref: str, edge: str, session: Session, digest: str, resume: bool) -> SessionClaim:
+    """The claim of a session, whatever its epoch was."""
+    return SessionClaim(
+        ref=ref,
+        session_id=session.session_id,
+        edge=edge,
+        epoch=0,
+        tenant_id=session.tenant_id,
+        src_lang=session.init.src_lang,
+        tgt_lang=session.init.tgt_lang,
+        token=digest,
+        resume=resume,
+        trace_id=session.trace_id,
+        preferred_node=session.preferred_node,
+        resumable=bool(session.init.resumable),
+    )
+
+
+async def read_mail(link: EdgeLink, actor: Actor, pages_max: int) -> AsyncIterator[tuple[str, Frame, bytes]]:
+    """What waits for the session, oldest first: the id of each entry, its frame and its body."""
+    after = ""
+    for _ in range(pages_max):
+        page = await _asked(link, _mail_ask(link, actor, after), actor.session_id)
+        if not isinstance(page, MailPage):
+            log.warning("mail_unread", session_id=actor.session_id, after=after)
+            return
+        for frame, body in zip(page.parts[::2], page.parts[1::2], strict=True):
+            yield page.mail.last, decode_frame(frame), body
+        after = page.mail.last
+        if not page.mail.more:
+            return
+
+
+def _mail_ask(link: EdgeLink, actor: Actor, after: str) -> Callable[[str], MailAsk]:
+    return lambda ref: MailAsk(ref, actor.session_id, link.identity, actor.session.epoch, after)
+
+
+async def _asked(link: EdgeLink, question: Callable[[str], Question], record_id: str) -> Answer | None:
+    answered: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+
+    def on_answer(answer: Answer | None) -> None:
+        if not answered.done():
+            answered.set_result(answer)
+
+    link.ask(question, record_id, on_answer)
+    return await answered
+
+
+def dispatch_of(push: Push, session: Session, edge: str) -> Dispatch:
+    """As much as is known of the request that a result from the mail is for."""
+    return Dispatch(
+        request_id=push.request_id,
+        attempt=push.attempt,
+        session_id=session.session_id,
+        utterance_index=push.utterance_index,
+        edge=edge,
+        tenant_id=session.tenant_id,
+        src_lang=session.init.src_lang,
+        tgt_lang=session.init.tgt_lang,
+        lang_a="",
+        lang_b="",
+        services=[],
+        public=not session.tenant_id,
+        audio_ms=0,
+        deadline_ms=0,
+        trace_id=session.trace_id,
+    )
+
+
+def in_turn(actor: Actor, pushes: dict[int, tuple[Push, bytes]], target: str) -> list[int]:
+    """The indices from the actor's next one on whose results are all there, for the session's own language."""
+    indices: list[int] = []
+    index = actor.order.next_index
+    while index in pushes and f":{index}:{target}:" in pushes[index][0].request_id:
+        indices.append(index)
+        index += 1
+    return indices

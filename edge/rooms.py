@@ -1,0 +1,274 @@
+"""Rooms: the rim of room_* and webrtc_*. The mesh knows who is in a room; this edge asks, and tells the members."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from edge.actor import About, Actor
+from edge.core.asks import Answer
+from edge.core.fanout import Fan, plan
+from edge.core.session import language_of
+from edge.link import EdgeLink
+from edge.posts import Letter, Posts, result_key
+from mesh.clock import wall_ms
+from mesh.errors import ErrorCode
+from mesh.frames import Failed, Post, Posted, RoomMember, RoomRequest, RoomSignal, RoomState
+from mesh.log import get_logger
+from mesh.session_wire import (
+    MissingResult,
+    Participant,
+    RoomCreate,
+    RoomCreateAck,
+    RoomError,
+    RoomJoin,
+    RoomLeave,
+    RoomMembers,
+    RoomRawVoicePreference,
+    TranslationResult,
+    UtteranceEnded,
+    WebrtcAnswer,
+    WebrtcIce,
+    WebrtcOffer,
+)
+from mesh.wire import Message, encode_utf8
+
+#: What the mesh answers when a room or a membership is gone.
+_GONE: Final = frozenset({ErrorCode.ROOM_NOT_FOUND.name, ErrorCode.NOT_IN_ROOM.name})
+
+Then = Callable[[RoomState], None]
+
+log = get_logger()
+
+
+class Rooms:
+    """What sessions of this edge do in rooms."""
+
+    def __init__(self, link: EdgeLink, posts: Posts) -> None:
+        self._link = link
+        self._posts = posts
+        posts.on_kind["room_expired"] = self._on_expired
+        self.handlers: dict[type[Message], Callable[[Actor, Any], None]] = {
+            RoomCreate: self._on_create,
+            RoomJoin: self._on_join,
+            RoomLeave: self._on_leave,
+            RoomRawVoicePreference: self._on_preference,
+            WebrtcOffer: self._on_signal,
+            WebrtcAnswer: self._on_signal,
+            WebrtcIce: self._on_signal,
+        }
+
+    # --- coming and going -----------------------------------------------------------------------------
+
+    def _on_create(self, actor: Actor, message: RoomCreate) -> None:
+        if self._is_elsewhere(actor, ""):
+            return
+
+        def created(state: RoomState) -> None:
+            actor.room = state.room_code
+            actor.tell(RoomCreateAck(room_code=state.room_code, room_id=state.room_id))
+            self._entered(actor, state)
+
+        self._ask(actor, created, "create", "", **_who(message))
+
+    def _on_join(self, actor: Actor, message: RoomJoin) -> None:
+        code = message.room_code.strip()
+        if self._is_elsewhere(actor, code):
+            return
+
+        def joined(state: RoomState) -> None:
+            actor.room = state.room_code
+            self._entered(actor, state)
+
+        self._ask(actor, joined, "join", code, **_who(message))
+
+    def _entered(self, actor: Actor, state: RoomState) -> None:
+        actor.note(away=actor.socket is None, room=state.room_code)
+        self._tell_members(actor, state)
+        log.info("room_entered", session_id=actor.session_id, room_code=state.room_code, members=len(state.members))
+
+    def _is_elsewhere(self, actor: Actor, code: str) -> bool:
+        if not actor.room or actor.room == code:
+            return False
+        self._tell_error(actor, ErrorCode.ALREADY_IN_ROOM.name, f"this session is in room {actor.room}")
+        return True
+
+    def _on_leave(self, actor: Actor, message: RoomLeave) -> None:
+        if message.room_code.strip() != actor.room or not actor.room:
+            self._tell_error(actor, ErrorCode.NOT_IN_ROOM.name, "this session is not in that room")
+            return
+
+        def left(state: RoomState) -> None:
+            actor.room = ""
+            actor.note(away=actor.socket is None, room="")
+            self._tell_members(actor, state)
+
+        self._ask(actor, left, "leave", actor.room)
+
+    def gone(self, actor: Actor) -> None:
+        """The session ended: its room shall know."""
+        code, actor.room = actor.room, ""
+        if code:
+            self._request(actor, "leave", code, lambda answer: self._on_left(actor, answer))
+
+    def _on_left(self, actor: Actor, answer: Answer | None) -> None:
+        if isinstance(answer, RoomState):
+            self._tell_members(actor, answer)
+        else:
+            log.warning("room_not_left", session_id=actor.session_id)  # the room forgets it when it expires
+
+    def _on_expired(self, actor: Actor, post: Post) -> None:
+        if actor.room == post.room_code:
+            actor.room = ""
+            actor.note(away=False, room="")
+
+    # --- preferences and voices -------------------------------------------------------------------------
+
+    def _on_preference(self, actor: Actor, message: RoomRawVoicePreference) -> None:
+        def preferred(state: RoomState) -> None:
+            self._tell_members(actor, state)
+
+        target, wanted = message.target_session_id, message.receive_raw_voice
+        self._ask(actor, preferred, "prefer", message.room_code.strip(), target=target, wanted=wanted)
+
+    def _on_signal(self, actor: Actor, message: WebrtcOffer | WebrtcAnswer | WebrtcIce) -> None:
+        """Pass it on; the receiver sees from whom it comes."""
+        body = encode_utf8(_from(actor.session_id, message))
+
+        def on_answer(answer: Answer | None) -> None:
+            if isinstance(answer, Failed):
+                self._tell_error(actor, answer.code, answer.message)
+            elif isinstance(answer, Posted) and answer.verdict != "told":
+                self._tell_error(actor, ErrorCode.MEMBER_NOT_FOUND.name, "that member is not connected now")
+
+        def question(ref: str) -> RoomSignal:
+            code = message.room_code.strip()
+            return RoomSignal(ref, self._link.identity, actor.session_id, code, message.to)
+
+        self._link.ask(question, message.room_code.strip(), on_answer, payload=(body,))
+
+    # --- speaking ---------------------------------------------------------------------------------------
+
+    def speak(self, actor: Actor, then: Callable[[Sequence[RoomMember]], None]) -> None:
+        """Somebody speaks, which keeps the room alive: who is there to hear it? Nobody, if the room is gone."""
+        actor.busy = True
+
+        def on_answer(answer: Answer | None) -> None:
+            actor.busy = False
+            if isinstance(answer, Failed) and answer.code in _GONE:
+                actor.room = ""
+            if not actor.ended:
+                then(answer.members if isinstance(answer, RoomState) else ())
+                actor.pump()
+
+        self._request(actor, "speak", actor.room, on_answer)
+
+    def plan(self, actor: Actor, members: Sequence[RoomMember]) -> list[Fan]:
+        """Into which languages an utterance goes, and who hears each."""
+        return plan(actor.session_id, language_of(actor.session.init.tgt_lang, "tgt_lang"), members)
+
+    def hand_out(self, actor: Actor, about: About, message: TranslationResult | MissingResult) -> None:
+        """Tell the listeners of one language. The speaker hears when everybody has everything."""
+        index, body = about.index, encode_utf8(message)
+        left = len(about.listeners)
+        if actor.resumable:
+            actor.acks.listens(index, left)
+
+        def done() -> None:
+            nonlocal left
+            left -= 1
+            if actor.resumable and not actor.ended:
+                actor.release(actor.acks.listens(index, -1))
+            if not left:
+                self._lane_done(actor, about)
+
+        for listener in about.listeners:
+            key = result_key(actor.session_id, index)
+            self._posts.send(actor.session_id, Letter(listener, "result", key, body, actor.room, True, done))
+
+    def _lane_done(self, actor: Actor, about: About) -> None:
+        actor.fans[about.index] -= 1
+        if actor.fans[about.index]:
+            return
+        del actor.fans[about.index]
+        if actor.resumable:
+            ended = UtteranceEnded(session_id=actor.session_id, utterance_index=about.index, last_seq=about.last_seq)
+            actor.tell_kept(about.index, ended)
+        actor.pump()
+
+    # --- inside -----------------------------------------------------------------------------------------
+
+    def _ask(self, actor: Actor, then: Then, action: str, code: str, **fields: Any) -> None:
+        """Ask the mesh on behalf of the client, who waits for the answer before its next message counts."""
+        actor.busy = True
+
+        def on_answer(answer: Answer | None) -> None:
+            actor.busy = False
+            if actor.ended:
+                return
+            if isinstance(answer, RoomState):
+                then(answer)
+            elif isinstance(answer, Failed):
+                self._tell_error(actor, answer.code, answer.message)
+            else:
+                self._tell_error(actor, ErrorCode.INTERNAL_ERROR.name, "the mesh did not answer in time")
+            actor.pump()
+
+        self._request(actor, action, code, on_answer, **fields)
+
+    def _request(
+        self, actor: Actor, action: str, code: str, on_answer: Callable[[Answer | None], None], **fields: Any
+    ) -> None:
+        def question(ref: str) -> RoomRequest:
+            return RoomRequest(ref, self._link.identity, actor.session_id, action, code, **fields)
+
+        self._link.ask(question, code or actor.session_id, on_answer)
+
+    def _tell_members(self, actor: Actor, state: RoomState) -> None:
+        """Everybody in the room hears who is in it."""
+        message = members_of(state)
+        if any(member.session_id == actor.session_id for member in state.members):
+            actor.tell(message)
+        body = encode_utf8(message)
+        key = f"members:{state.room_code}:{wall_ms()}"
+        for member in state.members:
+            if member.session_id != actor.session_id:
+                letter = Letter(member.session_id, "room_members", key, body, state.room_code, False, lambda: None)
+                self._posts.send(state.room_code, letter)
+
+    def _tell_error(self, actor: Actor, code: str, message: str) -> None:
+        actor.tell(RoomError(code=code, message=message))
+
+
+def members_of(state: RoomState) -> RoomMembers:
+    """The room as its members see it."""
+    return RoomMembers(room_code=state.room_code, members=list(_participants(state.members)))
+
+
+def _participants(members: Iterable[RoomMember]) -> Iterable[Participant]:
+    for member in members:
+        joined = datetime.fromtimestamp(member.joined_ms / 1_000, UTC)
+        yield Participant(
+            participant_id=member.session_id,
+            session_id=member.session_id,
+            display_name=member.display_name or None,
+            preferred_lang=member.preferred_lang or None,
+            raw_voice_preferences=dict(member.voices),
+            joined_at=joined.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        )
+
+
+def _who(message: RoomCreate | RoomJoin) -> dict[str, str]:
+    lang = message.preferred_lang
+    return {
+        "display_name": message.display_name or "",
+        "preferred_lang": language_of(lang, "preferred_lang") if lang else "",
+    }
+
+
+def _from(sender: str, message: WebrtcOffer | WebrtcAnswer | WebrtcIce) -> Message:
+    if isinstance(message, WebrtcIce):
+        return WebrtcIce(room_code=message.room_code, to=sender, candidate=message.candidate)
+    kind = type(message)
+    return kind(room_code=message.room_code, to=sender, sdp=message.sdp)
