@@ -147,8 +147,9 @@ class Committed(NamedTuple):
     reasons: tuple[str, ...] = ()
     #: Node, slots in use and version of candidates that were passed over because of those.
     seen: tuple[tuple[str, int, int], ...] = ()
-    #: Time since it finished, by Redis's clock; -1: not known.
+    #: Of a "bound" one: time since it finished, by Redis's clock (-1: not known), and the edge that it was placed for.
     ended_for_ms: int = -1
+    asked_by: str = ""
 
 
 class Bound(NamedTuple):

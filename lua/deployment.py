@@ -58,13 +58,24 @@ class Deployment:
 
     async def present(self, kind: str) -> list[tuple[str, Presence]]:
         """The live processes of a kind, by identity."""
-        [names] = await self._runner.call("presence_list", [self._keys.present()], {"limit": PRESENT_MAX})
-        said = [name.decode().partition(" ") for name in names]
-        identities = sorted(identity for its_kind, _, identity in said if its_kind == kind)
+        identities = sorted(identity for its_kind, identity in await self._names() if its_kind == kind)
         calls = [Call([self._keys.presence(kind, identity)], {}) for identity in identities]
         answers = await self._runner.call_many("presence_look", calls)
         found = [(identity, _presence(answer)) for identity, answer in zip(identities, answers, strict=True)]
         return [(identity, facts) for identity, facts in found if facts is not None]
+
+    async def living(self, kind: str) -> list[str]:
+        """The identities of the live processes of a kind; StoreError if they are too many to be sure."""
+        names = await self._names()
+        if len(names) >= PRESENT_MAX:
+            raise StoreError(f"more than {PRESENT_MAX} processes: not all can be listed")
+        return [identity for its_kind, identity in names if its_kind == kind]
+
+    async def _names(self) -> list[tuple[str, str]]:
+        """Kind and identity of whoever is present."""
+        [names] = await self._runner.call("presence_list", [self._keys.present()], {"limit": PRESENT_MAX})
+        said = (name.decode().partition(" ") for name in names)
+        return [(kind, identity) for kind, _, identity in said]
 
     def _presence_keys(self, kind: str, identity: str) -> list[str]:
         return [self._keys.present(), self._keys.presence(kind, identity)]

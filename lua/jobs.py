@@ -80,7 +80,7 @@ class Jobs:
             return None
         attempt, _, node_id = holder.partition(" ")
         happened = {name: time_ms for name, time_ms in zip(_TIMES, times, strict=True) if time_ms}
-        return JobRecord(state, int(attempt), node_id, *_words(request), outcome, read_reason(reason), happened)
+        return JobRecord(state, int(attempt), node_id, *words_of(request), outcome, read_reason(reason), happened)
 
     def _advance_call(self, one: Advance) -> Call | None:
         cell = self.cell(one.job_id)
@@ -147,14 +147,15 @@ def _advanced(answer: Answer) -> Advanced | StoreError:
     if isinstance(answer, StoreError):
         return answer
     verdict, state, outcome, request, leased, used, version, learned = answer
-    request_id, session_id, edge = _words(request)
+    request_id, session_id, edge = words_of(request)
     return Advanced(
         verdict, state, outcome != "", edge, session_id, request_id, outcome, bool(leased), used, version,
         unpack_speeds(learned) if learned else {},
     )  # fmt: skip
 
 
-def _words(request: str) -> tuple[str, str, str]:
+def words_of(request: str) -> tuple[str, str, str]:
+    """The request of a job, its session, and the edge that owned that; all empty if there is none."""
     words: Any = request.split(" ")
     return tuple(words) if len(words) == 3 else ("", "", "")
 

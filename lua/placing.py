@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from lua.answers import Bound, CommitRequest, Committed, Release
-from lua.jobs import Jobs, holder_of, read_bound
+from lua.jobs import Jobs, holder_of, read_bound, words_of
 from lua.runner import Call, Runner
 from mesh.cells import cell_of, job_id_in
 from mesh.config import Config
@@ -141,9 +141,7 @@ class Placing:
         """Requests that were placed before: how far their jobs are. One whose record is gone was given up."""
         answers = await self._jobs.look([one.job_id for one in placed])
         return [
-            Committed("unknown", reasons=(str(answer),))
-            if isinstance(answer, StoreError)
-            else one._replace(state=answer[0] or State.RELEASED, finished=answer[1] != "", ended_for_ms=answer[5])
+            Committed("unknown", reasons=(str(answer),)) if isinstance(answer, StoreError) else _with_state(one, answer)
             for one, answer in zip(placed, answers, strict=True)
         ]
 
@@ -174,6 +172,14 @@ def _placed(verdict: Any, bound: Bound, used: int = 0, version: int = 0) -> Comm
     attempt, job_id, node_id, node_edge, node_epoch = bound
     state = State.CREATED if verdict == "new" else ""
     return Committed(verdict, job_id, node_id, node_edge, node_epoch, attempt, state, False, used, version)
+
+
+def _with_state(placed: Committed, looked: list[Any]) -> Committed:
+    state, outcome, _, request, _, ended_for_ms, _ = looked
+    _, _, asked_by = words_of(request)
+    return placed._replace(
+        state=state or State.RELEASED, finished=outcome != "", ended_for_ms=ended_for_ms, asked_by=asked_by
+    )
 
 
 def _committed(answer: list[Any] | StoreError, candidates: Sequence[str]) -> Committed:

@@ -38,8 +38,9 @@ class Sessions:
             "tgt_lang": claim.tgt_lang, "trace_id": claim.trace_id, "preferred_node": claim.preferred_node,
             "resumable": int(claim.resumable), **self._life,
         }  # fmt: skip
-        verdict, *rest = await self._runner.call("session_claim", self._all_keys(claim.session_id), args)
-        return Claimed(verdict == "ok", *rest[:2], verdict, *rest[2:])
+        answer = await self._runner.call("session_claim", self._all_keys(claim.session_id), args)
+        verdict, owner, epoch, *record = answer
+        return Claimed(verdict == "ok", owner, epoch, verdict, *record)
 
     async def note(self, session_id: str, edge: str, epoch: int, *, away: bool, room: str | None) -> Noted:
         """The session lives."""

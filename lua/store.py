@@ -232,6 +232,10 @@ class Store:
         """The live processes of a kind, by identity."""
         return await self._deployment.present(kind)
 
+    async def living(self, kind: str) -> list[str]:
+        """Only their identities, complete or not at all."""
+        return await self._deployment.living(kind)
+
     async def weights(self) -> StoredWeights:
         """The weights in force."""
         return await self._deployment.weights()

@@ -250,6 +250,9 @@ class SelectorConfig(Section, frozen=True):
     decisions_bytes_max: MemoryBytes = 64 * 1024 * 1024
     #: How often the weights in force are looked up.
     weights_ms: Ms = 1_000
+    #: An edge that asks for a job which finished longer ago than this will not get its result from anybody any more:
+    #: it is told to try again.
+    result_lost_ms: Ms = 8_000
     #: Nodes of an edge to which a frame bounced get no work for this long.
     unreachable_ms: Ms = 2_000
     #: Work messages that all brokers together may have outstanding here.
@@ -259,7 +262,8 @@ class SelectorConfig(Section, frozen=True):
     control_queue_max: Count = 10_000
     #: At the end, time for what is already here.
     drain_ms: Ms = 1_000
-    #: How often a selector tells Redis that it lives, and how long that holds; for people.
+    #: How often edges and selectors tell that they live, and how long that holds. An edge of which nothing was heard
+    #: for so long is gone: what it should have told waits in the mail of its sessions.
     presence_ms: Ms = 2_000
     presence_ttl_ms: Ms = 6_000
     metrics_port: Port = 0

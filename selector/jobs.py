@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from lua.answers import Advance, Advanced, Bound, Release
+from lua.answers import Advance, Advanced, Bound, Letter, Release, Seat
 from lua.store import Store
 from mesh import clock
 from mesh.cells import cell_of, cell_of_job
 from mesh.config import Config
 from mesh.errors import StoreError
-from mesh.frames import Assign, AssignFailed, Bounce, Cancel, JobDone, JobEvent, Push, decode_frame
+from mesh.frames import Assign, AssignFailed, Bounce, Cancel, JobDone, JobEvent, decode_frame
 from mesh.jobs import Event
 from mesh.link import Received
 from mesh.log import get_logger
-from selector.core import dispatching
+from selector.core import dispatching, results
 from selector.core.columns import NodeTable
 from selector.faults import Faults
 from selector.metrics import SelectorMetrics
@@ -56,7 +56,10 @@ class Jobs:
         faults: Faults,
         send: Send,
         line: Line,
+        lives: Callable[[str], bool],
     ) -> None:
+        """`lives`: whether an edge does."""
+        self._lives = lives
         self._store = store
         self._table = table
         self._snapshot = snapshot
@@ -85,12 +88,12 @@ class Jobs:
             self._metrics.events_total.labels(advanced.verdict).inc()
 
     async def on_job_done(self, messages: list[Received]) -> None:
-        """Results: finish the jobs, free their slots, push to the sessions' edges."""
+        """Results: finish the jobs, free their slots, push to the sessions' edges or into their mail."""
         asked = []
         for message in messages:
             done = message.frame
             assert isinstance(done, JobDone)
-            asked.append(dispatching.finish_of(done))
+            asked.append(results.finish_of(done))
         found: list[tuple[Received, JobDone, Advanced]] = []
         for message, advanced in zip(messages, await self._store.advance_jobs(asked), strict=True):
             done = message.frame
@@ -106,30 +109,54 @@ class Jobs:
             found.append((message, done, advanced))
         if found:
             self._line.slots_freed()
-        owners = await self._look_up_owners(found)
-        for message, done, advanced in found:
-            session_id = dispatching.session_of(done, advanced)
-            answer = dispatching.on_result(done, advanced, owners.get(session_id, ""))
-            payload = message.payload if isinstance(answer.frame, Push) else []
-            self._send(answer.to, message.head.cell, answer.frame, *payload, prefer=message.broker)
+            await self._deliver(found)
 
-    async def _look_up_owners(self, found: list[tuple[Received, JobDone, Advanced]]) -> dict[str, str]:
-        """Who owns the sessions now, where that is in doubt. What Redis cannot tell is left out."""
+    async def _deliver(self, found: list[tuple[Received, JobDone, Advanced]]) -> None:
+        """Send each result where its session is, or let it wait there."""
+        seats = await self._look_up_seats(found)
+        parked: list[tuple[Received, JobDone, Letter]] = []
+        for message, done, advanced in found:
+            body = message.payload[0] if message.payload else b""
+            seat = seats.get(results.session_of(done, advanced))
+            park, push, ack = results.on_result(done, advanced, body, seat, self._lives)
+            if park is not None:
+                parked.append((message, done, park))
+            if push is not None:
+                self._send(push.to, message.head.cell, push.frame, *message.payload, prefer=message.broker)
+            if ack is not None:
+                self._send(ack.to, message.head.cell, ack.frame, prefer=message.broker)
+        if parked:
+            await self._park(parked)
+
+    async def _look_up_seats(self, found: list[tuple[Received, JobDone, Advanced]]) -> dict[str, Seat]:
+        """Where the sessions are now, if that is in doubt. What Redis cannot tell is left out."""
         wanted = {
-            dispatching.session_of(done, advanced): message
+            results.session_of(done, advanced): message
             for message, done, advanced in found
-            if dispatching.needs_owner(done, advanced)
+            if results.needs_seat(done, advanced)
         }
         if not wanted:
             return {}
-        owners = {}
-        answers = await self._store.session_owners(list(wanted))
-        for (session_id, message), owner in zip(wanted.items(), answers, strict=True):
-            if isinstance(owner, StoreError):
-                self._faults.note(message, owner)
-            elif owner:
-                owners[session_id] = owner
-        return owners
+        seats = {}
+        answers = await self._store.session_seats(list(wanted))
+        for (session_id, message), seat in zip(wanted.items(), answers, strict=True):
+            if isinstance(seat, StoreError):
+                self._faults.note(message, seat)
+            else:
+                seats[session_id] = seat
+        return seats
+
+    async def _park(self, parked: list[tuple[Received, JobDone, Letter]]) -> None:
+        """Put results into the mail of their sessions; only what is there is acknowledged."""
+        answers = await self._store.park_mail([letter for _, _, letter in parked])
+        for (message, done, _), answer in zip(parked, answers, strict=True):
+            if isinstance(answer, StoreError):
+                self._faults.note(message, answer)
+                continue
+            self._metrics.parked_total.labels("result").inc(answer.verdict == "parked")
+            self._metrics.mail_dropped_total.inc(answer.dropped)
+            ack = results.on_parked(done, answer)
+            self._send(ack.to, message.head.cell, ack.frame, prefer=message.broker)
 
     async def on_assign_failed(self, message: Received) -> None:
         """The node cannot, will not or did not do it: slot back, attempt undone; one that is away is unlisted."""

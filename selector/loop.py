@@ -23,12 +23,20 @@ from mesh.frames import (
     Frame,
     JobDone,
     JobEvent,
+    MailAsk,
+    MailTrim,
     ModelMissing,
     NodeHeartbeat,
     NodeOffline,
     NodeRegister,
+    PairingAsk,
+    PairingUse,
+    Post,
     Query,
+    RoomRequest,
+    RoomSignal,
     SessionClaim,
+    SessionNote,
     SessionRelease,
 )
 from mesh.link import Link, Received
@@ -42,13 +50,17 @@ from selector.decisions import Decisions
 from selector.faults import Faults
 from selector.fleet import Fleet
 from selector.jobs import Jobs
+from selector.living import EdgesAlive
 from selector.metrics import SelectorMetrics
 from selector.models import Models
+from selector.pairing import Pairing
 from selector.placing import Placer
 from selector.policy import Policy
 from selector.presence import Announcer
 from selector.queries import Queries
 from selector.registry import Registry
+from selector.rooms import Rooms
+from selector.sessions import Sessions
 from selector.snapshot import Snapshot
 
 BatchHandler = Callable[[list[Received]], Awaitable[None]]
@@ -129,13 +141,18 @@ class Selector:
         self.policy = Policy(store, config, metrics)
         plan, decisions = PoolPlan(config.pools), Decisions(config)
         self.placer = Placer(store, table, snapshot, config, metrics, send, self.policy, plan, decisions)
-        self._jobs = Jobs(store, table, snapshot, config, metrics, faults, send, self.placer)
+        self._living = EdgesAlive(store, config.selector)
+        self._jobs = Jobs(store, table, snapshot, config, metrics, faults, send, self.placer, self._living.lives)
+        self._sessions = Sessions(store, config, metrics, faults, send, self._living.lives)
+        self._rooms = Rooms(store, config, metrics, send, self._sessions.post)
+        self._pairing = Pairing(store, config, metrics, send)
         self._registry = Registry(store, table, snapshot, plan, config, metrics, faults, send, self.placer.slots_freed)
         self._models = Models(store, table, snapshot, config, metrics)
         fleet = Fleet(table, snapshot, plan, self.placer.rules, config)
         self._queries = Queries(
-            identity, store, fleet, self.policy, decisions, self._registry, self._models, config, metrics, send
-        )
+            identity, store, fleet, self.policy, decisions, self._registry, self._models, self._pairing, config,
+            metrics, send,
+        )  # fmt: skip
         self._announcer = Announcer(store, identity, version, config.selector, self._registry.ledger_counts)
         self._together, self._alone = self._handlers()
         self._lanes = self._make_lanes()
@@ -150,18 +167,26 @@ class Selector:
 
     def _handlers(self) -> tuple[dict[type[Frame], BatchHandler], dict[type[Frame], Handler]]:
         """What comes in numbers is worked on in batches, the rest one at a time."""
-        jobs, registry = self._jobs, self._registry
+        jobs, registry, sessions = self._jobs, self._registry, self._sessions
         return {
             Dispatch: self.placer.place,
             JobDone: jobs.on_job_done,
             JobEvent: jobs.on_job_events,
             NodeHeartbeat: registry.on_node_heartbeats,
             ModelMissing: self._models.on_model_missing,
+            Post: sessions.on_posts,
         }, {
             NodeRegister: registry.on_node_register,
             NodeOffline: registry.on_node_offline,
-            SessionClaim: registry.on_session_claim,
-            SessionRelease: registry.on_session_release,
+            SessionClaim: sessions.on_session_claim,
+            SessionRelease: sessions.on_session_release,
+            SessionNote: sessions.on_session_note,
+            MailAsk: sessions.on_mail_ask,
+            MailTrim: sessions.on_mail_trim,
+            RoomRequest: self._rooms.on_room_request,
+            RoomSignal: self._rooms.on_room_signal,
+            PairingAsk: self._pairing.on_pairing_ask,
+            PairingUse: self._pairing.on_pairing_use,
             AssignFailed: jobs.on_assign_failed,
             Bounce: jobs.on_bounce,
             Cancel: jobs.on_cancel,
@@ -177,10 +202,15 @@ class Selector:
             return Lane(name, self._work, self._give_back, batch, bound)
 
         records, events = lane("records", work + control), lane("events", control)
+        mail = lane("mail", work + control)
         return {
             Dispatch: lane("place", work),
             JobDone: lane("results", work),
-            **dict.fromkeys((NodeRegister, NodeHeartbeat, NodeOffline, SessionClaim, SessionRelease), records),
+            **dict.fromkeys((NodeRegister, NodeHeartbeat, NodeOffline), records),
+            **dict.fromkeys((SessionClaim, SessionRelease, SessionNote), records),
+            **dict.fromkeys((MailAsk, MailTrim, Post), mail),
+            **dict.fromkeys((RoomRequest, RoomSignal), lane("rooms", work)),
+            **dict.fromkeys((PairingAsk, PairingUse), lane("pairing", work)),
             **dict.fromkeys((JobEvent, AssignFailed, Bounce, Cancel), events),
             ModelMissing: lane("models", self._config.models.queue_max, MODELS_BATCH),
             Query: lane("queries", QUERIES_MAX, QUERIES_BATCH),
@@ -198,9 +228,11 @@ class Selector:
         for name, work in (
             ("snapshot", self.snapshot.run()),
             ("presence", self._announcer.run()),
+            ("living", self._living.run()),
             ("weights", self.policy.run()),
             ("waiting", self.placer.run()),
             ("scan", self._registry.scan()),
+            ("rooms", self._rooms.scan()),
         ):
             self._tasks.append(asyncio.create_task(work, name=name))
         await self.link.start()
@@ -233,6 +265,7 @@ class Selector:
     # --- messages -----------------------------------------------------------------------------------------
 
     def _on_messages(self, messages: list[Received]) -> None:
+        self._living.heard(messages)
         for message in messages:
             lane = self._lanes.get(type(message.frame))
             if lane is None:

@@ -24,6 +24,8 @@ class SelectorMetrics(Metrics):
         self._results()
         self._nodes()
         self._models()
+        self._sessions()
+        self._rooms()
 
     def _decisions(self) -> None:
         self.dispatch_total = self._counters(
@@ -138,6 +140,44 @@ class SelectorMetrics(Metrics):
             "lingua_selector_lane_dropped_total", "Frames dropped because their lane was full", {"lane": None}
         )
 
+    def _sessions(self) -> None:
+        self.claims_total = self._counters(
+            "lingua_selector_session_claims_total",
+            "Claims of sessions by verdict",
+            {"verdict": ("ok", "held", "gone", "wrong_token")},
+        )
+        self.session_taken_total = self._counters(
+            "lingua_selector_session_taken_total",
+            "Edges told that a session is not theirs: at once, or when they spoke of it; `gone` has no record any more",
+            {"when": ("claimed", "noted", "gone")},
+        )
+        self.parked_total = self._counters(
+            "lingua_selector_parked_total",
+            "Put into the mail of sessions that are away",
+            {"kind": ("result", "post")},
+        )
+        self.mail_dropped_total = self._counter(
+            "lingua_selector_mail_dropped_total", "Entries of mail that made room for later ones"
+        )
+        self.posts_total = self._counters(
+            "lingua_selector_posts_total",
+            "Posts by what became of them",
+            {"outcome": ("forwarded", "parked", "away", "no_session")},
+        )
+
+    def _rooms(self) -> None:
+        self.room_requests_total = self._counters(
+            "lingua_selector_room_requests_total",
+            "Requests of members of rooms; `outcome` is ok, or a name of mesh.errors",
+            {"action": ("create", "join", "leave", "prefer", "speak", "look", "signal", "unknown"), "outcome": None},
+        )
+        self.rooms_expired_total = self._counter("lingua_selector_rooms_expired_total", "Rooms closed for silence")
+        self.pairing_total = self._counters(
+            "lingua_selector_pairing_total",
+            "Pairing codes asked for and presented",
+            {"outcome": ("issued", "unknown", "slow_node", "paired", "wrong", "slow_client")},
+        )
+
     def _models(self) -> None:
         prefix = "scheduler_model_na"
         self.model_na_received_total = self._counter(f"{prefix}_received_total", "Words that a model is missing")
@@ -162,11 +202,11 @@ class SelectorMetrics(Metrics):
 
 UNDONE_REASONS: Final = (
     "node_absent", "node_stuck", "job_lost", "node_gone", "node_error", "drained", "unroutable", "queue_full",
-    "expired", "no_selector", "released",
+    "expired", "no_selector", "released", "result_lost", "overtaken",
 )  # fmt: skip
 STATUSES: Final = ("registering", "ready", "degraded", "draining", "offline")
 QUERY_KINDS: Final = (
     "selectors", "explain", "invariants", "pools", "simulate", "metrics", "recording", "node", "drain", "weights",
-    "weights_set",
+    "weights_set", "pair",
 )  # fmt: skip
 VERDICTS: Final = ("moved", "same", "fenced", "unknown")

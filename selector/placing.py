@@ -17,7 +17,7 @@ from mesh import clock
 from mesh.cells import cell_of, cell_of_job
 from mesh.config import Config
 from mesh.errors import StoreError
-from mesh.frames import Assign, Dispatch
+from mesh.frames import Assign, Dispatch, Undone
 from mesh.ids import new_job_unique
 from mesh.link import Received
 from mesh.log import get_logger
@@ -309,8 +309,11 @@ class Placer:
                 self._tell(request, dispatching.assign(dispatch, answer, late_ms), cell_of_job(answer.job_id))
         elif answer.verdict == "bound":
             facts = self._table.facts_of(answer.node_id)
-            reply = dispatching.on_bound(dispatch, answer, facts.epoch if facts else 0)
+            lost_ms = self._config.selector.result_lost_ms
+            reply = dispatching.on_bound(dispatch, answer, facts.epoch if facts else 0, lost_ms)
             if reply is not None and not request.is_unwanted:
+                if isinstance(reply.frame, Undone) and reply.frame.reason != dispatching.RELEASED:
+                    self._metrics.undone_total.labels(reply.frame.reason).inc()  # others were counted before
                 self._tell(request, reply, cell_of_job(answer.job_id))
         else:
             log.warning(

@@ -1,4 +1,4 @@
-"""Tells Redis which processes live: this selector by itself, edges by what they report. For people who ask."""
+"""Tells Redis which processes live: this selector by itself, edges by what they report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes and sessions: registrations, heartbeats, departures, drains, claims; and nodes that went silent."""
+"""Nodes: registrations, heartbeats, departures, drains; and nodes that went silent."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from mesh.frames import (
     NodeOffline,
     NodeRegister,
     NodeRegistered,
-    SessionClaim,
-    SessionRelease,
 )
 from mesh.link import Received
 from mesh.log import get_logger
@@ -47,7 +45,7 @@ log = get_logger()
 
 
 class Registry:
-    """Handlers for the frames of nodes and sessions. `slots_freed` is called when a node may have room again."""
+    """Handlers for the frames of nodes. `slots_freed` is called when a node may have room again."""
 
     def __init__(
         self,
@@ -234,27 +232,6 @@ class Registry:
             self._send(answer.to, self._cell(node_id), answer.frame, prefer=broker)
         if status == Status.READY:
             self._slots_freed()
-
-    # --- sessions ---------------------------------------------------------------------------------------------
-
-    async def on_session_claim(self, message: Received) -> None:
-        """An edge owns a session from now on."""
-        frame = message.frame
-        assert isinstance(frame, SessionClaim)
-        try:
-            claimed = await self._store.claim_session(
-                frame.session_id, frame.edge, frame.epoch, frame.tenant_id, frame.src_lang, frame.tgt_lang
-            )
-        except StoreError:
-            self._answer(message, frame.session_id, records.store_down(frame.ref, frame.edge))
-            raise
-        self._answer(message, frame.session_id, records.on_claimed(frame, claimed))
-
-    async def on_session_release(self, message: Received) -> None:
-        """A session is closed."""
-        frame = message.frame
-        assert isinstance(frame, SessionRelease)
-        await self._store.release_session(frame.session_id, frame.edge, frame.epoch)
 
     # --- inside -----------------------------------------------------------------------------------------------
 

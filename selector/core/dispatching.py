@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, get_args
 
-from lua.answers import Advance, Advanced, Committed, Release, Released
+from lua.answers import Committed, Release, Released
 from mesh.errors import ErrorCode
 from mesh.frames import (
     AnyFrame,
@@ -64,7 +64,7 @@ from mesh.frames import (
     Waiting,
     pair_of,
 )
-from mesh.jobs import Event, State
+from mesh.jobs import State
 from selector.core.filters import LASTING, NO_NODES, REASON, Filter, is_hopeless, main_filter, removed_by_name
 
 #: Frames that a selector gets and acts upon; selector/loop.py has a lane for each.
@@ -88,9 +88,11 @@ assert not TAKEN & NOT_OURS
 NODE_ABSENT: Final = "node_absent"
 JOB_LOST: Final = "job_lost"
 NODE_GONE: Final = "node_gone"
-_FINISH: Final = f"{Event.FINISH} {Event.RELEASE}"
-#: Of took_ms.
-NOT_KNOWN: Final = -1
+#: Reasons of Undone that no AssignFailed has. Lost: the job was done, and nobody has its result any more. Overtaken:
+#: the edge that had the session before was further.
+RELEASED: Final = "released"
+RESULT_LOST: Final = "result_lost"
+OVERTAKEN: Final = "overtaken"
 
 #: What the commit script says of a candidate without room -> the filter that should have caught it.
 TAKEN_REASONS: Final[Mapping[str, Filter]] = {
@@ -138,30 +140,40 @@ def assign(dispatch: Dispatch, commit: Committed, late_after_ms: int = 0) -> Ans
     )
 
 
-def on_bound(dispatch: Dispatch, commit: Committed, node_epoch: int) -> Answer | None:
+def on_bound(dispatch: Dispatch, commit: Committed, node_epoch: int, result_lost_ms: int) -> Answer | None:
     """A repeat of a request that is placed already: what its edge still needs to hear. `node_epoch`: the node's now.
 
-    Finished: nothing, its result is repeated until acknowledged. Given up: Undone, so that the next attempt begins.
+    Finished: nothing, its result is repeated until acknowledged; unless that was long ago, so that whoever repeated it
+    must be gone. Then, and if it was given up: Undone, so that the next attempt begins.
     Otherwise the Assign may have been lost, so it goes out again; the node's edge knows what it has. Not so if the node
     had the job and has connected elsewhere since: it has it still, or the audit of its slots gives the job up.
+    A higher attempt is in force: this is an old Dispatch of an edge that has moved on; or its edge took the session
+    over from one that was further, and must catch up.
     """
-    if commit.attempt != dispatch.attempt or commit.finished:
-        return None
+    if commit.attempt != dispatch.attempt:
+        is_new_edge = commit.asked_by not in ("", dispatch.edge)
+        return _undone(dispatch, commit, OVERTAKEN) if is_new_edge else None
+    if commit.finished:
+        return _undone(dispatch, commit, RESULT_LOST) if commit.ended_for_ms > result_lost_ms else None
     if commit.state in (State.DISPATCHED, State.ACCEPTED, State.RUNNING) and node_epoch > commit.node_epoch:
         return None
     if commit.state in (State.RELEASED, ""):
-        return Answer(
-            dispatch.edge,
-            Undone(
-                request_id=dispatch.request_id,
-                attempt=commit.attempt,
-                job_id=commit.job_id,
-                node_id=commit.node_id,
-                reason="released",
-                exclude_node=False,
-            ),
-        )
+        return _undone(dispatch, commit, RELEASED)
     return assign(dispatch, commit)
+
+
+def _undone(dispatch: Dispatch, commit: Committed, reason: str) -> Answer:
+    return Answer(
+        dispatch.edge,
+        Undone(
+            request_id=dispatch.request_id,
+            attempt=dispatch.attempt,
+            job_id=commit.job_id,
+            node_id=commit.node_id,
+            reason=reason,
+            exclude_node=False,
+        ),
+    )
 
 
 def refusal(
@@ -284,63 +296,3 @@ def on_cancelled(job: Release, released: Released, node_edge: str) -> Answer | N
         node_edge,
         CancelJob(job_id=job.job_id, attempt=job.attempt, node_id=job.node_id, trace_id="", reason=job.reason),
     )
-
-
-def finish_of(done: JobDone) -> Advance:
-    """The end of a job, and what it says of its node's speed."""
-    return Advance(
-        done.job_id,
-        done.attempt,
-        done.node_id,
-        _FINISH,
-        done.success,
-        done.pair,
-        max(0, done.audio_ms),
-        max(NOT_KNOWN, done.took_ms),
-    )
-
-
-# --- results --------------------------------------------------------------------------------------------
-
-
-def is_deliverable(advanced: Advanced) -> bool:
-    """True if the result is the job's own. An unknown job was lost by Redis, not by us: its edge decides."""
-    return advanced.verdict == "unknown" or (advanced.verdict in ("moved", "same") and advanced.finished)
-
-
-def session_of(done: JobDone, advanced: Advanced) -> str:
-    """The result's session: what the job's record says counts, what the node says only if there is none."""
-    return advanced.session_id or done.session_id
-
-
-def needs_owner(done: JobDone, advanced: Advanced) -> bool:
-    """True if Redis must tell where the session is.
-
-    A repeat was pushed before and nobody acknowledged it: the session may have moved.
-    """
-    return is_deliverable(advanced) and (done.resend > 0 or not (advanced.edge or done.session_edge))
-
-
-def on_result(done: JobDone, advanced: Advanced, looked_up: str) -> Answer:
-    """Push to the session's edge, or tell the node's edge that nobody wants it. `looked_up`: the owner, if asked."""
-    if not is_deliverable(advanced):
-        return _ack(done, "fenced")
-    owner = looked_up or advanced.edge or done.session_edge
-    if not owner:
-        return _ack(done, "no_session")
-    return Answer(
-        owner,
-        Push(
-            job_id=done.job_id,
-            attempt=done.attempt,
-            node_id=done.node_id,
-            node_edge=done.node_edge,
-            request_id=advanced.request_id or done.request_id,
-            session_id=session_of(done, advanced),
-            utterance_index=done.utterance_index,
-        ),
-    )
-
-
-def _ack(done: JobDone, verdict: str) -> Answer:
-    return Answer(done.node_edge, ResultAck(done.job_id, done.attempt, done.node_id, verdict))

@@ -1,18 +1,16 @@
-"""What to answer about nodes and sessions: pure decisions from a frame and what Redis said about it."""
+"""What to answer about nodes: pure decisions from a frame and what Redis said about it."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from lua.answers import Beaten, Claimed, Drained
+from lua.answers import Beaten, Drained
 from mesh.errors import ErrorCode
 from mesh.frames import (
     ControlNode,
     Failed,
     NodeHeartbeat,
     NodeStale,
-    SessionClaim,
-    SessionClaimed,
     StatusChanged,
 )
 from selector.core.dispatching import Answer
@@ -43,14 +41,6 @@ def on_drained(node_id: str, drained: Drained, reason: str, deadline_ms: int) ->
 def on_lost(node_id: str, edge: str, epoch: int) -> Answer:
     """Redis has no such connection of the node any more: if it is there still, its edge registers it again."""
     return Answer(edge, NodeStale(node_id, epoch, "unknown"))
-
-
-def on_claimed(frame: SessionClaim, claimed: Claimed) -> Answer:
-    """SessionClaimed, or Failed when another edge owns the session."""
-    if claimed.ok:
-        return Answer(frame.edge, SessionClaimed(frame.ref, frame.session_id, claimed.epoch))
-    message = f"session {frame.session_id} is held elsewhere with epoch {claimed.epoch}"
-    return Answer(frame.edge, Failed(frame.ref, ErrorCode.INVALID_SESSION.name, message))
 
 
 def store_down(ref: str, edge: str) -> Answer:

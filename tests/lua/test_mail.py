@@ -23,7 +23,7 @@ def config(redis_config: RedisConfig) -> Config:
     return Config(mesh=MeshConfig(), redis=redis_config, session=bounds)
 
 
-async def claim(store: Store, edge: str = A, *, resume: bool = False, resumable: bool = True, **more: str) -> int:
+async def claim(store: Store, edge: str = A, *, resume: bool = False, resumable: bool = True) -> int:
     claim = Claim(S, edge, 0, "", "en", "es", token="digest", resume=resume, resumable=resumable)
     claimed = await store.claim(claim)
     assert claimed.ok
@@ -196,7 +196,7 @@ async def test_mail_ends_with_its_session(store: Store, raw: RedisClient, keys: 
     assert not any(raw.exists(name) for name in (keys.session(cell, S), keys.mail(cell, S), keys.mailed(cell, S)))
 
 
-@pytest.mark.parametrize("entry", ["x", "1", "-", "1-", "-1", "1-x", "１-0", "1_0-0", " 1-0"])  # noqa: RUF001
+@pytest.mark.parametrize("entry", ["x", "1", "-", "1-", "-1", "1-x", "\uff11-0", "1_0-0", " 1-0"])
 async def test_what_is_no_entry_is_the_askers_fault(store: Store, entry: str) -> None:
     epoch = await claim(store)
     with pytest.raises(ValueError, match="no entry of mail"):

@@ -2,10 +2,9 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-import msgspec
 import pytest
 
-from lua.answers import Advance, Advanced, Beaten, Claimed, Committed, Drained, Release, Released
+from lua.answers import Beaten, Committed, Drained, Release, Released
 from mesh.frames import (
     AnyFrame,
     Assign,
@@ -13,14 +12,9 @@ from mesh.frames import (
     CancelJob,
     ControlNode,
     Failed,
-    JobDone,
     NodeHeartbeat,
     NodeLoad,
     NodeStale,
-    Push,
-    ResultAck,
-    SessionClaim,
-    SessionClaimed,
     StatusChanged,
     Undone,
 )
@@ -29,7 +23,7 @@ from selector.core.filters import REASON, Filter, main_filter, removed_by_name
 from tests.unit.selector_samples import job
 
 BOUND = Committed("bound", "job-01-x", "n", "edge:b:1", 7, 1, "DISPATCHED")
-DONE = JobDone("job-01-x", 1, "n", "edge:b:1", "r-1", "s-1", 3, "edge:a:1", True)
+LOST_MS = 8_000
 
 
 def test_every_frame_is_either_taken_or_not_ours() -> None:
@@ -55,10 +49,11 @@ def test_a_new_job_goes_to_the_edge_of_its_node() -> None:
         (BOUND._replace(state="RELEASED"), Undone, "edge:a:1"),
         (BOUND._replace(state=""), Undone, "edge:a:1"),
         (BOUND._replace(attempt=2), None, ""),  # its edge has moved on; this Dispatch is an old one
+        (BOUND._replace(attempt=2, asked_by="edge:a:1"), None, ""),
     ],
 )
 def test_a_repeat_hears_what_it_still_needs(commit: Committed, frame: type | None, to: str) -> None:
-    answer = dispatching.on_bound(job(), commit, commit.node_epoch)
+    answer = dispatching.on_bound(job(), commit, commit.node_epoch, LOST_MS)
     assert (None if answer is None else type(answer.frame)) is frame
     assert (answer.to if answer else "") == to
 
@@ -68,60 +63,22 @@ def test_a_repeat_hears_what_it_still_needs(commit: Committed, frame: type | Non
     [("CREATED", Assign), ("DISPATCHED", None), ("ACCEPTED", None), ("RUNNING", None), ("RELEASED", Undone)],
 )
 def test_a_node_that_connected_elsewhere_keeps_what_it_had(state: str, frame: type | None) -> None:
-    answer = dispatching.on_bound(job(), BOUND._replace(state=state), BOUND.node_epoch + 1)
+    answer = dispatching.on_bound(job(), BOUND._replace(state=state), BOUND.node_epoch + 1, LOST_MS)
     assert (None if answer is None else type(answer.frame)) is frame
 
 
-@pytest.mark.parametrize(
-    ("advanced", "frame"),
-    [
-        (Advanced("moved", "RELEASED", True), Push),
-        (Advanced("same", "RELEASED", True), Push),
-        (Advanced("unknown"), Push),
-        (Advanced("same", "RELEASED", False), ResultAck),  # given up before the result came
-        (Advanced("fenced", "RUNNING", False), ResultAck),
-        (Advanced("fenced", "RELEASED", True), ResultAck),
-    ],
-)
-def test_a_result_is_pushed_or_fenced(advanced: Advanced, frame: type) -> None:
-    answer = dispatching.on_result(DONE, advanced, "edge:now:1")
-    assert type(answer.frame) is frame
-    assert answer.to == ("edge:now:1" if frame is Push else "edge:b:1")
-    if isinstance(answer.frame, ResultAck):
-        assert answer.frame.verdict == "fenced"
+def test_a_result_that_nobody_brought_for_long_is_lost_and_the_job_is_done_again() -> None:
+    done = BOUND._replace(state="RELEASED", finished=True, asked_by="edge:a:1")
+    for ended_for_ms in (-1, 0, LOST_MS):
+        assert dispatching.on_bound(job(), done._replace(ended_for_ms=ended_for_ms), 7, LOST_MS) is None
+    answer = dispatching.on_bound(job(), done._replace(ended_for_ms=LOST_MS + 1), 7, LOST_MS)
+    assert answer == ("edge:a:1", Undone("r-1", 1, "job-01-x", "n", "result_lost", False))
 
 
-KNOWN = Advanced("moved", "RELEASED", True, "edge:own:1", "s-own", "r-own")
-
-
-def test_what_the_record_says_counts_more_than_what_the_node_says() -> None:
-    answer = dispatching.on_result(DONE, KNOWN, "")
-    assert isinstance(answer.frame, Push)
-    assert (answer.to, answer.frame.session_id, answer.frame.request_id) == ("edge:own:1", "s-own", "r-own")
-    lost = dispatching.on_result(DONE, Advanced("unknown"), "")
-    assert isinstance(lost.frame, Push)
-    assert (lost.to, lost.frame.session_id, lost.frame.request_id) == ("edge:a:1", "s-1", "r-1")
-
-
-def test_a_result_that_nobody_can_be_found_for_goes_back() -> None:
-    nowhere = msgspec.structs.replace(DONE, session_edge="")
-    answer = dispatching.on_result(nowhere, Advanced("unknown"), "")
-    assert answer == ("edge:b:1", ResultAck("job-01-x", 1, "n", "no_session"))
-
-
-@pytest.mark.parametrize(
-    ("done", "advanced", "asks"),
-    [
-        (DONE, KNOWN, False),
-        (DONE, Advanced("unknown"), False),
-        (msgspec.structs.replace(DONE, resend=1), KNOWN, True),
-        (msgspec.structs.replace(DONE, resend=1), Advanced("fenced"), False),
-        (msgspec.structs.replace(DONE, session_edge=""), KNOWN, False),
-        (msgspec.structs.replace(DONE, session_edge=""), Advanced("unknown"), True),
-    ],
-)
-def test_redis_is_asked_for_the_owner_only_when_in_doubt(done: JobDone, advanced: Advanced, asks: bool) -> None:
-    assert dispatching.needs_owner(done, advanced) is asks
+def test_an_edge_that_took_a_session_over_catches_up_with_the_attempts() -> None:
+    further = BOUND._replace(attempt=3, asked_by="edge:before:1")
+    answer = dispatching.on_bound(job(), further, 7, LOST_MS)
+    assert answer == ("edge:a:1", Undone("r-1", 1, "job-01-x", "n", "overtaken", False))
 
 
 @pytest.mark.parametrize(
@@ -177,15 +134,6 @@ def test_a_cancelled_job_is_stopped_where_its_node_is() -> None:
     assert answer == ("edge:b:1", CancelJob("job-01-x", 1, "n", "", "closed"))
 
 
-def test_a_result_says_what_its_node_needed() -> None:
-    done = msgspec.structs.replace(DONE, pair="en>es", audio_ms=1_500, took_ms=450)
-    assert dispatching.finish_of(done) == Advance(
-        "job-01-x", 1, "n", "finish release", True, pair="en>es", audio_ms=1_500, took_ms=450
-    )
-    strange = msgspec.structs.replace(DONE, audio_ms=-5, took_ms=-77)
-    assert dispatching.finish_of(strange)[-2:] == (0, -1)
-
-
 def test_a_change_of_status_and_a_drain_go_to_the_edge_that_has_the_node() -> None:
     changed = records.on_status("n", "edge:b:1", 7, "degraded", "unhealthy")
     assert changed == ("edge:b:1", StatusChanged("n", 7, "degraded", "unhealthy"))
@@ -206,13 +154,10 @@ def test_a_heartbeat_is_answered_only_if_its_connection_is_not_in_force() -> Non
         assert answer == ("edge:b:1", NodeStale("n", 7, verdict))
 
 
-def test_a_claim_is_confirmed_or_refused() -> None:
-    claim = SessionClaim("ref", "s-1", "edge:a:1", 0, "", "en", "es")
-    assert records.on_claimed(claim, Claimed(True, "edge:a:1", 4)).frame == SessionClaimed("ref", "s-1", 4)
-    refused = records.on_claimed(claim, Claimed(False, "edge:b:1", 9)).frame
-    assert isinstance(refused, Failed) and (refused.ref, refused.code) == ("ref", "INVALID_SESSION")
+def test_an_edge_hears_at_once_that_redis_cannot_be_used() -> None:
     down = records.store_down("ref", "edge:a:1")
-    assert isinstance(down.frame, Failed) and down.frame.code == "SCHEDULER_DEPENDENCY_DOWN"
+    assert isinstance(down.frame, Failed) and (down.to, down.frame.ref) == ("edge:a:1", "ref")
+    assert down.frame.code == "SCHEDULER_DEPENDENCY_DOWN"
 
 
 def counts(**removed: int) -> list[int]:

@@ -1,0 +1,53 @@
+"""Keeps up with which edges live: reads their presence from Redis, and hears whoever speaks to this selector."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable
+from typing import Final
+
+from lua.store import Store
+from mesh import clock
+from mesh.config import SelectorConfig
+from mesh.errors import StoreError
+from mesh.link import Received
+from mesh.log import get_logger
+from selector.core.living import Living
+from selector.presence import EDGE
+
+#: Each pause is up to this much shorter, so that selectors do not look together.
+JITTER: Final = 0.2
+
+log = get_logger()
+
+
+class EdgesAlive:
+    """The edges that live."""
+
+    def __init__(self, store: Store, config: SelectorConfig) -> None:
+        self._store = store
+        self._pause_ms = config.presence_ms
+        self._living = Living(config.presence_ttl_ms)
+
+    def lives(self, edge: str) -> bool:
+        """False if the edge is certainly gone."""
+        return self._living.lives(edge, clock.now_ms())
+
+    def heard(self, messages: Iterable[Received]) -> None:
+        """Whoever sent these lives."""
+        now_ms = clock.now_ms()
+        for message in messages:
+            self._living.heard(message.head.source, now_ms)
+
+    async def run(self) -> None:
+        """Look for ever."""
+        while True:
+            try:
+                present = await self._store.living(EDGE)
+            except StoreError as error:
+                self._living.look_failed()
+                log.warning("presence_unknown", error=str(error))
+            else:
+                self._living.looked(present, clock.now_ms())
+            await asyncio.sleep(self._pause_ms / 1_000 * (1 - JITTER * random.random()))
