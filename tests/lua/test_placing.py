@@ -141,6 +141,11 @@ async def test_bound_tells_how_far_the_job_is(store: Store, raw: RedisClient, ke
         ("bound", "RELEASED", False),
         ("bound", "RELEASED", False),
     ]
+    assert [one.asked_by for one in answers] == ["edge:b:0002", "edge:b:0002", ""]
+    raw.hincrby(keys.job(cell_of_job(done.job_id), done.job_id), "finish_ms", -30_000)
+    older = await commit(store, request("r-done", [NODE]))
+    assert 0 <= answers[0].ended_for_ms < 30_000 <= older.ended_for_ms
+    assert [one.ended_for_ms for one in answers[1:]] == [-1, -1]
 
 
 async def test_one_bad_call_costs_only_itself(store: Store, raw: RedisClient, keys: Keys) -> None:
