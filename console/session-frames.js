@@ -1,0 +1,96 @@
+/**
+ * How audio chunks look on the wire: binary frames, and JSON with base64. docs/protocol.md is the contract.
+ *
+ * All numbers are little-endian.
+ *   AUDIO_CHUNK  u8 type, u8 length of the id, u32 seq, u32 timestamp, u8 is_final, u8 reserved, id, audio
+ *   FINAL, PING, PONG  u8 type, u8 length of the id, u32 seq, u32 timestamp, id
+ */
+
+export const AUDIO_CHUNK = 0x01;
+export const FINAL = 0x02;
+export const PING = 0x10;
+export const PONG = 0x11;
+
+const CHUNK_HEAD_BYTES = 12;
+const SHORT_HEAD_BYTES = 10;
+const SESSION_ID_BYTES_MAX = 255;
+/** String.fromCharCode takes its bytes as arguments, of which there may not be too many. */
+const BASE64_STEP_BYTES = 0x8000;
+
+/**
+ * A piece of audio with its place in the session.
+ * @typedef {object} Chunk
+ * @property {number} seq
+ * @property {boolean} isFinal  ends the utterance
+ * @property {Uint8Array} audio  may be empty
+ * @property {number} timestampMs  the client's wall clock
+ */
+
+/**
+ * The binary frame of a chunk. A final one without audio is the shorter FINAL.
+ * @param {string} sessionId
+ * @param {Chunk} chunk
+ * @returns {Uint8Array<ArrayBuffer>}
+ */
+export function binaryFrame(sessionId, chunk) {
+  const short = chunk.isFinal && chunk.audio.length === 0;
+  const id = new TextEncoder().encode(sessionId);
+  if (id.length > SESSION_ID_BYTES_MAX) throw new RangeError("a session id has at most 255 bytes");
+  const headBytes = short ? SHORT_HEAD_BYTES : CHUNK_HEAD_BYTES;
+  const frame = new Uint8Array(headBytes + id.length + chunk.audio.length);
+  const view = new DataView(frame.buffer);
+  view.setUint8(0, short ? FINAL : AUDIO_CHUNK);
+  view.setUint8(1, id.length);
+  view.setUint32(2, chunk.seq, true);
+  view.setUint32(6, chunk.timestampMs % 2 ** 32, true);
+  if (!short) view.setUint8(10, chunk.isFinal ? 1 : 0);
+  frame.set(id, headBytes);
+  frame.set(chunk.audio, headBytes + id.length);
+  return frame;
+}
+
+/**
+ * The `audio_chunk` message of a chunk.
+ * @param {string} sessionId
+ * @param {Chunk} chunk
+ */
+export function chunkMessage(sessionId, chunk) {
+  return {
+    type: "audio_chunk",
+    session_id: sessionId,
+    seq: chunk.seq,
+    is_final: chunk.isFinal,
+    payload: toBase64(chunk.audio),
+    client_timestamp_ms: chunk.timestampMs,
+  };
+}
+
+/**
+ * The answer to a binary frame of the mesh: a PING comes back as PONG, anything else is none of ours.
+ * @param {ArrayBuffer} frame
+ * @returns {Uint8Array<ArrayBuffer> | null}
+ */
+export function pongFor(frame) {
+  const bytes = new Uint8Array(frame);
+  if (bytes.length < SHORT_HEAD_BYTES || bytes[0] !== PING) return null;
+  const answer = bytes.slice();
+  answer[0] = PONG;
+  return answer;
+}
+
+/** @param {Uint8Array} bytes */
+export function toBase64(bytes) {
+  let text = "";
+  for (let at = 0; at < bytes.length; at += BASE64_STEP_BYTES) {
+    text += String.fromCharCode(...bytes.subarray(at, at + BASE64_STEP_BYTES));
+  }
+  return btoa(text);
+}
+
+/**
+ * @param {string} text
+ * @returns {Uint8Array<ArrayBuffer>}
+ */
+export function fromBase64(text) {
+  return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+}

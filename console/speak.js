@@ -1,0 +1,133 @@
+/**
+ * The page: one button that records, and the list of results.
+ */
+
+import { LinguaError, Session, microphone } from "./lingua-session.js";
+
+/** Results shown; older ones go. */
+const SHOWN_MAX = 200;
+const STATES = {
+  new: "Not connected.",
+  opening: "Connecting …",
+  open: "Connected.",
+  reconnecting: "The connection is lost; connecting again …",
+  closed: "Not connected.",
+};
+
+const form = /** @type {HTMLFormElement} */ (document.querySelector("#settings"));
+const button = /** @type {HTMLButtonElement} */ (document.querySelector("#record"));
+const status = /** @type {HTMLElement} */ (document.querySelector("#status"));
+const list = /** @type {HTMLElement} */ (document.querySelector("#results"));
+const field = (/** @type {string} */ name) => /** @type {HTMLInputElement} */ (form.elements.namedItem(name));
+
+for (const [name, value] of new URLSearchParams(location.search)) {
+  if (["urls", "src", "tgt"].includes(name)) field(name).value = value;
+}
+
+/** @type {Session | null} */
+let session = null;
+/** @type {import("./microphone.js").Microphone | null} */
+let recording = null;
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  if (recording) recording.stop();
+  else void record();
+});
+
+form.addEventListener("change", () => {
+  // Another edge or another language is another session.
+  if (session && !recording) void session.close();
+});
+
+async function record() {
+  recording = microphone();
+  showRecording(true);
+  try {
+    const open = await opened();
+    await recording.start();
+    show("Recording. Speak now.");
+    await open.stream(recording);
+    show("Recorded; waiting for the result.");
+  } catch (error) {
+    showError(error);
+  } finally {
+    recording.stop();
+    recording = null;
+    showRecording(false);
+  }
+}
+
+/** @returns {Promise<Session>} */
+async function opened() {
+  if (session && session.state !== "closed") return session;
+  const urls = field("urls").value.trim().split(/\s+/);
+  const mine = new Session(urls, { src: field("src").value, tgt: field("tgt").value });
+  session = mine;
+  mine.addEventListener("state", (event) => {
+    const { state, error } = /** @type {CustomEvent} */ (event).detail;
+    if (mine !== session) return;
+    if (error) showError(error);
+    else show(state === "open" && recording ? "Recording. Speak now." : STATES[/** @type {keyof STATES} */ (state)]);
+  });
+  mine.addEventListener("lost", () => show("Something that was said may be lost. Say it again if no result comes."));
+  await mine.open();
+  void showResults(mine);
+  return mine;
+}
+
+/** @param {Session} of */
+async function showResults(of) {
+  try {
+    for await (const result of of.results()) {
+      list.append(item(result));
+      while (list.children.length > SHOWN_MAX) list.firstElementChild?.remove();
+      if (field("aloud").checked) of.play(result).catch(showError);
+      if (!recording) show("Ready.");
+    }
+  } catch (error) {
+    showError(error);
+  }
+}
+
+/** @param {import("./session-results.js").Result} result */
+function item(result) {
+  const entry = document.createElement("li");
+  entry.dataset.index = String(result.index);
+  if (result.error) {
+    entry.append(paragraph("failed", `No result: ${result.error.message}`));
+  } else {
+    entry.append(paragraph("heard", result.textAsr), paragraph("translated", result.textTranslated));
+  }
+  return entry;
+}
+
+/**
+ * @param {string} name
+ * @param {string} text
+ */
+function paragraph(name, text) {
+  const made = document.createElement("p");
+  made.className = name;
+  made.textContent = text;
+  return made;
+}
+
+/** @param {boolean} on */
+function showRecording(on) {
+  button.textContent = on ? "Stop" : "Record";
+  button.classList.toggle("recording", on);
+}
+
+/** @param {string} text */
+function show(text) {
+  status.textContent = text;
+  status.className = "";
+}
+
+/** @param {unknown} error */
+function showError(error) {
+  const known = error instanceof LinguaError ? error : new LinguaError("INTERNAL_ERROR", String(error));
+  show(`${known.message}. ${known.hint}`);
+  status.className = "failed";
+}

@@ -1,0 +1,53 @@
+"""Whether tests can run in a browser here, and how it is started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+_LOOK_SECONDS = 60
+#: It must reach nothing but this machine, and asks nobody for the microphone.
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--use-fake-device-for-media-stream",
+    "--use-fake-ui-for-media-stream",
+    "--autoplay-policy=no-user-gesture-required",
+)
+
+
+def executable() -> str | None:
+    """The path of a Chromium; None if there is none. LINGUA_CHROMIUM names another one."""
+    named = os.environ.get("LINGUA_CHROMIUM")
+    if named:
+        return named if Path(named).exists() else None
+    return next((path for name in _NAMES if (path := shutil.which(name))), None)
+
+
+def what_is_missing() -> str:
+    """Why no test can run in a browser, in one line; "" if they can."""
+    path = executable()
+    if path is None:
+        return "no Chromium found; Debian: apt-get install chromium"
+    if not _runs(path, "--version"):
+        return f"{path} does not start"
+    # Its driver is a program of its own, which a wheel for another system would not start.
+    if not _runs(sys.executable, "-m", "playwright", "--version"):
+        return "the playwright package does not start"
+    return ""
+
+
+def _runs(*command: str) -> bool:
+    try:
+        return subprocess.run(command, capture_output=True, timeout=_LOOK_SECONDS, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False

@@ -1,0 +1,87 @@
+"""A real Chromium and a page in it. Without one these tests are left out, with a line that says so; in CI they fail."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.browser import chromium
+from tests.browser.pages import PageServer
+from tests.browser.scripted_mesh import ScriptedMesh
+from tests.browser.tone import write_tone
+
+_MISSING = chromium.what_is_missing()
+_IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
+if _MISSING and not _IN_CI:
+    collect_ignore_glob = ["test_*.py"]
+else:
+    from playwright.async_api import Browser, Page, async_playwright
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was left out."""
+    if _MISSING and not _IN_CI:
+        terminalreporter.write_line(f"left out: tests/browser, {_MISSING}")
+
+
+@pytest.fixture(scope="module")
+def spoken_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the microphone hears, again and again: two seconds of a tone."""
+    return write_tone(tmp_path_factory.mktemp("spoken") / "tone.wav")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser(spoken_file: Path) -> AsyncIterator[Browser]:
+    """One for all tests of a module."""
+    assert not _MISSING, f"tests/browser cannot run: {_MISSING}"
+    async with async_playwright() as playwright:
+        flags = [*chromium.FLAGS, f"--use-file-for-fake-audio-capture={spoken_file}"]
+        browser = await playwright.chromium.launch(executable_path=chromium.executable(), args=flags)
+        yield browser
+        await browser.close()
+
+
+@pytest.fixture(scope="module")
+def pages() -> Iterator[PageServer]:
+    """The files of console/, on loopback."""
+    with PageServer() as server:
+        yield server
+
+
+@asynccontextmanager
+async def blank_page(browser: Browser, pages: PageServer) -> AsyncIterator[Page]:
+    """An empty page in which the modules can be imported. An error that nobody caught fails the test."""
+    context = await browser.new_context(permissions=["microphone"])
+    page = await context.new_page()
+    uncaught: list[str] = []
+    page.on("pageerror", lambda error: uncaught.append(str(error)))
+    await page.goto(f"{pages.url}/blank.html")
+    yield page
+    await context.close()
+    assert uncaught == []
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def page(browser: Browser, pages: PageServer) -> AsyncIterator[Page]:
+    """One for each test."""
+    async with blank_page(browser, pages) as page:
+        yield page
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_page(browser: Browser, pages: PageServer) -> AsyncIterator[Page]:
+    """One for all tests of a module that leave nothing behind in it."""
+    async with blank_page(browser, pages) as page:
+        yield page
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def mesh() -> AsyncIterator[ScriptedMesh]:
+    """An edge that says what the test tells it to."""
+    async with ScriptedMesh() as mesh:
+        yield mesh

@@ -1,0 +1,53 @@
+/** Opens a session in the page and notes all that happens to it, in a form that can be handed to the test. */
+
+import { Session } from "/lingua-session.js";
+
+export const noted = { results: [], heard: [], states: [], lost: [], members: [], events: [], over: null };
+
+/** The session that the test drives; it is also `window.session`. */
+export async function open(urls, options) {
+  const session = new Session(urls, { src: "en", tgt: "es", ...options });
+  window.session = session;
+  window.noted = noted;
+  const note = (name, list, form) => session.addEventListener(name, ({ detail }) => list.push(form(detail)));
+  note("state", noted.states, ({ state }) => state);
+  note("lost", noted.lost, ({ reason }) => reason);
+  note("heard", noted.heard, plain);
+  note("members", noted.members, ({ members }) => members.map((member) => member.session_id));
+  note("event", noted.events, (message) => message);
+  await session.open();
+  void read(session);
+  return session.sessionId;
+}
+
+async function read(session) {
+  try {
+    for await (const result of session.results()) noted.results.push(plain(result));
+    noted.over = { code: "", message: "" };
+  } catch (error) {
+    noted.over = plainError(error);
+  }
+}
+
+export function plain(result) {
+  const { index, sessionId, textTranslated, error } = result;
+  return { index, sessionId, text: textTranslated, error: error && plainError(error) };
+}
+
+export function plainError({ code, message, hint }) {
+  return { code, message, hint };
+}
+
+/** So many milliseconds of PCM16, all samples the same. */
+export function sound(ms, sample = 1) {
+  return new Int16Array(ms * 16).fill(sample);
+}
+
+/** What became of it: its value, or its error. */
+export async function outcome(action) {
+  try {
+    return { value: await action(), error: null };
+  } catch (error) {
+    return { value: null, error: plainError(error) };
+  }
+}
