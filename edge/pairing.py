@@ -49,6 +49,8 @@ class Pairing:
 
     def _on_request(self, socket: NodeSocket, message: PairingCodeRequest, text: bytes) -> None:
         socket.node.own(message.node_id)
+        if not socket.node.is_open:
+            return  # its newer connection may have a code, which this would end
         if socket in self._waiting:
             raise PeerError(ErrorCode.SLOW_DOWN, "wait for the code that you asked for")
 

@@ -6,6 +6,7 @@ They have a lane of their own. Those that look at every node pause in between, s
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ import msgspec
 
 from lua.store import Store
 from mesh.config import Config
-from mesh.errors import ErrorCode, StoreError
+from mesh.errors import ErrorCode, PeerError, StoreError
 from mesh.frames import Query, QueryAnswer
 from mesh.ids import is_id
 from mesh.link import Received
@@ -24,6 +25,7 @@ from selector.decisions import Decisions
 from selector.fleet import Fleet
 from selector.metrics import SelectorMetrics
 from selector.models import Models
+from selector.pairing import Pairing
 from selector.policy import Policy
 from selector.presence import EDGE, SELECTOR
 from selector.registry import Registry
@@ -50,6 +52,7 @@ class Queries:
         decisions: Decisions,
         registry: Registry,
         models: Models,
+        pairing: Pairing,
         config: Config,
         metrics: SelectorMetrics,
         send: Send,
@@ -61,6 +64,7 @@ class Queries:
         self._decisions = decisions
         self._registry = registry
         self._models = models
+        self._pairing = pairing
         self._config = config
         self._metrics = metrics
         self._send = send
@@ -74,6 +78,7 @@ class Queries:
             "recording": self._recording,
             "node": self._node,
             "drain": self._drain,
+            "pair": self._pair,
             "weights": self._weights,
             "weights_set": self._weights_set,
         }
@@ -177,6 +182,17 @@ class Queries:
         if not drained.known:
             raise Refusal(404, f"there is no node {node_id}", ErrorCode.NODE_UNAVAILABLE)
         return {"node_id": node_id, "status": drained.status, "drain_until_ms": drained.drain_until_ms}
+
+    async def _pair(self, asked: Asked) -> Answer:
+        node_id = _node_id(asked)
+        try:
+            # An operator asks once: nothing of this name was ever asked before.
+            issued = await self._pairing.code_for(node_id, secrets.token_hex(8), 1)
+        except PeerError as error:
+            status = 404 if error.code is ErrorCode.NOT_REGISTERED else 429
+            raise Refusal(status, error.message, error.code) from None
+        assert issued is not None, "no copy of this is late"
+        return {"node_id": node_id, "code": issued.code, "expires_in_ms": issued.expires_in_ms}
 
     # --- weights --------------------------------------------------------------------------------------------
 
