@@ -115,7 +115,7 @@ class Actor:
     """One session. `token`: the digest of its resume token."""
 
     def __init__(
-        self, session: Session, tools: Tools, token: str, *, next_index: int = 0, next_seq: int | None = None
+        self, session: Session, tools: Tools, token: str, *, next_index: int | None = None, next_seq: int | None = None
     ) -> None:
         now, config = now_ms(), tools.config
         self.session = session
@@ -148,7 +148,7 @@ class Actor:
         self._mailbox: Mailbox[Event] = Mailbox(config.speech.events_max)
         self._unsent: deque[Spoken] = deque()
         self._segments: Segments | None = None
-        self._next = (next_index, next_seq)
+        self._next = (next_index or 0, next_seq)
 
     @property
     def session_id(self) -> str:
@@ -160,15 +160,14 @@ class Actor:
         """What cuts the audio; there is none before the first of it came."""
         if self._segments is None:
             session, limits = self.session, segments.Limits.of(self._tools.config.speech)
-            index, seq = self._next
-            index = max(index, self.order.next_index)
+            index, seq = self.next_index, self._next[1]
             self._segments = Segments(session.session_id, session.audio_format, session.sample_rate, limits, index, seq)
         return self._segments
 
     @property
     def next_index(self) -> int:
         """The index that the next streamed utterance gets."""
-        return self._segments.next_index if self._segments else max(self._next[0], self.order.next_index)
+        return self._segments.next_index if self._segments else max(self._next[0], self.order.end)
 
     @property
     def next_seq(self) -> int | None:
@@ -214,6 +213,7 @@ class Actor:
         self.life.quiet_ms, self.life.idle_told = now, False
         if not self._mailbox and not self.is_blocked:
             self._handle(event)
+            self._tools.arm(self)
         else:
             advice = self._mailbox.put(event, now, urgent=urgent)
             if advice.action is not None:
@@ -222,7 +222,6 @@ class Actor:
             if not advice.taken:
                 self._refuse(event)
             self.pump()
-        self._tools.arm(self)
 
     @property
     def is_blocked(self) -> bool:
@@ -237,6 +236,8 @@ class Actor:
             self._handle(event)
         if self.life.closing_until_ms and self.is_done:
             self._tools.closed(self)
+        else:
+            self._tools.arm(self)
 
     def _handle(self, event: Event) -> None:
         try:
@@ -320,6 +321,7 @@ class Actor:
         self.life.quiet_ms, self.life.idle_told = now, False
         if self._segments is not None:
             self._segments.on_resumed(now)
+        self._tools.arm(self)
 
     def go_on_at(self, next_index: int, next_seq: int | None) -> None:
         """A resumed session: what its client sends next begins there. None: as it said itself."""

@@ -19,6 +19,7 @@ from edge.edge import Edge
 from edge.metrics import EdgeMetrics
 from mesh.cells import cell_of, job_id_in
 from mesh.config import Config, EdgeConfig, JobConfig, LinkConfig, SelectorConfig
+from mesh.speaking import RoomsConfig, SessionConfig, SpeechConfig
 from mesh.frames import (
     Assign,
     AssignFailed,
@@ -279,13 +280,22 @@ class Rig:
         """Short times and free ports."""
         defaults: dict[str, Any] = {"port": 0, "resend_ms": 100, "reconnect_grace_ms": 400, "drain_ms": 50}
         settings = {**self._settings, **settings}
-        job = {key.removeprefix("job_"): value for key, value in settings.items() if key.startswith("job_")}
-        rest = {key: value for key, value in settings.items() if not key.startswith("job_")}
+        sections: dict[str, dict[str, Any]] = {"job": {}, "speech": {}, "session": {}, "rooms": {}}
+        rest = {}
+        for key, value in settings.items():
+            section, _, name = key.partition("_")
+            if section in sections and key != "session_message_bytes_max":
+                sections[section][name] = value
+            else:
+                rest[key] = value
         presence_ms = rest.pop("presence_ms", SelectorConfig().presence_ms)
         return Config(
             link=LinkConfig(frontends=[self.front], backends=[self.back], beat_ms=100, dead_ms=1_000),
             edge=msgspec.convert({**defaults, **rest}, EdgeConfig),
-            job=msgspec.convert(job, JobConfig),
+            job=msgspec.convert(sections["job"], JobConfig),
+            speech=msgspec.convert(sections["speech"], SpeechConfig),
+            session=msgspec.convert(sections["session"], SessionConfig),
+            rooms=msgspec.convert(sections["rooms"], RoomsConfig),
             selector=SelectorConfig(presence_ms=presence_ms),
         )
 
@@ -360,6 +370,11 @@ class Talk:
                 **fields,
             }
         )
+
+    async def chunk(self, seq: int, sound: bytes = b"", *, is_final: bool = False, **fields: Any) -> None:
+        """Send a piece of streamed audio."""
+        message = {"type": "audio_chunk", "session_id": self.id, "seq": seq, "is_final": is_final, **fields}
+        await self.say({**message, "payload": base64.b64encode(sound).decode()})
 
     async def answer(self, job: dict[str, Any], **fields: Any) -> None:
         """The result of a job, as the original's node sends it."""

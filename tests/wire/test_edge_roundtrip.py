@@ -99,33 +99,33 @@ async def test_repeated_index_makes_one_job_and_failed_result_is_told(tmp: Path)
         assert (told["details"]["service_id"], told["details"]["utterance_index"]) == ("nmt", 0)
         failed = [message for message in client.heard if message.get("event") == "ERROR"]
         assert failed[0]["error_code"] == "MODEL_NOT_AVAILABLE" and failed[0]["hint"]
+        missing = await client.hear("missing_result")
+        assert (missing["utterance_index"], missing["reason"]) == (0, "job_failed")
         await client.utter(0)
-        again = await node.hear("job_assign")
-        assert again["utterance_index"] == 0 and again["job_id"] != job["job_id"], "what failed may be sent again"
-        await node.answer(again)
-        await client.hear("translation_result", utterance_index=0)
-        await client.utter(0)
+        assert (await client.hear("error"))["code"] == "UTTERANCE_ENDED", "an index ends once"
         await client.utter(1)
         job = await node.hear("job_assign")
-        assert job["utterance_index"] == 1, "what has its result may not"
+        assert job["utterance_index"] == 1
         await node.answer(job, text_asr="", text_translated="", tts_audio="")
-        assert (await client.hear("missing_result"))["reason"] == "silence_detected"
+        missing = await client.hear("missing_result")
+        assert (missing["utterance_index"], missing["reason"]) == (1, "silence_detected")
 
 
 async def test_no_node_ends_in_a_typed_error_at_the_deadline(tmp: Path) -> None:
     async with running(tmp) as rig:
         rig.edges.append(await rig.start_edge("slow", job_deadline_ms=300))
         client = await rig.session(edge=1)
-        for _ in range(2):
-            await client.utter(3, trace_id="t-1")
+        for index in (3, 4):
+            await client.utter(index, trace_id="t-1")
             error = await client.hear("error")
             assert error["code"] == "NO_AVAILABLE_NODE" and error["details"]["reason"] == "no_nodes"
-            assert error["details"]["utterance_index"] == 3
+            assert error["details"]["utterance_index"] == index
+            assert (await client.hear("missing_result"))["utterance_index"] == index
         node = await rig.node(edge=1)
-        await client.utter(3, trace_id="t-1")
+        await client.utter(5, trace_id="t-1")
         job = await node.hear("job_assign")
         await node.answer(job)
-        await client.hear("translation_result", utterance_index=3)
+        await client.hear("translation_result", utterance_index=5)
 
 
 async def test_silent_node_times_out_and_is_told_to_stop(tmp: Path) -> None:
