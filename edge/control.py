@@ -20,7 +20,7 @@ from edge.metrics import EdgeMetrics
 from edge.outbox import Bounds
 from edge.socket import Socket, internal_error
 from mesh.config import EdgeConfig
-from mesh.control_wire import Command, ControlAnswer, ControlError, Done, Drain, decode_command
+from mesh.control_wire import Command, ControlAnswer, ControlError, Done, Drain, Pair, decode_command
 from mesh.errors import ErrorCode, PeerError
 from mesh.log import get_logger
 
@@ -93,6 +93,8 @@ def question_of(command: Command) -> tuple[str, dict[str, list[str]], str]:
         if command.reason:
             params["reason"] = [command.reason]
         return "drain", params, command.node_id
+    if isinstance(command, Pair):
+        return "pair", {"node_id": [command.node_id]}, command.node_id
     params = {"weights": [msgspec.json.encode(command.weights).decode()]}
     if command.expected_version is not None:
         params["expected_version"] = [str(command.expected_version)]

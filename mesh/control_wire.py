@@ -16,6 +16,12 @@ class Drain(Message, frozen=True, kw_only=True):
     resume: bool = False
 
 
+class Pair(Message, frozen=True, kw_only=True):
+    """A code by which a client can choose this node; the code that the node had before ends."""
+
+    node_id: Id
+
+
 class WeightsSet(Message, frozen=True, kw_only=True):
     """Put these weights in force, if the version in force is the expected one."""
 
@@ -39,7 +45,7 @@ class ControlError(Message, frozen=True, kw_only=True, tag="error"):
     message: Line
 
 
-Command: TypeAlias = Drain | WeightsSet
+Command: TypeAlias = Drain | Pair | WeightsSet
 ControlAnswer: TypeAlias = Done | ControlError
 FROM_OPERATOR: Final[Codec[Command]] = Codec(Command, get_args(Command))
 

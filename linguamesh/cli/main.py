@@ -45,6 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
     for role in ROLES:
         commands.add_parser(role, help=f"run one {role} process (`lingua {role} --help` for its options)")
     _add_node(commands.add_parser("node", help="run demo nodes; their pipeline is simulated. `node drain` empties one"))
+    _add_pair(commands.add_parser("pair", help="get a code by which a client can choose a node"))
     _add_translate(commands.add_parser("translate", help="send a WAV file through a running mesh"))
     _add_explain(commands.add_parser("explain", help="say in words why a job went to its node"))
     _add_weights(commands.add_parser("weights", help="show or set the prices by which nodes are compared"))
@@ -108,6 +109,15 @@ def _add_drain(drain: argparse.ArgumentParser) -> None:
     drain.add_argument(
         "--json", action="store_true", default=argparse.SUPPRESS, help="print the end as one JSON object"
     )
+
+
+def _add_pair(pair: argparse.ArgumentParser) -> None:
+    pair.description = (
+        "Print a code of six digits. The first client that presents it in session_init is paired with the node: its "
+        "utterances go there whenever they can. The code that the node had before ends."
+    )
+    pair.add_argument("node_id", metavar="NODE_ID", help="the node")
+    _add_asking(pair, "print one JSON object")
 
 
 def _add_explain(explain: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""explain, weights and node drain as a user types them, against a real server that answers what the test says."""
+"""explain, weights, pair and node drain as a user types them, against a real server that answers what the test says."""
 
 from __future__ import annotations
 
@@ -124,6 +124,31 @@ def test_bad_weights_are_never_sent(
     assert (typed.code, edge.asked) == (2, [])
     assert reason in typed.err
     assert typed.err.count("\n") == 1
+
+
+# --- pair -----------------------------------------------------------------------------------------
+
+
+def test_pair_prints_the_code_first(edge: SmallEdge, capsys: pytest.CaptureFixture[str]) -> None:
+    edge.answers = [done(node_id="node-3", code="482913", expires_in_ms=300_000)] * 2
+    typed = Typed(edge, capsys, "pair", "node-3")
+    assert (typed.code, typed.err) == (0, "")
+    assert typed.out.splitlines() == ["482913", "For node-3, one client, within 5 minutes."]
+    assert edge.commands == [{"type": "pair", "node_id": "node-3"}]
+    typed = Typed(edge, capsys, "pair", "node-3", "--json")
+    assert json.loads(typed.out) == {"node_id": "node-3", "code": "482913", "expires_in_ms": 300_000}
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "told"),
+    [(404, "there is no node node-3", "the mesh knows no node node-3"), (429, "ask in 20 s", "ask in 20 s")],
+)
+def test_pair_that_is_refused(
+    edge: SmallEdge, capsys: pytest.CaptureFixture[str], status: int, message: str, told: str
+) -> None:
+    edge.answers = [{"type": "error", "status": status, "code": "X", "message": message}]
+    typed = Typed(edge, capsys, "pair", "node-3")
+    assert (typed.code, typed.out, typed.err) == (1, "", f"error: {told}\n")
 
 
 # --- node drain -----------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from tests.wire.edge_rig import Talk, running
             {"node_id": ["n"], "resume": ["false"], "deadline_ms": ["5000"], "reason": ["update"]},
         ),
         ({"type": "drain", "node_id": "n", "resume": True}, "drain", {"node_id": ["n"], "resume": ["true"]}),
+        ({"type": "pair", "node_id": "n"}, "pair", {"node_id": ["n"]}),
         (
             {"type": "weights_set", "weights": {"busy": 0.5}, "expected_version": 3, "by": "me"},
             "weights_set",

@@ -59,6 +59,8 @@ async def test_an_unknown_question_is_refused_with_what_there_is(edge: FakeEdge)
         ("node", {"node_id": "{x}"}),
         ("drain", {"node_id": "a b"}),
         ("drain", {"node_id": "n", "deadline_ms": "soon"}),
+        ("pair", {}),
+        ("pair", {"node_id": "{x}"}),
         ("explain", {}),
         ("simulate", {"accept_public": "perhaps"}),
         ("weights_set", {}),
