@@ -15,6 +15,8 @@ from tests.lua.conftest import RedisClient
 
 EDGE = "edge:a:0001"
 CELLS = 16
+#: What session_look answers about a session that there is not.
+NOBODY = ["", 0, 0, 0]
 
 
 def caps(max_jobs: int = 2) -> NodeCaps:

@@ -19,7 +19,7 @@ from lua.store import Store
 from mesh.config import Config, RedisConfig
 from mesh.errors import StoreError
 from mesh.keys import Keys
-from tests.lua.samples import in_cell, register, request
+from tests.lua.samples import NOBODY, in_cell, register, request
 
 DEADLINE_S = 60.0
 
@@ -70,13 +70,13 @@ async def test_moved_slots_are_followed(moving: RedisCluster, keys: Keys) -> Non
     slot = slot_of(key)
     home = owner_of(moving, slot)
     for target in ((home + 1) % 3, (home + 2) % 3, home):
-        assert await runner.call("session_look", [key], {}) == ["", 0]
+        assert await runner.call("session_look", [key], {}) == NOBODY
         new_id = id_of(moving.servers[target])
         for server in [moving.servers[target], *moving.servers]:
             cluster_command(server, "SETSLOT", slot, "NODE", new_id)
         before = moved_replies(moving)
         for _ in range(3):
-            assert await runner.call("session_look", [key], {}) == ["", 0]
+            assert await runner.call("session_look", [key], {}) == NOBODY
         assert moved_replies(moving) == before + 1, "one reply is enough to learn it"
     await runner.close()
 
@@ -175,7 +175,7 @@ async def test_a_cluster_without_a_slot_is_an_error(moving: RedisCluster, keys: 
     end = time.monotonic() + DEADLINE_S
     while time.monotonic() < end:
         try:
-            assert await runner.call("session_look", [key], {}) == ["", 0]
+            assert await runner.call("session_look", [key], {}) == NOBODY
             break
         except StoreError:
             await asyncio.sleep(0.05)

@@ -16,7 +16,7 @@ from mesh.config import Config, RedisConfig
 from mesh.errors import ConfigError, StoreError
 from mesh.keys import Keys
 from tests.lua.conftest import RedisClient
-from tests.lua.samples import register, request
+from tests.lua.samples import NOBODY, register, request
 
 
 def look(keys: Keys, number: int) -> Call:
@@ -46,7 +46,7 @@ async def test_more_calls_than_one_batch_holds_keep_their_order(
     for number in range(100):
         raw.hset(keys.session(number % 16, f"s-{number}"), mapping={"owner": f"edge-{number}", "epoch": number})
     answers = await runner.call_many("session_look", [look(keys, number) for number in range(100)])
-    assert answers == [[f"edge-{number}", number] for number in range(100)]
+    assert answers == [[f"edge-{number}", number, 0, 0] for number in range(100)]
     await runner.close()
 
 
@@ -56,14 +56,14 @@ async def test_calls_of_different_scripts_at_once(runner: Runner, store: Store, 
     looks = [runner.call_many("session_look", [look(keys, n)]) for n in range(20)]
     placed, owners = await asyncio.gather(asyncio.gather(*work), asyncio.gather(*looks))
     assert [one[0].verdict for one in placed] == ["new"] * 20
-    assert owners == [[["", 0]]] * 20
+    assert owners == [[NOBODY]] * 20
 
 
 async def test_a_full_queue_refuses(redis_config: RedisConfig, keys: Keys) -> None:
     runner = await Runner.connect(msgspec.structs.replace(redis_config, queue_max=10))
     answers = await runner.call_many("session_look", [look(keys, n) for n in range(11)])
     assert all(isinstance(answer, StoreError) for answer in answers) and len(answers) == 11
-    assert await runner.call_many("session_look", [look(keys, n) for n in range(10)]) == [["", 0]] * 10
+    assert await runner.call_many("session_look", [look(keys, n) for n in range(10)]) == [NOBODY] * 10
     await runner.close()
 
 
@@ -73,8 +73,8 @@ async def test_a_caller_that_gave_up_costs_nothing(runner: Runner, keys: Keys) -
     for task in tasks[::2]:
         task.cancel()
     answers = await asyncio.gather(*tasks, return_exceptions=True)
-    assert answers[1::2] == [[["", 0]]] * 10
-    assert await runner.call("session_look", *look(keys, 1)) == ["", 0]
+    assert answers[1::2] == [[NOBODY]] * 10
+    assert await runner.call("session_look", *look(keys, 1)) == NOBODY
 
 
 async def test_a_wrong_argument_is_our_own_bug(runner: Runner, keys: Keys) -> None:
@@ -120,13 +120,13 @@ async def test_a_wrong_password_is_named(own_server: RedisServer) -> None:
 
 async def test_a_restart_is_survived(tmp_path: Path, own_server: RedisServer, keys: Keys) -> None:
     runner = await Runner.connect(RedisConfig(url=own_server.url))
-    assert await runner.call("session_look", *look(keys, 1)) == ["", 0]
+    assert await runner.call("session_look", *look(keys, 1)) == NOBODY
     own_server.stop()
     with pytest.raises(StoreError, match="Redis cannot be used"):
         await runner.call("session_look", *look(keys, 1))
     again = RedisServer.start(tmp_path, own_server.port)
     try:
-        assert await runner.call("session_look", *look(keys, 1)) == ["", 0]
+        assert await runner.call("session_look", *look(keys, 1)) == NOBODY
     finally:
         await runner.close()
         again.stop()
@@ -137,7 +137,7 @@ async def test_an_idle_connection_that_broke_is_not_noticed(own_server: RedisSer
     for _ in range(3):
         with own_server.client() as client:
             client.client_kill_filter(_type="normal", skipme=True)
-        assert await runner.call("session_look", *look(keys, 1)) == ["", 0]
+        assert await runner.call("session_look", *look(keys, 1)) == NOBODY
     await runner.close()
 
 
@@ -149,7 +149,7 @@ async def test_a_paused_server_is_an_error_and_then_forgotten(own_server: RedisS
         assert all(isinstance(answer, StoreError) for [answer] in answers)
     finally:
         os.kill(own_server.pid, signal.SIGCONT)
-    assert await runner.call("session_look", *look(keys, 1)) == ["", 0]
+    assert await runner.call("session_look", *look(keys, 1)) == NOBODY
     await runner.close()
 
 
