@@ -1,4 +1,4 @@
-"""An edge of the mesh that says what a test tells it to. Whatever a client says must be sound by the mesh's own codecs."""
+"""An edge that says what a test tells it to. What a client says must be sound by the mesh's own codecs."""
 
 from __future__ import annotations
 
@@ -67,6 +67,10 @@ class Client:
         }
         rest = {"text_translated": text, "tts_audio": "", "tts_format": "pcm16", "trace_id": f"t-{index}"}
         await self.say("translation_result", **{**common, **rest, **more})
+
+    async def say_text(self, text: str) -> None:
+        """Whatever it is."""
+        await self._connection.send(text)
 
     async def say_bytes(self, frame: bytes) -> None:
         """A binary frame."""
@@ -165,6 +169,6 @@ class ScriptedMesh:
                 client.lost.set()
         except ConnectionClosed:
             pass
-        except Exception as error:  # noqa: BLE001 - told by the test that it belongs to
+        except Exception as error:
             self._faults.append(repr(error))
             raise

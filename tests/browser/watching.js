@@ -3,6 +3,8 @@
 import { Session } from "/lingua-session.js";
 
 export const noted = { results: [], heard: [], states: [], lost: [], members: [], events: [], over: null };
+/** The results themselves. */
+export const told = [];
 
 /** The session that the test drives; it is also `window.session`. */
 export async function open(urls, options) {
@@ -22,7 +24,10 @@ export async function open(urls, options) {
 
 async function read(session) {
   try {
-    for await (const result of session.results()) noted.results.push(plain(result));
+    for await (const result of session.results()) {
+      told.push(result);
+      noted.results.push(plain(result));
+    }
     noted.over = { code: "", message: "" };
   } catch (error) {
     noted.over = plainError(error);

@@ -1,0 +1,58 @@
+"""How tests drive a session in a page: watching.js opens it and notes what happens."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from playwright.async_api import Page
+
+from tests.browser.scripted_mesh import WAIT_S, Client, ScriptedMesh
+
+#: Milliseconds. Coming back soon makes tests short; nothing depends on how soon.
+SOON = {"reconnectBase": 20, "reconnectCap": 50}
+_WATCHING = 'const { noted, open, outcome, sound, told } = await import("/watching.js");'
+
+
+async def js(page: Page, body: str, given: Any = None) -> Any:
+    """What the body returns; it sees `given`, `session` once it is open, and what watching.js exports."""
+    return await page.evaluate(f"async (given) => {{ {_WATCHING} {body} }}", given)
+
+
+def opening(page: Page, urls: str | list[str], **options: Any) -> asyncio.Future[Any]:
+    """A session that is being opened. Its outcome has `value`, the session id, or `error`."""
+    options = {"timing": SOON, **options}
+    return asyncio.ensure_future(js(page, "return outcome(() => open(...given));", [urls, options]))
+
+
+async def opened(page: Page, mesh: ScriptedMesh, *, options: dict[str, Any] | None = None, **ack: Any) -> Client:
+    """The other side of a session that is open. `ack`: fields of session_init_ack."""
+    waiting = opening(page, mesh.url, **(options or {}))
+    client = await mesh.client()
+    await client.welcome(**ack)
+    assert (await waiting)["error"] is None
+    return client
+
+
+async def speak(page: Page, ms: int, *, end: bool = False, sample: int = 1) -> None:
+    """Say so much, and perhaps end the utterance."""
+    await js(page, "session.speak(sound(...given.sound));", {"sound": [ms, sample]})
+    if end:
+        await js(page, "session.endUtterance();")
+
+
+async def noted(page: Page, name: str) -> Any:
+    """What was noted so far."""
+    return await page.evaluate("(name) => noted[name]", name)
+
+
+async def until(page: Page, condition: str) -> None:
+    """Wait until that is true in the page."""
+    await page.wait_for_function(condition, timeout=WAIT_S * 1_000)
+
+
+async def results(page: Page, count: int) -> list[dict[str, Any]]:
+    """All results, once there are so many."""
+    await until(page, f"noted.results.length >= {count}")
+    told: list[dict[str, Any]] = await noted(page, "results")
+    return told

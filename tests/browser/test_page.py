@@ -1,0 +1,91 @@
+"""The page speak.html, as a person uses it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.browser.pages import PageServer
+from tests.browser.scripted_mesh import ScriptedMesh
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def look(page: Page, name: str) -> None:
+    """Keep a picture of the page in the directory that LINGUA_SCREENSHOTS names."""
+    directory = os.environ.get("LINGUA_SCREENSHOTS")
+    if directory:
+        await page.screenshot(path=Path(directory) / f"{name}.png")
+
+
+async def visit(page: Page, pages: PageServer, url: str) -> None:
+    await page.goto(f"{pages.url}/speak.html?{urlencode({'urls': url, 'src': 'en', 'tgt': 'es'})}")
+
+
+async def test_a_person_records_and_reads_the_result(page: Page, pages: PageServer, mesh: ScriptedMesh) -> None:
+    await visit(page, pages, mesh.url)
+    await page.get_by_role("button", name="Record").click()
+    client = await mesh.client()
+    assert (client.init.src_lang, client.init.tgt_lang) == ("en", "es")
+    await client.welcome(use_binary_frame=True)
+    await expect(page.get_by_role("status")).to_have_text("Recording. Speak now.")
+    chunks = await client.chunks(3)
+    await look(page, "recording")
+    await page.get_by_role("button", name="Stop").click()
+    while not chunks[-1].is_final:
+        chunks.append(await client.chunk())
+    await expect(page.get_by_role("status")).to_have_text("Recorded; waiting for the result.")
+    await client.say_result(0, "hola", last_seq=chunks[-1].seq)
+    await client.say("missing_result", session_id="s-1", utterance_index=1, reason="gap_timeout", created_at_ms=1)
+    await expect(page.get_by_role("listitem")).to_have_text(
+        ["hello\nhola", "No result: gap_timeout"], use_inner_text=True
+    )
+    await expect(page.get_by_role("button", name="Record")).to_be_visible()
+    await look(page, "result")
+
+
+async def test_a_second_recording_goes_on_in_the_same_session(
+    page: Page, pages: PageServer, mesh: ScriptedMesh
+) -> None:
+    await visit(page, pages, mesh.url)
+    await page.get_by_role("button", name="Record").press("Enter")
+    client = await mesh.client()
+    await client.welcome()
+    last = None
+    for _ in range(2):
+        first = await client.chunk()
+        assert last is None or first.seq == last.seq + 1
+        await page.get_by_role("button", name="Stop").press("Enter")
+        last = first
+        while not last.is_final:
+            last = await client.chunk()
+        await page.get_by_role("button", name="Record").press("Enter")
+    assert mesh.clients_waiting == 0
+
+
+async def test_a_mesh_that_is_not_there_is_said_in_words(page: Page, pages: PageServer, free_port: int) -> None:
+    await visit(page, pages, f"ws://127.0.0.1:{free_port}")
+    await page.get_by_role("button", name="Record").click()
+    status = page.get_by_role("status")
+    await expect(status).to_contain_text(f"cannot connect to ws://127.0.0.1:{free_port}")
+    await expect(status).to_contain_text("Check the address")
+    await expect(page.get_by_role("button", name="Record")).to_be_visible()
+    await look(page, "unreachable")
+
+
+async def test_a_lost_connection_is_shown_and_comes_back(page: Page, pages: PageServer, mesh: ScriptedMesh) -> None:
+    await visit(page, pages, mesh.url)
+    await page.get_by_role("button", name="Record").click()
+    client = await mesh.client()
+    await client.welcome()
+    await client.chunk()
+    client.cut()
+    again = await mesh.client()
+    await expect(page.get_by_role("status")).to_contain_text("The connection is lost")
+    await again.welcome(resumed=True, resend_from_seq=0)
+    await expect(page.get_by_role("status")).to_have_text("Recording. Speak now.")
+    assert (await again.chunk()).seq == 0

@@ -1,0 +1,179 @@
+"""A connection that is lost, and what the session makes of it."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import Page
+
+from mesh import session_wire as wire
+from tests.browser.driving import SOON, js, noted, opened, opening, results, speak, until
+from tests.browser.scripted_mesh import TOKEN, ScriptedMesh
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.mark.parametrize("binary", [False, True])
+async def test_a_cut_connection_is_resumed_where_it_was(page: Page, mesh: ScriptedMesh, binary: bool) -> None:
+    client = await opened(page, mesh, use_binary_frame=binary, options={"init": {"pairing_code": "123456"}})
+    await speak(page, 100, end=True)
+    await speak(page, 200, end=True)
+    await speak(page, 100)
+    first = await client.chunks(6)
+    await client.say_result(0, last_seq=1)
+    await client.next(wire.ResultAck)
+    client.cut()
+
+    again = await mesh.client()
+    init = again.init
+    assert (init.resume_token, init.last_index, init.last_seq) == (TOKEN, 0, 1)
+    # A pairing code is good for once.
+    assert (init.src_lang, init.resumable, init.binary_frames, init.pairing_code) == ("en", True, True, None)
+    await again.welcome(use_binary_frame=binary, resumed=True, next_utterance_index=1, resend_from_seq=2)
+    assert await again.chunks(4) == first[2:]
+    await again.say_result(0, "told before", last_seq=1)
+    await again.say_result(1, last_seq=4)
+    assert [(one["index"], one["text"]) for one in await results(page, 2)] == [(0, "hola"), (1, "hola")]
+    assert (await again.next(wire.ResultAck, lambda ack: ack.utterance_index == 1)).session_id == "s-1"
+    await speak(page, 100, end=True)
+    assert [chunk.seq for chunk in await again.chunks(2)] == [6, 7]
+    assert await noted(page, "states") == ["opening", "open", "reconnecting", "open"]
+    assert await js(page, "return [session.lost, session.sessionId];") == [False, "s-1"]
+
+
+async def test_only_what_the_mesh_asks_for_is_sent_again(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh)
+    await speak(page, 400, end=True)
+    first = await client.chunks(5)
+    client.cut()
+    again = await mesh.client()
+    await again.welcome(resumed=True, resend_from_seq=3)
+    assert await again.chunks(2) == first[3:]
+    again.cut()
+    third = await mesh.client()
+    assert (third.init.last_index, third.init.last_seq) == (-1, -1)
+    await third.welcome(resumed=True, resend_from_seq=0)
+    assert await third.chunks(5) == first
+
+
+async def test_what_is_said_while_nobody_listens_is_sent_later(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh)
+    await speak(page, 100)
+    await client.chunk()
+    client.cut()
+    again = await mesh.client()
+    await until(page, "session.state === 'reconnecting'")
+    await speak(page, 200, end=True)
+    await again.welcome(resumed=True, resend_from_seq=1)
+    assert [(chunk.seq, chunk.is_final) for chunk in await again.chunks(3)] == [(1, False), (2, False), (3, True)]
+
+
+async def test_a_session_that_cannot_be_resumed_goes_on_as_a_new_one(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh)
+    await speak(page, 100, end=True)
+    await speak(page, 200, end=True)
+    first = await client.chunks(5)
+    await client.say_result(0, last_seq=1)
+    await results(page, 1)
+    client.cut()
+    again = await mesh.client()
+    await again.welcome("s-2", resumed=False, resume_token="another")
+    said = await again.chunks(3)
+    assert [chunk.seq for chunk in said] == [0, 1, 2]
+    assert [(one.is_final, one.audio, one.timestamp_ms) for one in said] == [
+        (one.is_final, one.audio, one.timestamp_ms) for one in first[2:]
+    ]
+    await again.say_result(0, "in the new one", last_seq=2)
+    assert [(one["index"], one["sessionId"]) for one in await results(page, 2)] == [(0, "s-1"), (1, "s-2")]
+    assert await noted(page, "lost") == ["session"]
+    assert await js(page, "return [session.lost, session.sessionId];") == [True, "s-2"]
+    again.cut()
+    assert (await mesh.client()).init.resume_token == "another"
+
+
+async def test_results_that_the_mesh_has_lost_are_told_as_failures(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh)
+    await client.say_result(0)
+    await results(page, 1)
+    client.cut()
+    again = await mesh.client()
+    await again.welcome(resumed=True, lost=True, resend_from_seq=0)
+    await again.say_result(2)
+    told = await results(page, 3)
+    assert [(one["index"], (one["error"] or {}).get("message")) for one in told] == [(0, None), (1, "lost"), (2, None)]
+    assert await noted(page, "lost") == ["results"]
+
+
+async def test_audio_that_is_no_longer_kept_is_told_as_lost(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh, options={"keptBytesMax": 10_000})
+    for _ in range(5):
+        await speak(page, 100)
+        await client.chunk()
+    client.cut()
+    again = await mesh.client()
+    await again.welcome(resumed=True, resend_from_seq=0)
+    assert [chunk.seq for chunk in await again.chunks(3)] == [2, 3, 4]
+    assert await noted(page, "lost") == ["audio"]
+
+
+async def test_a_session_comes_back_on_the_next_address(page: Page, mesh: ScriptedMesh) -> None:
+    async with ScriptedMesh() as other:
+        waiting = opening(page, [mesh.url, other.url])
+        client = await mesh.client()
+        await client.welcome()
+        await waiting
+        client.cut()
+        again = await other.client()
+        await again.welcome(resumed=True, resend_from_seq=0)
+        await until(page, "session.state === 'open'")
+        assert await js(page, "return session.url;") == f"{other.url}/ws/session"
+        again.cut()
+        await (await mesh.client()).welcome(resumed=True, resend_from_seq=0)
+        await until(page, "session.state === 'open'")
+
+
+async def test_a_mesh_that_is_busy_for_a_moment_is_tried_again(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh)
+    await client.close(1001)
+    second = await mesh.client()
+    await second.say("error", code="SCHEDULER_DEPENDENCY_DOWN", message="the mesh cannot reach its store")
+    third = await mesh.client()
+    third.cut()
+    fourth = await mesh.client()
+    await fourth.welcome(resumed=True, resend_from_seq=0)
+    await until(page, "session.state === 'open'")
+
+
+async def test_a_refusal_that_lasts_ends_the_session(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh)
+    client.cut()
+    again = await mesh.client()
+    await again.say("error", code="INVALID_MESSAGE", message="not like this")
+    await until(page, "noted.over !== null")
+    assert (await noted(page, "over"))["code"] == "INVALID_MESSAGE"
+
+
+async def test_a_session_that_is_closed_while_it_comes_back_does_not_come_back(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh, options={"timing": {"reconnectBase": 600_000, "reconnectCap": 600_000}})
+    client.cut()
+    await until(page, "session.state === 'reconnecting'")
+    await js(page, "await session.close();")
+    await until(page, "noted.over !== null")
+    assert await noted(page, "states") == ["opening", "open", "reconnecting", "closed"]
+
+
+async def test_a_silent_socket_is_given_up(page: Page, mesh: ScriptedMesh) -> None:
+    """The edge answers no heartbeat: its machine is gone, or a cable is."""
+    client = await opened(page, mesh, options={"timing": {**SOON, "heartbeat": 20, "silence": 200}})
+    beat = await client.next(wire.ClientHeartbeat)
+    assert beat.session_id == "s-1"
+    again = await mesh.client()
+    assert again.init.resume_token == TOKEN
+
+
+async def test_heartbeats_that_are_answered_keep_the_socket(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh, options={"timing": {**SOON, "heartbeat": 50, "silence": 5_000}})
+    for _ in range(10):
+        beat = await client.next(wire.ClientHeartbeat)
+        await client.say("server_heartbeat", session_id="s-1", timestamp=beat.timestamp)
+    assert mesh.clients_waiting == 0
+    assert await noted(page, "states") == ["opening", "open"]

@@ -1,0 +1,133 @@
+"""Rooms in a page: opening, entering, hearing others, passing WebRTC messages."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from playwright.async_api import Page
+
+from mesh import session_wire as wire
+from tests.browser.driving import js, noted, opened, until
+from tests.browser.scripted_mesh import Client, ScriptedMesh
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ROOM = "123456"
+
+
+async def say_members(client: Client, *session_ids: str, room: str = ROOM) -> None:
+    members = [{"participant_id": one, "session_id": one, "joined_at": "2026-01-01T00:00:00Z"} for one in session_ids]
+    await client.say("room_members", room_code=room, members=members)
+
+
+async def in_room(page: Page, client: Client) -> None:
+    joining = asyncio.ensure_future(js(page, "return session.joinRoom(given);", ROOM))
+    await client.next(wire.RoomJoin)
+    await say_members(client, "s-0", "s-1")
+    assert [member["session_id"] for member in await joining] == ["s-0", "s-1"]
+
+
+async def test_a_room_is_opened(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh)
+    body = "return session.createRoom({ displayName: 'Ada', preferredLang: 'en' });"
+    creating = asyncio.ensure_future(js(page, body))
+    asked = await client.next(wire.RoomCreate)
+    assert (asked.display_name, asked.preferred_lang) == ("Ada", "en")
+    await client.say("room_create_ack", room_code=ROOM)
+    assert await creating == ROOM
+    await say_members(client, "s-1")
+    await say_members(client, "s-1", "s-2")
+    await say_members(client, "s-9", room="999999")
+    await until(page, "noted.members.length === 2")
+    assert await noted(page, "members") == [["s-1"], ["s-1", "s-2"]]
+    assert await js(page, "return [session.roomCode, session.members.length];") == [ROOM, 2]
+
+
+async def test_a_room_that_is_not_there_is_an_error(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh)
+    joining = asyncio.ensure_future(js(page, "return outcome(() => session.joinRoom('000000'));"))
+    await client.next(wire.RoomJoin)
+    await client.say("room_error", code="ROOM_NOT_FOUND", message="no such room")
+    assert (await joining)["error"]["code"] == "ROOM_NOT_FOUND"
+    assert await js(page, "return session.roomCode;") == ""
+
+
+async def test_one_request_for_a_room_at_a_time(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh)
+    first = asyncio.ensure_future(js(page, "return outcome(() => session.createRoom());"))
+    await client.next(wire.RoomCreate)
+    second = await js(page, "return outcome(() => session.createRoom());")
+    assert second["error"]["code"] == "SLOW_DOWN"
+    client.cut()
+    assert (await first)["error"]["code"] == "WS_DISCONNECTED"
+
+
+async def test_others_are_heard_once_and_acknowledged(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh)
+    await in_room(page, client)
+    for index in (4, 5, 5):
+        await client.say_result(index, f"text {index}", session_id="s-0")
+    missing: dict[str, Any] = {"session_id": "s-0", "utterance_index": 6, "reason": "job_failed", "created_at_ms": 1}
+    await client.say("missing_result", **missing)
+    acks = [await client.next(wire.ResultAck) for _ in range(4)]
+    assert [(ack.session_id, ack.utterance_index) for ack in acks] == [("s-0", index) for index in (4, 5, 5, 6)]
+    await until(page, "noted.heard.length === 3")
+    heard = await noted(page, "heard")
+    assert [(one["index"], one["sessionId"], one["text"]) for one in heard] == [
+        (4, "s-0", "text 4"),
+        (5, "s-0", "text 5"),
+        (6, "s-0", ""),
+    ]
+    assert heard[2]["error"]["code"] == "MISSING_RESULT"
+    assert await noted(page, "results") == []
+
+
+async def test_what_the_others_got_is_no_longer_kept(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh)
+    await in_room(page, client)
+    await js(page, "session.speak(sound(100)); session.endUtterance();")
+    await client.chunks(2)
+    await client.say("utterance_ended", session_id="s-1", utterance_index=0, last_seq=1)
+    await js(page, "session.speak(sound(100));")
+    await client.chunk()
+    client.cut()
+    again = await mesh.client()
+    assert (again.init.last_index, again.init.last_seq) == (0, 1)
+    await again.welcome(resumed=True, resend_from_seq=0, room_code=ROOM)
+    assert (await again.chunk()).seq == 2
+    assert await js(page, "return [session.roomCode, session.members.length];") == [ROOM, 2]
+
+
+async def test_members_are_sent_wishes_and_signals(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh)
+    await in_room(page, client)
+    body = """
+      session.setRawVoice("s-0", false);
+      session.signal("offer", "s-0", { sdp: "v=0" });
+      session.signal("answer", "s-0", { sdp: "v=1" });
+      session.signal("ice", "s-0", { candidate: "c" });
+      session.leaveRoom();
+    """
+    await js(page, body)
+    wish = await client.next(wire.RoomRawVoicePreference)
+    assert (wish.room_code, wish.target_session_id, wish.receive_raw_voice) == (ROOM, "s-0", False)
+    offer = await client.next(wire.WebrtcOffer)
+    assert (offer.room_code, offer.to, offer.sdp) == (ROOM, "s-0", {"sdp": "v=0"})
+    assert (await client.next(wire.WebrtcAnswer)).sdp == {"sdp": "v=1"}
+    assert (await client.next(wire.WebrtcIce)).candidate == {"candidate": "c"}
+    assert (await client.next(wire.RoomLeave)).room_code == ROOM
+    refused = await js(page, "return outcome(() => session.signal('offer', 's-0', {}));")
+    assert refused["error"]["code"] == "NOT_IN_ROOM"
+
+
+async def test_signals_of_others_and_the_end_of_a_room_are_events(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh)
+    await in_room(page, client)
+    await client.say("webrtc_offer", room_code=ROOM, to="s-0", sdp={"sdp": "v=0"})
+    await client.say("room_error", code="MEMBER_NOT_FOUND", message="gone")
+    await client.say("room_expired", room_code=ROOM, message="nobody spoke")
+    await until(page, "noted.events.length === 3")
+    assert [event["type"] for event in await noted(page, "events")] == ["webrtc_offer", "room_error", "room_expired"]
+    assert await js(page, "return [session.roomCode, session.members];") == ["", []]

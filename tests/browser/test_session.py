@@ -1,0 +1,273 @@
+"""A session in a page against an edge that follows a script: speaking, results, ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from playwright.async_api import Page
+
+from mesh import audio_frames
+from mesh import session_wire as wire
+from mesh.audio_frames import PingFrame, PongFrame
+from tests.browser.driving import js, noted, opened, opening, results, speak, until
+from tests.browser.scripted_mesh import ScriptedMesh
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+#: 100 ms of PCM16 at 16 kHz.
+PIECE = 3_200
+
+
+async def test_the_greeting_says_what_the_page_can_do(page: Page, mesh: ScriptedMesh) -> None:
+    more = {"init": {"tenant_id": "acme", "pairing_code": "123456"}}
+    client = await opened(page, mesh, options=more)
+    init = client.init
+    assert (init.platform, init.src_lang, init.tgt_lang, init.tenant_id) == ("web", "en", "es", "acme")
+    assert (init.audio_formats, init.sample_rate, init.binary_frames, init.resumable) == (["pcm16"], 16_000, True, True)
+    assert (init.resume_token, init.last_index, init.last_seq, init.pairing_code) == (None, None, None, "123456")
+    assert await js(page, "return [session.state, session.sessionId, session.lost];") == ["open", "s-1", False]
+
+
+@pytest.mark.parametrize("binary", [False, True])
+async def test_speech_is_streamed_in_numbered_chunks(page: Page, mesh: ScriptedMesh, binary: bool) -> None:
+    began_ms = time.time() * 1_000
+    client = await opened(page, mesh, use_binary_frame=binary)
+    await speak(page, 250, sample=0x0102)
+    await speak(page, 100, end=True)
+    await speak(page, 100, end=True)
+    chunks = await client.chunks(6)
+    assert [(chunk.seq, chunk.is_final, len(chunk.audio)) for chunk in chunks] == [
+        (0, False, PIECE),
+        (1, False, PIECE),
+        (2, False, PIECE),
+        (3, True, PIECE // 2),
+        (4, False, PIECE),
+        (5, True, 0),
+    ]
+    assert {chunk.is_binary for chunk in chunks} == {binary}
+    assert chunks[0].audio == b"\x02\x01" * (PIECE // 2)
+    assert chunks[2].audio == b"\x02\x01" * (PIECE // 4) + b"\x01\x00" * (PIECE // 4)
+    spoken_ms = int(began_ms) % 2**32 if binary else int(began_ms)
+    assert spoken_ms <= chunks[0].timestamp_ms <= chunks[-1].timestamp_ms
+
+
+async def test_results_come_in_order_once_and_are_acknowledged(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh)
+    for index in (0, 1, 1, 0, 2):
+        await client.say_result(index, f"text {index}")
+    await client.say("missing_result", session_id="s-1", utterance_index=3, reason="gap_timeout", created_at_ms=1)
+    acks = [await client.next(wire.ResultAck) for _ in range(6)]
+    assert [(ack.session_id, ack.utterance_index) for ack in acks] == [("s-1", index) for index in (0, 1, 1, 1, 2, 3)]
+    told = await results(page, 4)
+    assert [(one["index"], one["text"]) for one in told[:3]] == [(0, "text 0"), (1, "text 1"), (2, "text 2")]
+    assert told[3]["error"] == {"code": "MISSING_RESULT", "message": "gap_timeout", "hint": "Say it again."}
+
+
+async def test_a_failed_utterance_has_the_reason_that_the_mesh_gave(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh)
+    details = {"session_id": "s-1", "utterance_index": 0, "number": 400, "hint": "Try again."}
+    await client.say("error", code="NO_AVAILABLE_NODE", message="no node", details=details)
+    await client.say("missing_result", session_id="s-1", utterance_index=0, reason="job_failed", created_at_ms=1)
+    (told,) = await results(page, 1)
+    assert told["error"] == {"code": "NO_AVAILABLE_NODE", "message": "no node", "hint": "Try again."}
+    assert [event["type"] for event in await noted(page, "events")] == ["error"]
+
+
+async def test_the_mesh_may_ping_in_binary(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh, use_binary_frame=True)
+    await client.say_bytes(audio_frames.encode(PingFrame("s-1", 9, 1_234)))
+    assert await asyncio.wait_for(client.frames.get(), 30) == PongFrame("s-1", 9, 1_234)
+
+
+async def test_nonsense_from_the_other_side_changes_nothing(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh)
+    for text in ("", "{", "[]", "null", '{"type": "translation_result"}', '{"type": "never heard of"}', '{"no": 1}'):
+        await client.say_text(text)
+    await client.say_bytes(b"\x99")
+    await client.say_result(0)
+    assert [one["index"] for one in await results(page, 1)] == [0]
+
+
+# --- the pace ---------------------------------------------------------------------------------------
+
+
+async def test_a_pause_holds_audio_back_and_nothing_else(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh, options={"timing": {"heartbeat": 20}})
+    await client.say("backpressure", action="PAUSE", resume_after_ms=60_000)
+    await until(page, "noted.events.length === 1")
+    await speak(page, 300, end=True)
+    await client.say_result(0)
+    await client.next(wire.ResultAck)
+    for _ in range(5):
+        await client.next(wire.ClientHeartbeat)
+    assert client.chunks_waiting == 0
+
+
+async def test_audio_goes_on_after_a_pause(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh)
+    await client.say("backpressure", action="PAUSE", resume_after_ms=300)
+    await until(page, "noted.events.length === 1")
+    await speak(page, 300, end=True)
+    assert [chunk.seq for chunk in await client.chunks(4)] == [0, 1, 2, 3]
+
+
+async def test_slow_down_makes_messages_larger(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh)
+    await client.say("backpressure", action="SLOW_DOWN", resume_after_ms=60_000)
+    await until(page, "noted.events.length === 1")
+    await speak(page, 800, end=True)
+    chunks = await client.chunks(2)
+    assert [(one.seq, one.is_final, len(one.audio)) for one in chunks] == [(0, False, 5 * PIECE), (1, True, 3 * PIECE)]
+
+
+async def test_a_chunk_that_was_not_taken_is_sent_again(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh)
+    await speak(page, 300, end=True)
+    first = await client.chunks(4)
+    await client.say("backpressure", action="BUSY", resume_after_ms=50)
+    await client.say("error", code="SLOW_DOWN", message="too many messages wait", details={"seq": 1, "number": 502})
+    assert await client.chunk() == first[1]
+    await speak(page, 100)
+    assert (await client.chunk()).seq == 4
+
+
+async def test_audio_is_refused_when_too_much_waits_to_be_sent(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh, options={"keptBytesMax": 10_000})
+    await client.say("backpressure", action="PAUSE", resume_after_ms=60_000)
+    await until(page, "noted.events.length === 1")
+    await speak(page, 200)
+    refused = await js(page, "return outcome(() => session.speak(sound(200)));")
+    assert refused["error"]["code"] == "SLOW_DOWN"
+
+
+async def test_a_stream_waits_until_there_is_room(page: Page, mesh: ScriptedMesh) -> None:
+    """Three seconds of sound through room for a quarter of a second: all of it arrives, in order."""
+    client = await opened(page, mesh, options={"keptBytesMax": 8_000})
+    body = """
+      async function* source() { for (let i = 0; i < 30; i += 1) yield sound(100, i); }
+      await session.stream(source());
+    """
+    streaming = asyncio.ensure_future(js(page, body))
+    chunks = await client.chunks(31)
+    await streaming
+    assert [chunk.seq for chunk in chunks] == list(range(31))
+    assert [chunk.audio[0] for chunk in chunks[:-1]] == list(range(30)) and chunks[-1].is_final
+
+
+@pytest.mark.parametrize("audio", ["new Uint8Array(3)", "[1, 2]", "null", "new Float32Array(4)"])
+async def test_what_is_no_pcm16_is_refused(page: Page, mesh: ScriptedMesh, audio: str) -> None:
+    await opened(page, mesh)
+    refused = await js(page, f"return outcome(() => session.speak({audio}));")
+    assert refused["error"]["code"] == "INVALID_AUDIO"
+
+
+# --- beginnings and ends ------------------------------------------------------------------------------
+
+
+async def test_a_refused_session_is_an_error_with_a_hint(page: Page, mesh: ScriptedMesh) -> None:
+    waiting = opening(page, mesh.url, init={"pairing_code": "000000"})
+    client = await mesh.client()
+    details = {"number": 202, "hint": "Ask the node for a new code."}
+    await client.say("error", code="INVALID_PAIRING_CODE", message="no such code", details=details)
+    assert (await waiting)["error"] == {
+        "code": "INVALID_PAIRING_CODE",
+        "message": "no such code",
+        "hint": "Ask the node for a new code.",
+    }
+    await client.lost.wait()
+    assert await noted(page, "states") == ["opening", "closed"]
+
+
+async def test_an_edge_that_cannot_take_pcm16_is_an_error(page: Page, mesh: ScriptedMesh) -> None:
+    waiting = opening(page, mesh.url)
+    await (await mesh.client()).welcome(negotiated_codec="opus")
+    assert (await waiting)["error"]["code"] == "UNSUPPORTED_FEATURE"
+
+
+async def test_nobody_at_any_address_is_an_error(page: Page, free_port: int) -> None:
+    outcome = await opening(page, [f"ws://127.0.0.1:{free_port}", "this is no address"])
+    assert outcome["error"]["code"] == "UNREACHABLE"
+    outcome = await opening(page, f"ws://127.0.0.1:{free_port}")
+    assert outcome["error"]["code"] == "UNREACHABLE"
+    assert str(free_port) in outcome["error"]["message"]
+
+
+async def test_a_greeting_that_is_not_answered_is_given_up(page: Page, mesh: ScriptedMesh) -> None:
+    waiting = opening(page, mesh.url, timing={"open": 50})
+    assert (await waiting)["error"]["code"] == "UNREACHABLE"
+
+
+async def test_the_next_address_is_tried_when_the_first_does_not_answer(
+    page: Page, mesh: ScriptedMesh, free_port: int
+) -> None:
+    waiting = opening(page, [f"http://127.0.0.1:{free_port}", mesh.url.replace("ws:", "http:")])
+    await (await mesh.client()).welcome()
+    assert await waiting == {"value": "s-1", "error": None}
+
+
+async def test_closing_waits_for_the_last_results(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh)
+    closing = asyncio.ensure_future(js(page, "await Promise.all([session.close(), session.close()]);"))
+    goodbye = await client.next(wire.SessionClose)
+    assert goodbye.session_id == "s-1"
+    await client.say_result(0)
+    await client.say("session_close_ack", session_id="s-1")
+    await closing
+    await until(page, "noted.over !== null")
+    assert [one["index"] for one in await noted(page, "results")] == [0]
+    assert (await noted(page, "over"))["code"] == ""
+    assert await noted(page, "states") == ["opening", "open", "closed"]
+    outcome = await js(page, "return outcome(() => session.speak(sound(100)));")
+    assert outcome["error"]["code"] == "SESSION_CLOSED"
+    await client.lost.wait()
+    assert mesh.clients_waiting == 0
+
+
+async def test_closing_goes_no_further_than_the_connection(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh)
+    closing = asyncio.ensure_future(js(page, "await session.close();"))
+    await client.next(wire.SessionClose)
+    client.cut()
+    await closing
+    assert (await noted(page, "states"))[-1] == "closed"
+    assert mesh.clients_waiting == 0
+
+
+@pytest.mark.parametrize("code", ["SESSION_SUPERSEDED", "SESSION_CLOSED", "INVALID_SESSION"])
+async def test_some_errors_end_the_session_for_good(page: Page, mesh: ScriptedMesh, code: str) -> None:
+    client = await opened(page, mesh)
+    await client.say_result(0)
+    await client.say("error", code=code, message="it is over", details={"hint": "Stop."})
+    await until(page, "noted.over !== null")
+    assert await noted(page, "over") == {"code": code, "message": "it is over", "hint": "Stop."}
+    assert [one["index"] for one in await noted(page, "results")] == [0]
+    assert await noted(page, "states") == ["opening", "open", "closed"]
+    assert mesh.clients_waiting == 0
+
+
+async def test_a_socket_that_is_closed_as_superseded_ends_the_session(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh)
+    await client.close(4009)
+    await until(page, "noted.over !== null")
+    assert (await noted(page, "over"))["code"] == "SESSION_SUPERSEDED"
+    assert mesh.clients_waiting == 0
+
+
+async def test_a_stream_ends_with_its_session(page: Page, mesh: ScriptedMesh) -> None:
+    """And the source hears of it: a microphone would be switched off."""
+    client = await opened(page, mesh)
+    body = """
+      let released = false;
+      async function* endless() {
+        try { while (true) { yield sound(100); await new Promise((done) => setTimeout(done, 5)); } }
+        finally { released = true; }
+      }
+      const { error } = await outcome(() => session.stream(endless()));
+      return [error.code, released];
+    """
+    streaming = asyncio.ensure_future(js(page, body))
+    await client.chunks(3)
+    await client.say("error", code="SESSION_SUPERSEDED", message="taken over")
+    assert await streaming == ["SESSION_SUPERSEDED", True]
