@@ -13,6 +13,14 @@ const STATES = {
   reconnecting: "The connection is lost; connecting again …",
   closed: "Not connected.",
 };
+/** Why an utterance has no result, where the mesh gives a word for it. */
+const REASONS = new Map([
+  ["silence_detected", "nothing was heard"],
+  ["gap_timeout", "it took too long"],
+  ["pending_overflow_evict", "too much was said at once"],
+  ["job_failed", "it could not be translated"],
+  ["lost", "it was lost with the connection"],
+]);
 
 const form = /** @type {HTMLFormElement} */ (document.querySelector("#settings"));
 const button = /** @type {HTMLButtonElement} */ (document.querySelector("#record"));
@@ -95,9 +103,12 @@ function item(result) {
   const entry = document.createElement("li");
   entry.dataset.index = String(result.index);
   if (result.error) {
-    entry.append(paragraph("failed", `No result: ${result.error.message}`));
+    const { message, hint } = result.error;
+    entry.append(paragraph("failed", sentences(`No result: ${REASONS.get(message) ?? message}`, hint)));
   } else {
-    entry.append(paragraph("heard", result.textAsr), paragraph("translated", result.textTranslated));
+    const translated = paragraph("translated", result.textTranslated);
+    translated.lang = field("tgt").value;
+    entry.append(paragraph("heard", result.textAsr), translated);
   }
   return entry;
 }
@@ -111,6 +122,14 @@ function paragraph(name, text) {
   made.className = name;
   made.textContent = text;
   return made;
+}
+
+/**
+ * @param {string} what
+ * @param {string} hint
+ */
+function sentences(what, hint) {
+  return `${what.charAt(0).toUpperCase()}${what.slice(1)}. ${hint}`.trim();
 }
 
 /** @param {boolean} on */
@@ -128,6 +147,6 @@ function show(text) {
 /** @param {unknown} error */
 function showError(error) {
   const known = error instanceof LinguaError ? error : new LinguaError("INTERNAL_ERROR", String(error));
-  show(`${known.message}. ${known.hint}`);
+  show(sentences(known.message, known.hint));
   status.className = "failed";
 }

@@ -41,9 +41,8 @@ async def test_a_person_records_and_reads_the_result(page: Page, pages: PageServ
     await expect(page.get_by_role("status")).to_have_text("Recorded; waiting for the result.")
     await client.say_result(0, "hola", last_seq=chunks[-1].seq)
     await client.say("missing_result", session_id="s-1", utterance_index=1, reason="gap_timeout", created_at_ms=1)
-    await expect(page.get_by_role("listitem")).to_have_text(
-        ["hello\nhola", "No result: gap_timeout"], use_inner_text=True
-    )
+    told = ["hello\nhola", "No result: it took too long. Say it again."]
+    await expect(page.get_by_role("listitem")).to_have_text(told, use_inner_text=True)
     await expect(page.get_by_role("button", name="Record")).to_be_visible()
     await look(page, "result")
 
@@ -71,7 +70,7 @@ async def test_a_mesh_that_is_not_there_is_said_in_words(page: Page, pages: Page
     await visit(page, pages, f"ws://127.0.0.1:{free_port}")
     await page.get_by_role("button", name="Record").click()
     status = page.get_by_role("status")
-    await expect(status).to_contain_text(f"cannot connect to ws://127.0.0.1:{free_port}")
+    await expect(status).to_contain_text(f"Cannot connect to ws://127.0.0.1:{free_port}")
     await expect(status).to_contain_text("Check the address")
     await expect(page.get_by_role("button", name="Record")).to_be_visible()
     await look(page, "unreachable")

@@ -194,8 +194,8 @@ async def test_speech_that_cannot_be_played_is_an_error_and_holds_nothing_up(pag
     await client.say_result(0, tts_audio=base64.b64encode(b"no sound at all").decode(), tts_format="wav")
     await client.say_result(1, tts_audio=base64.b64encode(tone.pcm16(0.05)).decode(), group_id="g-1")
     await results(page, 2)
-    body = "return (await Promise.all(told.map((one) => outcome(() => session.play(one))))).map(({ error }) => error?.code);"
-    assert await js(page, body) == ["INVALID_AUDIO", None]
+    played = await js(page, "return Promise.all(told.map((one) => outcome(() => session.play(one))));")
+    assert [one["error"] and one["error"]["code"] for one in played] == ["INVALID_AUDIO", None]
     assert (await client.next(wire.TtsPlayEnded)).group_id == "g-1"
 
 
