@@ -19,7 +19,6 @@ from edge.edge import Edge
 from edge.metrics import EdgeMetrics
 from mesh.cells import cell_of, job_id_in
 from mesh.config import Config, EdgeConfig, JobConfig, LinkConfig, SelectorConfig
-from mesh.speaking import RoomsConfig, SessionConfig, SpeechConfig
 from mesh.frames import (
     Assign,
     AssignFailed,
@@ -47,7 +46,9 @@ from mesh.frames import (
 )
 from mesh.ids import new_peer_identity
 from mesh.link import Link, Received
+from mesh.speaking import RoomsConfig, SessionConfig, SpeechConfig
 from tests.running_mesh import MeshProcess
+from tests.wire.fake_rooms import FakeRooms
 
 CELLS = 16
 DEADLINE_S = 20.0
@@ -76,10 +77,11 @@ INIT: dict[str, Any] = {
 AUDIO = bytes(range(256)) * 125  # 1 s of PCM16 at 16 kHz
 
 
-class FakeSelector:
+class FakeSelector(FakeRooms):
     """Answers as a selector does, from dicts. `mute` lets a test take frames away from it."""
 
     def __init__(self, endpoints: list[str]) -> None:
+        super().__init__()
         self.nodes: dict[str, tuple[str, int]] = {}
         self.sessions: dict[str, str] = {}
         self.jobs: dict[str, tuple[Dispatch, Assign]] = {}
@@ -352,6 +354,15 @@ class Talk:
                 message: dict[str, Any] = json.loads(await self.socket.recv())
                 self.heard.append(message)
                 if message["type"] == kind and all(message.get(name) == value for name, value in fields.items()):
+                    return message
+
+    async def hear_any(self, *kinds: str) -> dict[str, Any]:
+        """The next message of one of these types."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                message: dict[str, Any] = json.loads(await self.socket.recv())
+                self.heard.append(message)
+                if message["type"] in kinds:
                     return message
 
     async def utter(self, index: int, sound: bytes = AUDIO, **fields: Any) -> None:
