@@ -1,0 +1,86 @@
+"""Mailbox: what one session's client sent and its actor has not handled yet, in order and bounded. Pure.
+
+Owns the queue and what the client is told of its depth: send less (from half full), send nothing for a while (from
+three quarters), send this again later (full). What may not be refused, such as a close or an acknowledgement, has a
+small reserve of its own beyond the bound.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, Generic, Literal, NamedTuple, TypeVar
+
+E = TypeVar("E")
+
+#: Urgent events that may wait beyond the bound.
+URGENT_RESERVE: Final = 16
+#: Advice is said at most this often; the original client debounces by as much.
+EVERY_MS: Final = 500
+
+
+class Advice(NamedTuple):
+    """Whether the event was taken, and what to tell the client; action None = nothing."""
+
+    taken: bool
+    action: Literal["SLOW_DOWN", "PAUSE", "BUSY"] | None
+    resume_after_ms: int
+
+
+#: By how bad it is. There are no other values, so an answer costs nothing.
+_QUIET: Final = Advice(True, None, 0)
+_SLOW_DOWN: Final = Advice(True, "SLOW_DOWN", 500)
+_PAUSE: Final = Advice(True, "PAUSE", 1_000)
+_BUSY: Final = Advice(False, "BUSY", 2_000)
+_BADNESS: Final = {advice: badness for badness, advice in enumerate((_QUIET, _SLOW_DOWN, _PAUSE, _BUSY))}
+
+
+class Mailbox(Generic[E]):
+    """At most `events_max` events, and URGENT_RESERVE more if they are urgent."""
+
+    __slots__ = ("_events", "_events_max", "_every_ms", "_said", "_said_ms")
+
+    def __init__(self, events_max: int, every_ms: int = EVERY_MS) -> None:
+        assert events_max > 0
+        self._events_max = events_max
+        self._every_ms = every_ms
+        #: None while it is empty: even an empty deque has room for 64, and most sessions are idle.
+        self._events: deque[E] | None = None
+        self._said = _QUIET
+        self._said_ms = 0
+
+    def __len__(self) -> int:
+        return len(self._events) if self._events is not None else 0
+
+    @property
+    def is_full(self) -> bool:
+        """True if only urgent events are taken."""
+        return len(self) >= self._events_max
+
+    def put(self, event: E, now_ms: int, urgent: bool = False) -> Advice:
+        """Take the event if there is room for it; what to tell the client."""
+        events = self._events
+        if events is None:
+            events = self._events = deque()
+        if len(events) >= self._events_max + (URGENT_RESERVE if urgent else 0):
+            self._said, self._said_ms = _BUSY, now_ms
+            return _BUSY
+        events.append(event)
+        if 2 * len(events) < self._events_max:
+            return _QUIET
+        return self._advice(_PAUSE if 4 * len(events) >= 3 * self._events_max else _SLOW_DOWN, now_ms)
+
+    def pop(self) -> E | None:
+        """The oldest event; None if there is none."""
+        if self._events is None:
+            return None
+        event = self._events.popleft()
+        if not self._events:
+            self._events = None
+        return event
+
+    def _advice(self, advice: Advice, now_ms: int) -> Advice:
+        """That advice, unless as much was said a moment ago."""
+        if now_ms - self._said_ms < self._every_ms and _BADNESS[advice] <= _BADNESS[self._said]:
+            return _QUIET
+        self._said, self._said_ms = advice, now_ms
+        return advice
