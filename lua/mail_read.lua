@@ -14,8 +14,9 @@
 --   more         int    1: there are more
 --   parts        list   per entry: its frame, its payload
 
-local record = redis.call('HMGET', session, 'owner', 'epoch')
+local record = redis.call('HMGET', session, 'owner', 'epoch', 'mail_count')
 if record[1] ~= edge or tonumber(record[2]) ~= epoch then return {'taken', '', 0} end
+if not record[3] then return {'ok', '', 0} end
 
 local reply, last, bytes = {'ok', '', 0}, after, 0
 for place = 1, entries_max + 1 do

@@ -13,6 +13,7 @@
 
 local record = redis.call('HMGET', session, 'owner', 'epoch', 'mail_bytes')
 if record[1] ~= edge or tonumber(record[2]) ~= epoch then return {-1} end
+if not record[3] then return {0} end
 
 local trimmed, bytes = 0, tonumber(record[3]) or 0
 local waiting = redis.call('HGETALL', mailed)
@@ -25,5 +26,6 @@ for place = 1, #waiting, 2 do
     trimmed, bytes = trimmed + 1, bytes - size
   end
 end
-redis.call('HSET', session, 'mail_bytes', string.format('%.0f', bytes), 'mail_lost', 0)
+redis.call('HSET', session, 'mail_count', redis.call('XLEN', mail), 'mail_bytes', string.format('%.0f', bytes),
+  'mail_lost', 0)
 return {trimmed}

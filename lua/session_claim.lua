@@ -2,8 +2,6 @@
 -- A claim that resumes needs the record and its token, and leaves what the session is. Any other makes the record.
 -- KEYS
 --   session         hash   the session's record
---   mail            stream what waits for the session
---   mailed          hash   what is in the mail
 -- ARGV
 --   ref             text   numbers the claims of an edge, or nothing
 --   edge            text   who claims
@@ -50,7 +48,7 @@ if repeated then
 else
   local makes = not owner or (resume == 0 and epoch == 0 and token ~= token_now)
   if makes then
-    redis.call('DEL', session, mail, mailed)
+    if owner then redis.call('DEL', session) end
     redis.call('HSET', session, 'token', token, 'trace_id', trace_id, 'preferred_node', preferred_node)
   end
   if owner ~= edge or epoch == 0 then
@@ -66,7 +64,7 @@ else
   redis.call('HSET', session, 'owner', edge, 'epoch', string.format('%.0f', claimed), 'src_lang', src_lang,
     'tgt_lang', tgt_lang, 'seen_ms', now_text, 'away_ms', 0)
 end
-for _, key in ipairs({session, mail, mailed}) do redis.call('PEXPIRE', key, ttl_ms) end
-local is = redis.call('HMGET', session, 'tenant', 'trace_id', 'preferred_node', 'room', 'mail_lost')
-return {'ok', edge, claimed, before, is[1] or '', is[2] or '', is[3] or '', is[4] or '', redis.call('XLEN', mail),
-  tonumber(is[5]) or 0}
+redis.call('PEXPIRE', session, ttl_ms)
+local is = redis.call('HMGET', session, 'tenant', 'trace_id', 'preferred_node', 'room', 'mail_count', 'mail_lost')
+for i = 1, 4 do is[i] = is[i] or '' end
+return {'ok', edge, claimed, before, is[1], is[2], is[3], is[4], tonumber(is[5]) or 0, tonumber(is[6]) or 0}

@@ -1,8 +1,6 @@
 -- session_note: a session lives, as its owner says; its record is renewed.
 -- KEYS
 --   session  hash   the session's record
---   mail     stream what waits for the session
---   mailed   hash   what is in the mail
 -- ARGV
 --   edge     text   who says so
 --   epoch    int    the epoch it was given
@@ -27,5 +25,5 @@ if away == 1 then
 end
 redis.call('HSET', session, 'seen_ms', now_text, 'away_ms', away_ms)
 if moves == 1 then redis.call('HSET', session, 'room', room) end
-for _, key in ipairs({session, mail, mailed}) do redis.call('PEXPIRE', key, ttl_ms) end
+redis.call('PEXPIRE', session, ttl_ms)
 return {'ok', owner, current}

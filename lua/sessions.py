@@ -26,7 +26,7 @@ class Sessions:
         self._cells = config.mesh.cells
         session = config.session
         self._life = {"ttl_ms": session.idle_ttl_seconds * 1_000}
-        self._room = {"entries_max": session.mail_max, "bytes_max": session.mail_bytes_max}
+        self._mail = {"entries_max": session.mail_max, "bytes_max": session.mail_bytes_max, **self._life}
         self._page = {"entries_max": PAGE_MAX, "bytes_max": session.mail_page_bytes_max}
 
     # ownership
@@ -38,7 +38,7 @@ class Sessions:
             "tgt_lang": claim.tgt_lang, "trace_id": claim.trace_id, "preferred_node": claim.preferred_node,
             "resumable": int(claim.resumable), **self._life,
         }  # fmt: skip
-        answer = await self._runner.call("session_claim", self._all_keys(claim.session_id), args)
+        answer = await self._runner.call("session_claim", [self._key(claim.session_id)], args)
         verdict, owner, epoch, *record = answer
         return Claimed(verdict == "ok", owner, epoch, verdict, *record)
 
@@ -48,7 +48,7 @@ class Sessions:
             "edge": edge, "epoch": epoch, "away": int(away), "moves": int(room is not None), "room": room or "",
             **self._life,
         }  # fmt: skip
-        return Noted(*await self._runner.call("session_note", self._all_keys(session_id), args))
+        return Noted(*await self._runner.call("session_note", [self._key(session_id)], args))
 
     async def release(self, session_id: str, edge: str, epoch: int) -> bool:
         """Forget it."""
@@ -66,7 +66,7 @@ class Sessions:
         """Put each into the mail of its session."""
         calls = []
         for letter in letters:
-            args = {"name": letter.key, "frame": letter.frame, "body": letter.body, **self._room}
+            args = {"name": letter.key, "frame": letter.frame, "body": letter.body, **self._mail}
             calls.append(Call(self._all_keys(letter.session_id), args))
         answers = await self._runner.call_many("mail_park", calls)
         return [answer if isinstance(answer, StoreError) else Parked(*answer) for answer in answers]

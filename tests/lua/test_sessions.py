@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lua.store import Claim, Claimed, Letter, Noted, Seat, Store
+from lua.store import Claim, Claimed, Letter, MailPage, Noted, Seat, Store
 from mesh.cells import cell_of
 from mesh.errors import ConfigError
 from mesh.keys import Keys
@@ -145,24 +145,26 @@ async def test_a_new_session_of_the_same_name_gets_nothing_of_the_old_one(store:
     other = await store.claim(wanted(B, token="other", trace_id="t-2"))
     assert other.ok and other.epoch > first.epoch and other.before == A
     assert (other.trace_id, other.room, other.mail) == ("t-2", "", 0)
+    assert await store.read_mail("s-1", B, other.epoch) == MailPage("", False, [])
+    assert await store.trim_mail("s-1", B, other.epoch, "9999999999999-0") == 0
+    await store.park_mail([Letter("s-1", "k", b"frame", b"another")])
+    page = await store.read_mail("s-1", B, other.epoch)
+    assert page is not None and page.parts == [b"frame", b"another"]
 
 
 async def test_a_note_of_the_owner_renews_and_says_where_the_client_is(
     store: Store, raw: RedisClient, keys: Keys
 ) -> None:
     claimed = await store.claim(wanted(A))
-    await store.park_mail([Letter("s-1", "k", b"frame", b"body")])
-    cell = cell_of("s-1", CELLS)
-    names = [keys.session(cell, "s-1"), keys.mail(cell, "s-1"), keys.mailed(cell, "s-1")]
-    for name in names:
-        raw.pexpire(name, 5_000)
+    key = keys.session(cell_of("s-1", CELLS), "s-1")
+    raw.pexpire(key, 5_000)
     assert await store.note_session("s-1", A, claimed.epoch, away=True, room="123456") == Noted("ok", A, claimed.epoch)
-    assert all(raw.pttl(name) > 5_000 for name in names)
-    since = raw.hget(names[0], "away_ms")
+    assert raw.pttl(key) > 5_000
+    since = raw.hget(key, "away_ms")
     await store.note_session("s-1", A, claimed.epoch, away=True)
-    assert raw.hmget(names[0], "away_ms", "room") == [since, b"123456"]
+    assert raw.hmget(key, "away_ms", "room") == [since, b"123456"]
     await store.note_session("s-1", A, claimed.epoch, room="")
-    assert raw.hmget(names[0], "away_ms", "room") == [b"0", b""]
+    assert raw.hmget(key, "away_ms", "room") == [b"0", b""]
 
 
 async def test_a_note_of_anyone_else_changes_nothing(store: Store) -> None:
