@@ -9,6 +9,7 @@ from edge.actor import Actor
 from edge.core import request as effects
 from edge.core import results
 from edge.core.custody import Custody, Limits
+from edge.core.memory import Memory
 from edge.core.request import Request
 from edge.link import EdgeLink, early_ms_max
 from edge.metrics import EdgeMetrics
@@ -46,6 +47,8 @@ class Requests:
         self, config: Config, link: EdgeLink, metrics: EdgeMetrics, actor_of: Callable[[str], Actor | None]
     ) -> None:
         self.custody = Custody(_limits_of(config))
+        #: Sessions that moved on lately, and to whom.
+        self._moved = Memory(config.edge.ended_kept_max, config.edge.ended_kept_ms)
         self._link = link
         self._metrics = metrics
         self._actor_of = actor_of
@@ -77,6 +80,13 @@ class Requests:
     def tick(self, now: int) -> None:
         """Do what is due."""
         self.run(self.custody.tick(now))
+        self._moved.forget(now)
+
+    def leave(self, session_id: str, owner: str) -> None:
+        """The session is another edge's now; what still comes for it here is passed on."""
+        now = now_ms()
+        self.run(self.custody.leave_session(session_id, now))
+        self._moved.add(session_id, now, owner)
 
     # --- frames -------------------------------------------------------------------------------
 
@@ -98,6 +108,10 @@ class Requests:
 
     def _on_push(self, message: Received) -> None:
         assert isinstance(message.frame, Push)
+        owner = self._moved.how(message.frame.session_id)
+        if owner is not None and message.frame.session_id not in self.custody.retained:
+            self._link.to_peer(owner, message.frame, *message.payload)
+            return
         result: JobResult | None = None
         try:
             result = decode_job_result(message.payload[0])

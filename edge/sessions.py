@@ -291,7 +291,7 @@ class Sessions:
         elif taken.edge == self._link.identity:
             actor.session.epoch = max(actor.session.epoch, taken.epoch)
         elif taken.epoch > actor.session.epoch:
-            self._superseded(actor)
+            self._superseded(actor, taken.edge)
 
     def _claim_again(self, actor: Actor) -> None:
         def on_answer(answer: object) -> None:
@@ -302,11 +302,11 @@ class Sessions:
         session, edge = actor.session, self._link.identity
         self._link.ask(lambda ref: claim_frame(ref, edge, session, actor.token, False), actor.session_id, on_answer)
 
-    def _superseded(self, actor: Actor) -> None:
+    def _superseded(self, actor: Actor, owner: str) -> None:
         """The client resumed the session on another edge, which asks for whatever is under way."""
         socket = actor.socket
         self._forget(actor)
-        self.requests.run(self.custody.leave_session(actor.session_id, now_ms()))
+        self.requests.leave(actor.session_id, owner)
         if socket is not None:
             self.cut_off(socket)
         log.info("session_taken", session_id=actor.session_id)

@@ -83,8 +83,14 @@ class Custody:
         return effects
 
     def leave_session(self, session_id: str, now_ms: int) -> list[Effect]:
-        """The session is another edge's now, which asks for what it had under way: nothing is cancelled."""
-        return [effect for effect in self.close_session(session_id, now_ms) if not isinstance(effect, SendCancel)]
+        """The session is another edge's now, which asks for what it had under way: nothing is cancelled.
+
+        Nor remembered as ended: whoever keeps a result of it shall keep it until the other edge has it.
+        """
+        left = [request.request_id for request in self.retained.of_session(session_id)]
+        effects = self.close_session(session_id, now_ms)
+        self.retained.forget(left)
+        return [effect for effect in effects if not isinstance(effect, SendCancel)]
 
     def give_up(self, request_id: str, reason: str, now_ms: int) -> list[Effect]:
         """Nobody waits for this one any more; others of its session go on."""
@@ -103,7 +109,7 @@ class Custody:
 
     def submit(self, dispatch: Dispatch, work: bytes, audio: bytes, deadline_ms: int, now_ms: int) -> list[Effect]:
         """Accept an utterance. One that is already here is the same request again: nothing happens."""
-        assert self.retained.has_session(dispatch.session_id), "the session is opened first"
+        assert dispatch.session_id in self.retained, "the session is opened first"
         if self.retained.knows(dispatch.request_id, dispatch.session_id):
             return []
         request = Request(dispatch, work, audio, now_ms, deadline_ms, Attempt(1, now_ms))

@@ -7,7 +7,7 @@ done with a request is custody's to decide.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from edge.core.memory import Memory
@@ -48,7 +48,7 @@ class Retained:
         self._sessions.pop(session_id, None)
         self._resumed.discard(session_id)
 
-    def has_session(self, session_id: str) -> bool:
+    def __contains__(self, session_id: str) -> bool:
         """True while the session is open."""
         return session_id in self._sessions
 
@@ -118,6 +118,11 @@ class Retained:
         self._memory.add(request.request_id, now_ms, "" if by is None else str(by.number))
         self.audio_bytes -= len(request.audio)
         self.ended[outcome] += 1
+
+    def forget(self, request_ids: Iterable[str]) -> None:
+        """Do not remember how these ended."""
+        for request_id in request_ids:
+            self._memory.drop(request_id)
 
     # --- time ---------------------------------------------------------------------------------
 
