@@ -115,9 +115,8 @@ class Order:
         """A job for that index is under way; once more for each further job. PeerError if it may not be."""
         self.check_place(index)
         self._may_begin(index)
-        if self._begins and index < self.next_index:
-            self.next_index = index
-            self._set_due()
+        if self._begins:
+            self.next_index = min(self.next_index, index)
         slot = self._slots.get(index)
         if slot is None:
             slot = self._slots[index] = _Slot(0)
