@@ -18,11 +18,18 @@ export const TIMING = Object.freeze({
   reconnectCap: 15_000,
   /** A connection that lasted so long was a good one: the next try comes soon. */
   stable: 5_000,
+  /** A lost connection is tried again for so long. */
+  giveUp: 600_000,
 });
 
 /** Beyond this 2^failures means nothing any more. */
 const EXPONENT_MAX = 32;
-const CLOSE_SUPERSEDED = 4009;
+/** Close codes after which another connection would end no better: the code and text of the error. */
+const FINAL_CLOSES = new Map([
+  [4009, ["SESSION_SUPERSEDED", "the session was taken over by a newer connection"]],
+  [1007, ["INVALID_MESSAGE", "the mesh could not read a message"]],
+  [1009, ["MESSAGE_TOO_LARGE", "a message was too large"]],
+]);
 /** Refusals of a greeting that may be over at the next try. */
 const PASSING = new Set(["UNREACHABLE", "INTERNAL_ERROR", "SCHEDULER_DEPENDENCY_DOWN", "SLOW_DOWN", "WS_DISCONNECTED"]);
 
@@ -209,14 +216,16 @@ export class Connection {
   /** @param {number} code */
   #onLost(code) {
     this.#forget();
-    if (code === CLOSE_SUPERSEDED) return this.end(superseded());
+    const final = FINAL_CLOSES.get(code);
+    if (final) return this.end(new LinguaError(final[0], final[1]));
     if (performance.now() - this.#openedMs >= this.#timing.stable) this.#failures = 0;
     this.#setState("reconnecting", null);
     void this.#comeBack();
   }
 
   async #comeBack() {
-    while (this.state === "reconnecting") {
+    const untilMs = performance.now() + this.#timing.giveUp;
+    while (performance.now() < untilMs) {
       this.#place += 1;
       try {
         await this.#wait(this.#delay());
@@ -226,6 +235,7 @@ export class Connection {
         if (!PASSING.has(refusal.code)) return this.end(refusal);
       }
     }
+    this.end(new LinguaError("WS_DISCONNECTED", `no connection within ${this.#timing.giveUp} ms`));
   }
 
   #delay() {
@@ -275,10 +285,6 @@ export function withPath(url) {
   const scheme = parts.protocol === "http:" ? "ws:" : parts.protocol === "https:" ? "wss:" : parts.protocol;
   const path = parts.pathname === "" || parts.pathname === "/" ? "/ws/session" : parts.pathname;
   return `${scheme}//${parts.host}${path}${parts.search}`;
-}
-
-function superseded() {
-  return new LinguaError("SESSION_SUPERSEDED", "the session was taken over by a newer connection");
 }
 
 /**

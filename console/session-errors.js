@@ -7,7 +7,7 @@ const HINTS = Object.freeze({
   UNREACHABLE: "Check the address, and that the mesh is running there.",
   MISSING_RESULT: "Say it again.",
   MICROPHONE: "Allow the page to use the microphone, and check that one is there.",
-  WS_DISCONNECTED: "Wait until the session is open again, then repeat the request.",
+  WS_DISCONNECTED: "Check the network, and try again.",
   SESSION_CLOSED: "Open a new session.",
   SESSION_SUPERSEDED: "This session goes on in another window or on another device.",
   SLOW_DOWN: "The mesh is busy; send less for a moment.",

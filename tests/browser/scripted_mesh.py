@@ -146,6 +146,10 @@ class ScriptedMesh:
         await self._server.wait_closed()
         assert self._faults == [], "the client said what the mesh would refuse"
 
+    async def stop_listening(self) -> None:
+        """No more connections; those that are there stay."""
+        self._server.close(close_connections=False)
+
     async def client(self) -> Client:
         """The next connection."""
         return await asyncio.wait_for(self._clients.get(), WAIT_S)

@@ -152,6 +152,14 @@ async def test_a_refusal_that_lasts_ends_the_session(page: Page, mesh: ScriptedM
     assert (await noted(page, "over"))["code"] == "INVALID_MESSAGE"
 
 
+async def test_a_connection_that_does_not_come_back_is_given_up(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh, options={"timing": {**SOON, "giveUp": 200}})
+    await mesh.stop_listening()
+    client.cut()
+    await until(page, "noted.over !== null")
+    assert (await noted(page, "over"))["code"] == "WS_DISCONNECTED"
+
+
 async def test_a_session_that_is_closed_while_it_comes_back_does_not_come_back(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh, options={"timing": {"reconnectBase": 600_000, "reconnectCap": 600_000}})
     client.cut()

@@ -247,11 +247,16 @@ async def test_some_errors_end_the_session_for_good(page: Page, mesh: ScriptedMe
     assert mesh.clients_waiting == 0
 
 
-async def test_a_socket_that_is_closed_as_superseded_ends_the_session(page: Page, mesh: ScriptedMesh) -> None:
+@pytest.mark.parametrize(
+    ("close", "code"), [(4009, "SESSION_SUPERSEDED"), (1007, "INVALID_MESSAGE"), (1009, "MESSAGE_TOO_LARGE")]
+)
+async def test_some_ways_to_close_a_socket_end_the_session(
+    page: Page, mesh: ScriptedMesh, close: int, code: str
+) -> None:
     client = await opened(page, mesh)
-    await client.close(4009)
+    await client.close(close)
     await until(page, "noted.over !== null")
-    assert (await noted(page, "over"))["code"] == "SESSION_SUPERSEDED"
+    assert (await noted(page, "over"))["code"] == code
     assert mesh.clients_waiting == 0
 
 

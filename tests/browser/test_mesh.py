@@ -1,0 +1,112 @@
+"""A page and a whole mesh of real processes: what the microphone hears comes back in order, also when an edge dies."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Page
+
+from linguamesh.redis_server import RedisServer
+from tests.browser.driving import js, noted, opening, results, until
+from tests.e2e.speaking import Worker, at_once, workers
+from tests.running_mesh import RunningMesh
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+#: Half a second each.
+CHUNKS_PER_UTTERANCE = 5
+SPEAK = """
+  const { microphone } = await import("/lingua-session.js");
+  window.said = [];
+  window.speaking = (async () => {
+    for await (const samples of microphone()) {
+      said.push(...new Uint8Array(samples.slice().buffer));
+      session.speak(samples);
+      if (said.length % (given.chunks * 3200) === 0) session.endUtterance();
+      if (said.length === given.chunks * 3200 * given.utterances) return;
+    }
+  })();
+"""
+
+
+async def speak(page: Page, utterances: int) -> None:
+    """Begin to speak so many utterances."""
+    await js(page, SPEAK, {"chunks": CHUNKS_PER_UTTERANCE, "utterances": utterances})
+
+
+async def said(page: Page) -> bytes:
+    """Everything that was said, when it is."""
+    return bytes(await js(page, "await speaking; return said;"))
+
+
+def translated(worker: Worker) -> bytes:
+    """The sound of all utterances, by their index, as the node got it."""
+    audio = {job.utterance_index: job.audio for job in worker.jobs}
+    return b"".join(audio[index] for index in sorted(audio))
+
+
+def assert_each_once(told: list[dict[str, Any]], session_id: str, count: int) -> None:
+    expected = [(index, f"{session_id}/{index}", None) for index in range(count)]
+    assert [(one["index"], one["text"], one["error"]) for one in told] == expected
+
+
+async def test_what_the_microphone_hears_is_translated_in_order(
+    page: Page, redis_server: RedisServer, tmp: Path
+) -> None:
+    worker = Worker("n-1", at_once)
+    with RunningMesh(tmp, redis_server.url) as mesh:
+        async with workers(mesh.url("edge-1"), worker):
+            session_id = (await opening(page, mesh.url("edge-0")))["value"]
+            await speak(page, 6)
+            told = await results(page, 6)
+            assert_each_once(told, session_id, 6)
+            assert translated(worker) == await said(page)
+            assert (worker.jobs[0].audio_format, worker.jobs[0].sample_rate) == ("pcm16", 16_000)
+            await js(page, "await session.close();")
+            await until(page, "noted.over !== null")
+            assert (await noted(page, "over"))["code"] == ""
+    assert await noted(page, "lost") == []
+
+
+async def test_a_session_outlives_its_edge_while_it_speaks(page: Page, redis_server: RedisServer, tmp: Path) -> None:
+    utterances = 16
+    worker = Worker("n-1", at_once)
+    with RunningMesh(tmp, redis_server.url, edges=3) as mesh:
+        async with workers(mesh.url("edge-2"), worker):
+            opened = await opening(page, [mesh.url("edge-0"), mesh.url("edge-1")], timing={})
+            await speak(page, utterances)
+            await results(page, 4)
+            mesh.kill("edge-0")
+            told = await results(page, utterances)
+            assert_each_once(told, opened["value"], utterances)
+            assert translated(worker) == await said(page)
+            assert await js(page, "return session.url;") == f"{mesh.url('edge-1')}/ws/session"
+            await js(page, "await session.close();")
+    assert await noted(page, "states") == ["opening", "open", "reconnecting", "open", "closed"]
+    assert await noted(page, "lost") == []
+
+
+async def test_two_pages_in_a_room_hear_one_another(page: Page, redis_server: RedisServer, tmp: Path) -> None:
+    worker = Worker("n-1", at_once)
+    other = await page.context.new_page()
+    await other.goto(page.url)
+    with RunningMesh(tmp, redis_server.url) as mesh:
+        async with workers(mesh.url("edge-0"), worker):
+            ada = (await opening(page, mesh.url("edge-0")))["value"]
+            await opening(other, mesh.url("edge-1"))
+            room = await js(page, "return session.createRoom({ displayName: 'Ada', preferredLang: 'en' });")
+            await js(other, "await session.joinRoom(given, { displayName: 'Bea', preferredLang: 'es' });", room)
+            await until(page, "session.members.length === 2")
+            await speak(page, 3)
+            await until(other, "noted.heard.length === 3")
+            heard = await noted(other, "heard")
+            assert [(one["index"], one["sessionId"], one["text"]) for one in heard] == [
+                (index, ada, f"{ada}/{index}") for index in range(3)
+            ]
+            assert await noted(page, "results") == [] and await noted(other, "results") == []
+            await js(other, "session.leaveRoom();")
+            await until(page, "session.members.length === 1")
+            await asyncio.gather(js(page, "await session.close();"), js(other, "await session.close();"))
