@@ -52,8 +52,8 @@ async def test_a_ticket_is_done_with_its_last_answer_and_each_counts_once() -> N
 
 
 def test_an_answer_is_a_list_or_an_error() -> None:
-    assert read_answer(LOOK, [b"edge", 5]) == ["edge", 5]
+    assert read_answer(LOOK, [b"edge", 5, 0, 1]) == ["edge", 5, 0, 1]
     failed = read_answer(LOOK, b"WRONGTYPE")
     assert isinstance(failed, StoreError) and "session_look: WRONGTYPE" in str(failed)
     assert isinstance(read_answer(LOOK, [b"edge"]), StoreError)
-    assert isinstance(read_answer(LOOK, [None, 5]), StoreError)
+    assert isinstance(read_answer(LOOK, [None, 5, 0, 1]), StoreError)
