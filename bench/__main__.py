@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-PARTS = ("kernel", "scale", "commits", "broker", "mesh", "storm", "idle")
+PARTS = ("kernel", "scale", "commits", "broker", "mesh", "streaming", "storm", "idle")
 
 
 def main() -> int:

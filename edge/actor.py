@@ -390,6 +390,7 @@ class Actor:
         if self.socket is None or life.idle_told or now - life.quiet_ms < idle_ms:
             return
         life.idle_told = True
+        self.groups.close()
         text = "Nothing was said for a while. The session stays open: speak, and it goes on."
         self.tell(SessionIdle(session_id=self.session_id, idle_ms=now - life.quiet_ms, message=text))
 

@@ -64,7 +64,8 @@ class Opening:
             self._sessions.end(before, "the client opened another session")
         token = new_token(session.session_id)
         await claim(self._link, session, token, resume=False)
-        actor = Actor(session, self._sessions.tools, token.digest)
+        # Whoever resumes counts its chunks from 0, so that the first one may come late, too.
+        actor = Actor(session, self._sessions.tools, token.digest, next_seq=0 if message.resumable else None)
         self._sessions.opened(actor, resumed=False)
         actor.attach(socket)
         failed = bool(message.resume_token)

@@ -21,7 +21,8 @@ from mesh.link import Received
 #: Speakers whose last index a listener remembers.
 SPEAKERS_MAX: Final = 1_024
 
-Done = Callable[[], None]
+#: Hears the verdict of a Posted, or "no_answer" or "dropped".
+Done = Callable[[str], None]
 
 
 class Letter(NamedTuple):
@@ -62,7 +63,7 @@ class Posts:
         waiting = self._waiting.setdefault((speaker, letter.listener), deque())
         if len(waiting) > self._config.session.pending_max:
             self._metrics.posts_total.labels("dropped").inc()
-            letter.done()
+            letter.done("dropped")
             return
         waiting.append(letter)
         if len(waiting) == 1:
@@ -79,7 +80,7 @@ class Posts:
                 self._next(speaker, listener)
             else:
                 del self._waiting[speaker, listener]
-            letter.done()
+            letter.done(verdict)
 
         self._deliver(letter, on_verdict)
 

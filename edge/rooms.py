@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from edge.actor import About, Actor
@@ -175,9 +176,11 @@ class Rooms:
         if actor.resumable:
             actor.acks.listens(index, left)
 
-        def done() -> None:
+        def done(listener: str, verdict: str) -> None:
             nonlocal left
             left -= 1
+            if verdict == "no_session":
+                self._remove(actor, listener)
             if actor.resumable and not actor.ended:
                 actor.release(actor.acks.listens(index, -1))
             if not left:
@@ -185,7 +188,20 @@ class Rooms:
 
         for listener in about.listeners:
             key = result_key(actor.session_id, index)
-            self._posts.send(actor.session_id, Letter(listener, "result", key, body, actor.room, True, done))
+            letter = Letter(listener, "result", key, body, actor.room, True, partial(done, listener))
+            self._posts.send(actor.session_id, letter)
+
+    def _remove(self, actor: Actor, member: str) -> None:
+        """A member whose session is over and whose edge died before it could say so."""
+        code = actor.room
+
+        def on_answer(answer: Answer | None) -> None:
+            if isinstance(answer, RoomState):
+                self._tell_members(actor, answer)
+
+        if code:
+            edge = self._link.identity
+            self._link.ask(lambda ref: RoomRequest(ref, edge, member, "leave", code), code, on_answer)
 
     def _lane_done(self, actor: Actor, about: About) -> None:
         actor.fans[about.index] -= 1
@@ -234,8 +250,8 @@ class Rooms:
         key = f"members:{state.room_code}:{wall_ms()}"
         for member in state.members:
             if member.session_id != actor.session_id:
-                letter = Letter(member.session_id, "room_members", key, body, state.room_code, False, lambda: None)
-                self._posts.send(state.room_code, letter)
+                code, ignore = state.room_code, lambda verdict: None
+                self._posts.send(code, Letter(member.session_id, "room_members", key, body, code, False, ignore))
 
     def _tell_error(self, actor: Actor, code: str, message: str) -> None:
         actor.tell(RoomError(code=code, message=message))

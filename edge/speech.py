@@ -58,7 +58,7 @@ class Speech:
 
     def has_room(self, actor: Actor, spoken: Spoken) -> bool:
         """False while the mesh takes no more of this session."""
-        if spoken.message.utterance_index >= actor.order.next_index + self._order_limits.pending_max:
+        if not actor.order.reaches(spoken.message.utterance_index):
             return False
         waiting_max = self._config.edge.utterances_per_session_max
         return self._custody.waiting(actor.session_id) < waiting_max and self._custody.has_room(len(spoken.audio))

@@ -133,9 +133,14 @@ class Order:
             return
         if index < self.next_index or (slot is not None and slot.is_closed):
             raise PeerError(ErrorCode.UTTERANCE_ENDED, f"utterance {index} has ended")
-        if index >= self.next_index + self._limits.pending_max:
+        if not self.reaches(index):
             text = f"utterance {index} is too far ahead: {self.next_index} has not ended"
             raise PeerError(ErrorCode.TOO_MANY_UTTERANCES, text)
+
+    def reaches(self, index: int) -> bool:
+        """False if so much before that index has not ended that nothing can be expected of it yet."""
+        is_first = self._begins and not self._slots
+        return is_first or index < self.next_index + self._limits.pending_max
 
     def arrive(self, index: int, item: object, now_ms: int) -> Said:
         """One of the expected results came; what is to be told now. Also for an index that nobody expected here."""

@@ -63,7 +63,7 @@ class Retained:
     # --- requests -----------------------------------------------------------------------------
 
     def knows(self, request_id: str, session_id: str) -> bool:
-        """True if the request is here or ended lately. What ended here before its session moved away and back is new."""
+        """True if the request is here or ended lately. What ended here before its session came back is new."""
         return request_id in self.requests or (request_id in self._memory and session_id not in self._resumed)
 
     def add(self, request: Request) -> None:
