@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from typing import Final, TypeVar
 
 import msgspec
+from pybase64 import b64encode_as_string
 
 from mesh.frames import Assign, Push, Work
 from mesh.node_wire import AsrPartial, JobAssign, JobError, JobResult
@@ -60,7 +60,7 @@ def job_assign_from(assign: Assign, work: Work, audio: bytes) -> JobAssign:
         attempt_id=assign.attempt,
         session_id=assign.session_id,
         utterance_index=assign.utterance_index,
-        audio=b64encode(audio).decode("ascii"),
+        audio=b64encode_as_string(audio),
         **fields,
     )
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from binascii import Error as Base64Error
-from binascii import a2b_base64
 from collections.abc import Callable
 from typing import Final, NamedTuple
+
+from pybase64 import b64decode
 
 from mesh.errors import ErrorCode, PeerError
 
@@ -20,7 +21,7 @@ _PCM_FORMATS: Final = frozenset({"pcm16", "pcm", "s16le"})
 def from_base64(text: str | bytes) -> bytes:
     """The bytes of a base64 field; PeerError INVALID_AUDIO if it is none."""
     try:
-        return a2b_base64(text, strict_mode=bool(text))
+        return b64decode(text, validate=True)
     except (Base64Error, ValueError) as error:
         raise PeerError(ErrorCode.INVALID_AUDIO, f"the audio is not base64: {error}") from None
 
