@@ -320,6 +320,10 @@ class Rig:
         self._talks.append(talk)
         return talk
 
+    def forget_talks(self) -> None:
+        """Hold on to no socket that is closed."""
+        self._talks = [talk for talk in self._talks if talk.socket.state.name != "CLOSED"]
+
     async def session(self, edge: int = 0, **fields: Any) -> Talk:
         """A client with an open session."""
         talk = await self.talk("/ws/session", edge)
