@@ -51,6 +51,14 @@ OCCUPIED: Final = "capacity_exceeded"
 SURE_REASONS: Final = frozenset({"node_error", "drained"})
 
 
+#: Reasons of Undone for which neither node nor utterance is to blame: an edge died, or the session moved to another.
+#: Such an attempt does not count against job.attempts_max, so often.
+BLAMELESS_REASONS: Final = frozenset({
+    "unroutable", "queue_full", "no_selector", "node_absent", "released", "result_lost", "overtaken",
+})  # fmt: skip
+SPARED_MAX: Final = 16
+
+
 class Custody:
     """What is done with the requests of this edge."""
 
@@ -184,6 +192,8 @@ class Custody:
             request.exclude(undone.node_id)
         if attempt is request.hedge:
             return self._drop_hedge(request, "failed")
+        if undone.reason in BLAMELESS_REASONS and request.spared < SPARED_MAX:
+            request.spared += 1
         # Twice in a row: let the fleet's picture settle.
         wait_ms = 0 if sure or request.attempts == 1 else self.limits.resend_ms
         if self._has_next(request):
@@ -259,7 +269,7 @@ class Custody:
         return found if found is not None and found[1].stage is not Stage.PLACED else None
 
     def _has_next(self, request: Request) -> bool:
-        return request.hedge is not None or request.attempts < self.limits.attempts_max
+        return request.hedge is not None or request.tries < self.limits.attempts_max
 
     def _next(self, request: Request, wait_ms: int, now_ms: int) -> list[Effect]:
         """The current attempt came to nothing: the hedge takes its place, or the next one begins."""
@@ -302,7 +312,7 @@ class Custody:
 
     def _hedge(self, request: Request, late: Attempt, now_ms: int) -> list[Effect]:
         """The node is late: a second attempt beside it, if there may be one."""
-        if late is not request.current or request.hedge is not None or request.attempts >= self.limits.attempts_max:
+        if late is not request.current or request.hedge is not None or request.tries >= self.limits.attempts_max:
             return []
         if not self.hedging.percent:
             return []
@@ -345,4 +355,5 @@ class Custody:
         self.hedging.check(self.retained.accepted)
         hedges = [request.hedge for request in self.requests.values() if request.hedge is not None]
         assert len(hedges) == self.hedging.live
-        assert all(request.attempts <= self.limits.attempts_max for request in self.requests.values())
+        assert all(request.tries <= self.limits.attempts_max for request in self.requests.values())
+        assert all(0 <= request.spared <= SPARED_MAX for request in self.requests.values())

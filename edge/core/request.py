@@ -83,6 +83,8 @@ class Request:
     hedge: Attempt | None = None
     #: The number of the last attempt made.
     attempts: int = 1
+    #: Those that came to nothing by no fault of their node or the utterance.
+    spared: int = 0
     excluded: list[str] = field(default_factory=list)
     #: When a node had it for the first time.
     placed_ms: int = 0
@@ -106,6 +108,11 @@ class Request:
     def job_id(self) -> str:
         """The job of the current attempt, "" if it is not placed."""
         return self.current.job_id
+
+    @property
+    def tries(self) -> int:
+        """The attempts that count."""
+        return self.attempts - self.spared
 
     def live(self) -> list[Attempt]:
         """The attempts whose result is welcome."""

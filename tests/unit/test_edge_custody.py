@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.core.custody import Custody, Limits
+from edge.core.custody import SPARED_MAX, Custody, Limits
 from edge.core.request import (
     FAILOVER_CODES,
     AckResult,
@@ -155,17 +155,29 @@ def test_result_whose_edge_forgot_the_request_is_known_by_its_job() -> None:
 def test_undone_moves_on_at_once_then_slower_then_gives_up() -> None:
     case = Case()
     case.core.on_placed(placed(), 10)
-    (second,) = case.do(case.core.on_undone(undone(1), 20))
+    (second,) = case.do(case.core.on_undone(undone(1, reason="node_stuck"), 20))
     assert isinstance(second, SendDispatch)
     frame = second.request.frame(second.attempt)
     assert (frame.attempt, frame.excluded, frame.beside) == (2, ["n1"], False)
-    assert case.do(case.core.on_undone(undone(1), 25)) == [], "a repeat of the old word changes nothing"
-    assert case.do(case.core.on_undone(undone(2), 30)) == []
+    assert case.do(case.core.on_undone(undone(1, reason="node_stuck"), 25)) == [], "a repeat of the old word changes nothing"
+    assert case.do(case.core.on_undone(undone(2, reason="node_stuck"), 30)) == []
     assert case.core.next_due_ms() == 430
     (third,) = case.do(case.core.tick(430))
     assert isinstance(third, SendDispatch) and third.request.frame(third.attempt).excluded == ["n1", "n2"]
-    (fail,) = case.do(case.core.on_undone(undone(3), 500))
+    (fail,) = case.do(case.core.on_undone(undone(3, reason="node_stuck"), 500))
     assert isinstance(fail, Fail) and fail.code is ErrorCode.NODE_UNAVAILABLE
+
+
+def test_attempts_that_nobody_is_to_blame_for_do_not_count_but_are_bounded() -> None:
+    case = Case()
+    now = 0
+    for number in range(1, SPARED_MAX + 3):
+        now += 1_000
+        case.do(case.core.on_undone(undone(number, reason="unroutable", exclude=False), now))
+        case.do(case.core.tick(now + 500))
+        assert "failed" not in case.core.retained.ended, f"after {number}"
+    effects = case.do(case.core.on_undone(undone(SPARED_MAX + 3, reason="unroutable"), now + 900))
+    assert isinstance(effects[0], Fail) and effects[0].code is ErrorCode.NODE_UNAVAILABLE
 
 
 def test_refused_rests_as_told_and_reports_the_last_reason_at_the_deadline() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from mesh import audio_frames
 from mesh.audio_frames import AudioFrame, FinalFrame, PingFrame, PongFrame
+from mesh.frames import Cancel
 from tests.wire.edge_rig import Rig, Talk, running, until
 
 PCM = {"audio_formats": ["pcm16"]}
@@ -282,3 +283,33 @@ async def test_duplicate_and_early_chunks_are_put_right(tmp: Path) -> None:
             await client.chunk(seq, PIECES[seq], is_final=seq == 4)
         await client.chunk(3, PIECES[3])
         assert sound_of(await node.hear("job_assign")) == b"".join(PIECES[:5])
+
+
+async def test_defect_12_old_attempt_neither_reaches_the_client_nor_hides_the_new_one(tmp: Path) -> None:
+    async with running(tmp, job_dispatched_timeout_ms=200) as rig:
+        rig.selector.mute = lambda frame: isinstance(frame, Cancel)  # the slow node never hears that it lost the job
+        nodes = {name: await rig.node(node_id=name) for name in ("n-1", "n-2")}
+        client = await streaming(rig)
+        await client.chunk(0, PIECES[0], is_final=True)
+        got: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
+
+        async def listen(name: str) -> None:
+            while True:
+                await got.put((name, await nodes[name].hear("job_assign")))
+
+        listening = [asyncio.create_task(listen(name)) for name in nodes]
+        (slow, old), (other, new) = await got.get(), await got.get()
+        assert (old["attempt_id"], new["attempt_id"]) == (1, 2) and slow != other
+        await nodes[slow].answer(old, text_translated="of the old attempt")
+        await until(lambda: rig.edges[0].sessions.custody.strays["fenced"] == 1, "the late one came, and is fenced")
+        await nodes[other].answer(new, text_translated="of the new one")
+        assert (await client.hear("translation_result"))["text_translated"] == "of the new one"
+        await nodes[other].answer(new, text_translated="again")
+        await client.chunk(1, PIECES[1], is_final=True)
+        name, job = await got.get()
+        await nodes[name].answer(job)
+        await client.hear("translation_result", utterance_index=1)
+        assert told(client) == [(0, "of the new one"), (1, "hello 1")]
+        for task in listening:
+            task.cancel()
+        await asyncio.wait(listening)
