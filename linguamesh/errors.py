@@ -4,6 +4,7 @@ LinguaError
 ├── Unreachable    nobody answers at the address
 ├── MeshRefused    the mesh does not answer a question or obey a command of an operator
 ├── SessionError   the mesh could not translate, or closed the session
+│   └── RoomError  the mesh refused a request for a room
 ├── NodeRefused    the mesh does not take this node
 └── JobFailed      raised by a node's handler to say why
 """
@@ -60,6 +61,10 @@ class SessionError(CodedError):
     ) -> None:
         super().__init__(code, message, details)
         self.utterance_index = utterance_index
+
+
+class RoomError(SessionError):
+    """A request for a room was refused: ROOM_NOT_FOUND, ROOM_FULL, NOT_IN_ROOM, ... The session itself lives on."""
 
 
 class NodeRefused(CodedError):

@@ -1,123 +1,164 @@
 """The session SDK: speak to the mesh and get translations.
 
     async with Session("ws://127.0.0.1:5010", src="en", tgt="es") as session:
-        result = await session.translate(audio)
+        result = await session.translate(audio)          # one whole utterance
         print(result.text_translated)
 
-Utterances may be translated concurrently. A session lives on one connection: when that is lost, everything that waits
-fails with WS_DISCONNECTED, and a new Session must be opened.
+    async with Session(["ws://a:5010", "ws://b:5010"], src="en", tgt="es") as session:
+        asyncio.create_task(session.stream(microphone))  # the mesh cuts it into utterances
+        async for result in session.results():
+            print(result.text_translated)
+
+A session outlives its connection: when that is lost it dials again, at the next address, says again what the mesh may
+not have, and gets what it missed. Every utterance ends once: with a translation, or with an error that says why not.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
 from typing import Any, Final
 
-from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import ConnectionClosed
-
-from linguamesh.dial import OPEN_TIMEOUT_S, dial, with_path
-from linguamesh.errors import SessionError, Unreachable
-from linguamesh.session_result import Translation, translation_of
-from linguamesh.session_waiting import Waiter, Waiting
+from linguamesh.dial import OPEN_TIMEOUT_S, reconnect_delay_s, with_path
+from linguamesh.errors import RoomError, SessionError, Unreachable
+from linguamesh.session_connection import Connection
+from linguamesh.session_core import Speech, Whole
+from linguamesh.session_hearing import Hearing
+from linguamesh.session_messages import codec_of, session_init, tts_ended, tts_started, utterance
+from linguamesh.session_pace import Pace
+from linguamesh.session_result import Translation
+from linguamesh.session_rooms import Rooms
+from linguamesh.session_sending import Sender
+from linguamesh.session_source import Sound, Source
+from linguamesh.session_streaming import CHUNK_MS, Streamer
+from linguamesh.session_waiting import Unread, Waiting
 from mesh import session_wire as wire
-from mesh.clock import now_ms, wall_ms
-from mesh.errors import ErrorCode, PeerError
+from mesh.clock import wall_ms
+from mesh.errors import ErrorCode
 
-__all__ = ["Session", "SessionError", "Translation", "Unreachable"]
+__all__ = ["RoomError", "Session", "SessionError", "Translation", "Unreachable"]
 
-CLIENT_VERSION: Final = "linguamesh-0.1.0"
-PLATFORM: Final = "api-gateway"
 HEARTBEAT_INTERVAL_S: Final = 30.0
 #: A little more than the mesh itself allows a job, so that its own, better reason comes first.
 TRANSLATE_TIMEOUT_S: Final = 35.0
-SEND_TIMEOUT_S: Final = 5.0
-CLOSE_ACK_TIMEOUT_S: Final = 2.0
-#: Utterances on their way at once; more wait here. The mesh's own limit is the same.
+#: How long `close` waits for the last results.
+CLOSE_TIMEOUT_S: Final = 10.0
+#: A lost connection is tried again for so long; the mesh keeps a session for as long.
+RECONNECT_FOR_S: Final = 60.0
+#: Sound and whole utterances that have not ended; beyond, speaking waits.
+KEPT_BYTES_MAX: Final = 8 * 1024 * 1024
+#: Whole utterances on their way at once; more wait here. The mesh's own limit is the same.
 UTTERANCES_WAITING_MAX: Final = 200
-#: Longest pause that a `backpressure` message can cause.
-HOLD_MS_MAX: Final = 5_000
-HOLD_MS_DEFAULT: Final = 500
-#: ui_event ERROR says what failed, `error` says why; the second may come a moment later.
-REASON_GRACE_S: Final = 0.2
-
-#: Codes that end the session, not one utterance.
-_FATAL: Final = frozenset({ErrorCode.INVALID_SESSION.name, ErrorCode.SESSION_CLOSED.name})
-
-_log = logging.getLogger("linguamesh.session")
+#: How long a session that ends by an error takes to say so.
+GOODBYE_TIMEOUT_S: Final = 2.0
 
 
 class Session:
     """One conversation direction, from `src` to `tgt`. Use it with `async with`.
 
-    url         ws://host:port of any edge; /ws/session is added
-    src, tgt    language codes; src "auto" lets the node detect it
-    on_event    called with every other message of the mesh: ui_event, asr_partial, backpressure, error
-    timeout     seconds that `translate` waits unless told otherwise
-    options     more fields of session_init, such as tenant_id, pairing_code, mode, lang_a, lang_b
+    url             ws://host:port of any edge, or a list of them; /ws/session is added
+    src, tgt        language codes; src "auto" lets the node detect it
+    on_event        called with every other message of the mesh: ui_event, asr_partial, backpressure, error,
+                    room_members, webrtc_offer, ..., and session_init_ack after a reconnect. Indices in it are those of
+                    the mesh, which begin anew with a session that could not be resumed
+    timeout         seconds that `translate` waits unless told otherwise
+    resume          False: a lost connection ends the session, and everything that waits fails with WS_DISCONNECTED
+    reconnect_for   seconds until a lost connection is given up
+    kept_bytes_max  sound that has not ended is kept, to be sent again; when it is more than this, speaking waits
+    close_timeout   seconds that `close` waits for the last results
+    sample_rate     of PCM16, in Hz; for streaming, and for whole utterances that do not say otherwise
+    audio_formats   what will be streamed, best first: "pcm16", "opus"; `codec` tells which one the mesh took
+    binary_frames   stream in binary frames, if the mesh does; otherwise in JSON
+    options         more fields of session_init, such as tenant_id, pairing_code, mode, lang_a, lang_b
     """
 
     def __init__(
         self,
-        url: str,
+        url: str | Sequence[str],
         *,
         tgt: str,
         src: str = "auto",
         on_event: Callable[[wire.ServerMessage], None] | None = None,
         timeout: float = TRANSLATE_TIMEOUT_S,
         open_timeout: float = OPEN_TIMEOUT_S,
+        close_timeout: float = CLOSE_TIMEOUT_S,
         heartbeat_interval: float = HEARTBEAT_INTERVAL_S,
+        resume: bool = True,
+        reconnect_for: float = RECONNECT_FOR_S,
+        reconnect_delay: Callable[[int], float] = reconnect_delay_s,
+        kept_bytes_max: int = KEPT_BYTES_MAX,
+        sample_rate: int = 16_000,
+        audio_formats: Sequence[str] = ("pcm16",),
+        binary_frames: bool = True,
         **options: Any,
     ) -> None:
-        self.url = with_path(url, "/ws/session")
+        urls = [with_path(one, "/ws/session") for one in ([url] if isinstance(url, str) else url)]
+        if not urls:
+            raise ValueError("a session needs at least one address")
         self.src = src
         self.tgt = tgt
-        self._init = wire.SessionInit(
-            client_version=CLIENT_VERSION, platform=PLATFORM, src_lang=src, tgt_lang=tgt, **options
-        )
-        self._on_event = on_event
+        self.sample_rate = sample_rate
+        self._init = session_init(src, tgt, sample_rate, audio_formats, binary_frames, resume, options)
         self._timeout = timeout
-        self._open_timeout = open_timeout
+        self._close_timeout = close_timeout
         self._heartbeat_interval = heartbeat_interval
-        self._session_id = ""
-        self._connection: ClientConnection | None = None
-        self._tasks: list[asyncio.Task[None]] = []
-        self._close_ack = asyncio.Event()
+        self._speech = Speech(kept_bytes_max)
         self._waiting = Waiting()
-        self._room = asyncio.Semaphore(UTTERANCES_WAITING_MAX)
-        self._next_index = 0
-        self._hold_until_ms = 0  # no new utterance before (backpressure)
-        self._failing: int | None = None  # an utterance whose failure was announced; the reason comes next
-        self._over: SessionError | None = None  # why the session cannot be used any more
+        self._heard = Unread()
+        pace = Pace()
+        self._sender = Sender(self._speech, pace, self._waiting, self._send)
+        self._streamer = Streamer(self._sender, sample_rate)
+        self._rooms = Rooms(self._say)
+        self._hearing = Hearing(
+            self._init, self._speech, pace, self._waiting, self._heard, self._sender, self._rooms, on_event
+        )
+        self._connection = Connection(
+            urls, self._hearing, open_timeout=open_timeout, reconnect_for=reconnect_for, delay=reconnect_delay
+        )
+        self._slots = asyncio.Semaphore(UTTERANCES_WAITING_MAX)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # --- what it is -------------------------------------------------------------------------------
 
     @property
     def session_id(self) -> str:
-        """The id that the mesh gave; "" before the session is open."""
-        return self._session_id
+        """The id that the mesh gave; "" before the session is open. A session that cannot be resumed gets another."""
+        return self._hearing.session_id
+
+    @property
+    def url(self) -> str:
+        """The address in use, or tried last."""
+        return self._connection.url
+
+    @property
+    def codec(self) -> str:
+        """What is to be streamed: "pcm16" or "opus"."""
+        return codec_of(self._init, self._hearing.ack)
+
+    @property
+    def assigned_node_id(self) -> str | None:
+        """The node that the session is paired with."""
+        return self._hearing.ack.assigned_node_id if self._hearing.ack else None
+
+    @property
+    def reconnects(self) -> int:
+        """How often the connection was lost and found again."""
+        return self._connection.reconnects
+
+    @property
+    def lost(self) -> bool:
+        """True if the mesh said that something was lost, or could not resume the session: results may be missing, or
+        be of audio that was translated before."""
+        return self._hearing.lost
 
     # --- life -------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Session:
-        connection = await dial(self.url, open_timeout_s=self._open_timeout)
-        try:
-            await connection.send(wire.encode(self._init))
-            async with asyncio.timeout(self._open_timeout):
-                ack = await self._await_ack(connection)
-        except BaseException as error:
-            await connection.close()
-            if isinstance(error, TimeoutError):
-                raise Unreachable(f"{self.url} did not answer session_init within {self._open_timeout:g} s") from None
-            if isinstance(error, ConnectionClosed):
-                raise Unreachable(f"{self.url} closed the connection on session_init: {error}") from None
-            raise
-        self._session_id = ack.session_id
-        self._connection = connection
+        await self._connection.open()
         self._tasks = [
-            asyncio.create_task(self._read(connection), name="session reader"),
+            asyncio.create_task(self._serve(), name="session reader"),
+            asyncio.create_task(self._sender.run(), name="session sender"),
             asyncio.create_task(self._heartbeat(), name="session heartbeat"),
         ]
         return self
@@ -128,59 +169,92 @@ class Session:
         await self.close(wait=error is None)
 
     async def close(self, *, wait: bool = True) -> None:
-        """Say goodbye and end; what still waits fails with SESSION_CLOSED. Safe to repeat."""
-        connection, self._connection = self._connection, None
-        if connection is None:
+        """Say goodbye and end. The mesh translates what was said until now; results that come within `close_timeout`
+        are still yielded, and what waits then fails with SESSION_CLOSED. Safe to repeat."""
+        tasks, self._tasks = self._tasks, []
+        if not tasks:
             return
         try:
-            if self._over is None:
-                goodbye = wire.SessionClose(session_id=self._session_id, reason="client closed")
-                async with asyncio.timeout(CLOSE_ACK_TIMEOUT_S):
-                    await connection.send(wire.encode(goodbye))
-                    if wait:
-                        await self._close_ack.wait()
-        except (ConnectionClosed, TimeoutError):
+            if self._hearing.over is None:
+                await self._say_goodbye(wait)
+        except (SessionError, TimeoutError):
             pass  # the mesh notices the closed socket
-        self._end(ErrorCode.SESSION_CLOSED, "the session was closed")
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.wait(self._tasks)
-        await connection.close()
+        finally:
+            self._hearing.end(SessionError(ErrorCode.SESSION_CLOSED.name, "the session was closed"))
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            await self._connection.close()
 
-    def _end(self, code: ErrorCode, message: str) -> None:
-        if self._over is None:
-            self._over = SessionError(code.name, message)
-        self._close_ack.set()
-        self._waiting.fail_all(self._over.code, self._over.message)
+    async def _say_goodbye(self, wait: bool) -> None:
+        def goodbye(own: str) -> wire.SessionClose:
+            return wire.SessionClose(session_id=own, reason="client closed")
 
-    # --- speaking ---------------------------------------------------------------------------------
+        hearing = self._hearing
+        if not wait:
+            hearing.closing = True
+            async with asyncio.timeout(GOODBYE_TIMEOUT_S):
+                await self._sender.try_tell(goodbye)
+            return
+        async with asyncio.timeout(self._close_timeout):
+            while not hearing.close_ack.is_set():
+                await self._sender.flush()
+                hearing.closing = True
+                if await self._sender.try_tell(goodbye):
+                    await hearing.closed_or_lost()
+
+    async def _serve(self) -> None:
+        end = SessionError(ErrorCode.WS_DISCONNECTED.name, "the connection is lost")
+        try:
+            end = await self._connection.serve()
+        finally:
+            self._hearing.end(end)
+
+    async def _heartbeat(self) -> None:
+        while True:
+            await asyncio.sleep(self._heartbeat_interval)
+            beat = wire.ClientHeartbeat(session_id=self.session_id, timestamp=wall_ms())
+            await self._send(wire.encode(beat))
+
+    async def _send(self, data: str | bytes) -> bool:
+        return await self._connection.send(data)
+
+    async def _say(self, message: wire.ClientMessage) -> None:
+        self._check_open()
+        await self._sender.tell(lambda own: message)
+
+    def _check_open(self) -> None:
+        if self._hearing.ack is None:
+            raise SessionError(ErrorCode.INVALID_SESSION.name, "the session is not open: use `async with`")
+        if self._hearing.closing and self._hearing.over is None:
+            raise SessionError(ErrorCode.SESSION_CLOSED.name, "the session is being closed")
+
+    # --- whole utterances -------------------------------------------------------------------------
 
     async def translate(
         self,
         audio: bytes,
         *,
         format: str = "pcm16",
-        sample_rate: int = 16_000,
+        sample_rate: int | None = None,
         src: str | None = None,
         tgt: str | None = None,
         timeout: float | None = None,
         **options: Any,
     ) -> Translation:
-        """The translation of one utterance; SessionError if there is none."""
+        """The translation of one utterance; SessionError if there is none. What was streamed before ends first."""
         seconds = self._timeout if timeout is None else timeout
         future: asyncio.Future[Translation] = asyncio.get_running_loop().create_future()
-        index = None
+        whole = self._whole(audio, format, sample_rate, src, tgt, options)
         try:
-            async with asyncio.timeout(seconds):
-                async with self._room:
-                    index = await self._speak(audio, format, sample_rate, src, tgt, future, options)
-                    translation = await future
+            async with asyncio.timeout(seconds), self._slots:
+                await self._sender.ask(whole, future)
+                translation = await future
         except TimeoutError:
-            code = ErrorCode.JOB_TIMEOUT.name
+            code, index = ErrorCode.JOB_TIMEOUT.name, None if whole.index < 0 else whole.index
             raise SessionError(code, f"no result within {seconds:g} s", utterance_index=index) from None
         finally:
-            if index is not None:
-                self._waiting.drop(index)
+            self._sender.give_up(whole)
         if translation.error:
             raise translation.error
         return translation
@@ -190,7 +264,7 @@ class Session:
         audio: bytes,
         *,
         format: str = "pcm16",
-        sample_rate: int = 16_000,
+        sample_rate: int | None = None,
         src: str | None = None,
         tgt: str | None = None,
         **options: Any,
@@ -199,144 +273,121 @@ class Session:
         if len(self._waiting) >= UTTERANCES_WAITING_MAX:
             code = ErrorCode.TOO_MANY_UTTERANCES
             raise SessionError(code.name, f"{len(self._waiting)} utterances wait for their results")
-        return await self._speak(audio, format, sample_rate, src, tgt, None, options)
+        whole = self._whole(audio, format, sample_rate, src, tgt, options)
+        try:
+            return await self._sender.ask(whole, None)
+        except asyncio.CancelledError:
+            self._sender.give_up(whole)
+            raise
 
     async def results(self) -> AsyncIterator[Translation]:
-        """What was sent with `send`, as it ends; failed ones have `error` set. Ends with the session."""
-        while (translation := await self._waiting.next_unread()) is not None:
+        """Every utterance that was streamed or sent with `send`, in the order in which it was said, each once.
+
+        A failed one has `error` set: its code is the job's own, or MISSING_RESULT. Ends with the session.
+        """
+        async for translation in self._waiting.results.read():
             yield translation
 
-    async def _speak(
+    def _whole(
         self,
         audio: bytes,
         audio_format: str,
-        sample_rate: int,
+        sample_rate: int | None,
         src: str | None,
         tgt: str | None,
-        future: asyncio.Future[Translation] | None,
         options: dict[str, Any],
-    ) -> int:
-        await self._hold()
-        index, self._next_index = self._next_index, self._next_index + 1
-        message = wire.Utterance(
-            session_id=self._session_id,
-            utterance_index=index,
-            manual_cut=options.pop("manual_cut", True),
-            src_lang=src or self.src,
-            tgt_lang=tgt or self.tgt,
-            audio=base64.b64encode(audio).decode(),
-            audio_format=audio_format,
-            sample_rate=sample_rate,
-            **options,
-        )
-        self._waiting.add(index, Waiter(now_ms(), future))
-        try:
-            await self._say(message)
-        except BaseException:
-            self._waiting.drop(index)
-            raise
-        return index
+    ) -> Whole:
+        self._check_open()
+        if self._speech.has_streamed and not self._speech.keeps:
+            text = "a whole utterance beside streamed audio needs a session that can be resumed"
+            raise SessionError(ErrorCode.UNSUPPORTED_FEATURE.name, text)
+        rate = self.sample_rate if sample_rate is None else sample_rate
+        return Whole(utterance(audio, audio_format, rate, src or self.src, tgt or self.tgt, options))
 
-    async def _hold(self) -> None:
-        """Wait while the mesh asked for less."""
-        rest_ms = self._hold_until_ms - now_ms()
-        if rest_ms > 0:
-            await asyncio.sleep(rest_ms / 1_000)
+    # --- streaming --------------------------------------------------------------------------------
 
-    async def _say(self, message: wire.ClientMessage) -> None:
-        if self._over:
-            raise SessionError(self._over.code, self._over.message)
-        if self._connection is None:
-            raise SessionError(ErrorCode.INVALID_SESSION.name, "the session is not open: use `async with`")
-        try:
-            async with asyncio.timeout(SEND_TIMEOUT_S):
-                await self._connection.send(wire.encode(message))
-        except ConnectionClosed:
-            raise SessionError(ErrorCode.WS_DISCONNECTED.name, "the connection is lost") from None
-        except TimeoutError:
-            self._connection.transport.abort()
-            raise SessionError(ErrorCode.WS_DISCONNECTED.name, "the connection is stuck") from None
+    async def stream(self, source: Source, *, chunk_ms: int = CHUNK_MS, realtime: bool = False) -> None:
+        """Speak everything that `source` gives, and end the utterance. The mesh cuts it where the speaker pauses.
 
-    # --- listening --------------------------------------------------------------------------------
+        source      an async iterator or an iterable of bytes, bytes, a binary file object that holds raw samples, or
+                    the path of a WAV file. PCM16 mono comes in pieces of any size; for Opus each piece is a packet or a
+                    list of packets
+        chunk_ms    sound in one message
+        realtime    send a recording as fast as it was spoken, instead of as fast as the mesh takes it
+        """
+        self._check_codec()
+        await self._streamer.stream(source, self.codec, chunk_ms, realtime)
+        await self._streamer.end()
 
-    async def _await_ack(self, connection: ClientConnection) -> wire.SessionInitAck:
-        while True:
-            message = _decoded(await connection.recv())
-            if isinstance(message, wire.SessionInitAck):
-                return message
-            if isinstance(message, wire.ErrorMessage):
-                raise _error_of(message)
+    async def speak(self, sound: Sound) -> None:
+        """Speak a piece of sound at once: bytes of PCM16, or Opus packets. Waits while too much has not ended."""
+        self._check_codec()
+        await self._streamer.speak(sound, self.codec)
 
-    async def _heartbeat(self) -> None:
-        while True:
-            await asyncio.sleep(self._heartbeat_interval)
-            try:
-                await self._say(wire.ClientHeartbeat(session_id=self._session_id, timestamp=wall_ms()))
-            except SessionError:
-                return  # the reader notices as well, and tells those who wait
+    async def end_utterance(self) -> None:
+        """What was spoken until now is an utterance; without anything spoken there is none."""
+        self._check_open()
+        await self._streamer.end()
 
-    async def _read(self, connection: ClientConnection) -> None:
-        try:
-            async for text in connection:
-                self._on_message(_decoded(text))
-        except ConnectionClosed as error:
-            _log.info("connection to %s lost: %s", self.url, error)
-        finally:
-            self._end(ErrorCode.WS_DISCONNECTED, "the connection is lost")
+    def _check_codec(self) -> None:
+        self._check_open()
+        offered, ack = self._init.audio_formats or (), self._hearing.ack
+        rate = ack.negotiated_sample_rate if ack else None
+        if self.codec not in offered or (rate and rate != self.sample_rate):
+            text = f"this mesh takes streams of {self.codec} with {rate} Hz only"
+            raise SessionError(ErrorCode.UNSUPPORTED_FEATURE.name, text)
 
-    def _on_message(self, message: wire.ServerMessage | None) -> None:
-        if isinstance(message, wire.TranslationResult):
-            sent_ms = self._waiting.sent_ms(message.utterance_index)
-            if sent_ms is not None:
-                self._waiting.end(translation_of(message, now_ms() - sent_ms))
-            return
-        if isinstance(message, wire.SessionCloseAck):
-            self._close_ack.set()
-        elif isinstance(message, wire.MissingResult):
-            self._waiting.fail(message.utterance_index, SessionError("MISSING_RESULT", message.reason))
-        elif isinstance(message, wire.ErrorMessage):
-            self._on_error(message)
-        elif isinstance(message, wire.UiEvent) and message.event == "ERROR":
-            self._on_error_event(message)
-        elif isinstance(message, wire.Backpressure):
-            hold_ms = min(message.resume_after_ms or HOLD_MS_DEFAULT, HOLD_MS_MAX)
-            self._hold_until_ms = max(self._hold_until_ms, now_ms() + hold_ms)
-        if message is not None and not isinstance(message, wire.ServerHeartbeat):
-            self._tell(message)
+    # --- playing ----------------------------------------------------------------------------------
 
-    def _on_error(self, message: wire.ErrorMessage) -> None:
-        error = _error_of(message)
-        if message.code in _FATAL:
-            self._end(ErrorCode[message.code], message.message)
-            return
-        announced, self._failing = self._failing, None
-        index = error.details.get("utterance_index", self._waiting.only() if announced is None else announced)
-        if isinstance(index, int):
-            self._waiting.fail(index, error)
+    async def tts_started(self, translation: Translation) -> None:
+        """The user begins to hear a translation: silence meanwhile does not end an utterance."""
+        now = wall_ms()
+        self._check_open()
+        await self._sender.tell(lambda own: tts_started(own, translation, now))
 
-    def _on_error_event(self, event: wire.UiEvent) -> None:
-        error = SessionError(event.error_code or ErrorCode.INTERNAL_ERROR.name, event.hint or "")
-        self._failing = event.utterance_index
-        loop = asyncio.get_running_loop()
-        loop.call_later(REASON_GRACE_S, self._waiting.fail, event.utterance_index, error)
+    async def tts_ended(self, translation: Translation) -> None:
+        """The user has heard it."""
+        now = wall_ms()
+        self._check_open()
+        await self._sender.tell(lambda own: tts_ended(own, translation, now))
 
-    def _tell(self, message: wire.ServerMessage) -> None:
-        if self._on_event is None:
-            return
-        try:
-            self._on_event(message)
-        except Exception:  # noqa: BLE001 - the user's code; it must not end the session
-            _log.exception("the event callback failed")
+    # --- rooms ------------------------------------------------------------------------------------
 
+    @property
+    def room_code(self) -> str | None:
+        """The code of the room that the session is in; None = none."""
+        return self._rooms.code
 
-def _decoded(text: str | bytes) -> wire.ServerMessage | None:
-    """The message, or None for one that this version does not know."""
-    try:
-        return wire.decode_from_server(text)
-    except PeerError as error:
-        _log.warning("ignored a message of the mesh: %s", error)
-        return None
+    @property
+    def members(self) -> list[wire.Participant]:
+        """Everybody in the room, the session itself included."""
+        return list(self._rooms.members)
 
+    async def create_room(self, *, display_name: str | None = None, preferred_lang: str | None = None) -> str:
+        """Open a room and enter it; its code. What others say comes in `preferred_lang`. RoomError if refused."""
+        self._check_open()
+        return await self._rooms.create(display_name, preferred_lang)
 
-def _error_of(message: wire.ErrorMessage) -> SessionError:
-    return SessionError(message.code, message.message, message.details if isinstance(message.details, dict) else None)
+    async def join_room(
+        self, code: str, *, display_name: str | None = None, preferred_lang: str | None = None
+    ) -> list[wire.Participant]:
+        """Enter a room; its members. RoomError if that is refused."""
+        self._check_open()
+        return list(await self._rooms.join(code, display_name, preferred_lang))
+
+    async def leave_room(self) -> None:
+        """Leave the room; RoomError NOT_IN_ROOM if the session is in none."""
+        await self._rooms.leave()
+
+    async def set_raw_voice(self, session_id: str, wanted: bool) -> None:
+        """Whether this session wants to get that member's own voice, by WebRTC."""
+        await self._rooms.set_voice(session_id, wanted)
+
+    async def signal(self, kind: str, to: str, payload: Any) -> None:
+        """Pass a WebRTC "offer", "answer" or "ice" on to a member; theirs, and refusals, come to `on_event`."""
+        await self._rooms.signal(kind, to, payload)
+
+    async def heard(self) -> AsyncIterator[Translation]:
+        """What others in the room say, translated: in order for each `speaker`, each once. Ends with the session."""
+        async for translation in self._heard.read():
+            yield translation

@@ -18,19 +18,24 @@ from mesh.wire import audio_text
 class Translation:
     """The result of one utterance, or why there is none: then `error` is set and the texts are empty."""
 
+    #: Counts from 0 over the whole session of the speaker, whatever happens to its connection.
     utterance_index: int
     text_asr: str = ""
     text_translated: str = ""
     tts_format: str = "pcm16"
     job_id: str = ""
     trace_id: str = ""
-    #: From sending to receiving, measured here.
+    #: From sending (streamed: the last of it) to receiving, measured here; 0 for what others said.
     total_ms: int = 0
     #: Stage -> ms on the node: asr_ms, nmt_ms, tts_ms, total_ms; as far as the node tells.
     service_timings: dict[str, int] = field(default_factory=dict)
     #: Way -> ms: web_to_scheduler_ms, scheduler_to_node_ms, ...; as far as they are known.
     network_timings: dict[str, int] = field(default_factory=dict)
     error: SessionError | None = None
+    #: Session id of the member of the room who said it; "" = this session itself.
+    speaker: str = ""
+    #: Said by this session in a room: the others have the translation, so there are no texts here.
+    for_room: bool = False
     #: The whole translation_result, for the fields that have no name here.
     message: wire.TranslationResult | None = field(default=None, repr=False)
 
@@ -40,11 +45,11 @@ class Translation:
         return base64.b64decode(audio_text(self.message.tts_audio)) if self.message else b""
 
 
-def translation_of(message: wire.TranslationResult, total_ms: int) -> Translation:
-    """A wire result as the user sees it."""
+def translation_of(message: wire.TranslationResult, index: int, total_ms: int, speaker: str = "") -> Translation:
+    """A wire result as the user sees it, under the user's own index."""
     timings = message.service_timings or (message.extra.service_timings if message.extra else None)
     return Translation(
-        utterance_index=message.utterance_index,
+        utterance_index=index,
         text_asr=message.text_asr,
         text_translated=message.text_translated,
         tts_format=message.tts_format,
@@ -53,6 +58,7 @@ def translation_of(message: wire.TranslationResult, total_ms: int) -> Translatio
         total_ms=total_ms,
         service_timings=_known(timings),
         network_timings=_known(message.network_timings),
+        speaker=speaker,
         message=message,
     )
 

@@ -4,63 +4,76 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
 from typing import Final
 
 from linguamesh.errors import SessionError
+from linguamesh.session_order import InOrder
 from linguamesh.session_result import Translation
 
-#: Ended utterances that nobody has taken from `results()` yet; then the oldest is dropped.
-RESULTS_UNREAD_MAX: Final = 1_000
+#: Ends that nobody has taken from `results()` or `heard()` yet; then the oldest is dropped.
+UNREAD_MAX: Final = 1_000
 
 
-@dataclass(slots=True)
-class Waiter:
-    """One utterance on its way. Without a future its end goes to `results()`."""
+class Unread:
+    """Translations that wait to be read. Ends, once it is closed and read."""
 
-    sent_ms: int
-    future: asyncio.Future[Translation] | None = None
+    def __init__(self) -> None:
+        self._translations: deque[Translation] = deque(maxlen=UNREAD_MAX)
+        self._news = asyncio.Event()
+        self._closed = False
+
+    def put(self, translation: Translation) -> None:
+        """One more."""
+        self._translations.append(translation)
+        self._news.set()
+
+    def close(self) -> None:
+        """No more will come."""
+        self._closed = True
+        self._news.set()
+
+    async def read(self) -> AsyncIterator[Translation]:
+        """All of them, as they come."""
+        while True:
+            while self._translations:
+                yield self._translations.popleft()
+            if self._closed:
+                return
+            self._news.clear()
+            await self._news.wait()
 
 
-@dataclass(slots=True)
 class Waiting:
-    """All utterances on their way, and the ended ones that wait to be read."""
+    """The utterances of the session itself, by the user's index. What has a future is told there and at once; all
+    else goes to `results`, in order."""
 
-    _waiters: dict[int, Waiter] = field(default_factory=dict)
-    _unread: deque[Translation] = field(default_factory=lambda: deque(maxlen=RESULTS_UNREAD_MAX))
-    _news: asyncio.Event = field(default_factory=asyncio.Event)
-    _over: bool = False
+    def __init__(self) -> None:
+        self.results = Unread()
+        self._futures: dict[int, asyncio.Future[Translation] | None] = {}
+        self._order: InOrder[Translation] = InOrder()
 
     def __len__(self) -> int:
-        return len(self._waiters)
+        return len(self._futures)
 
-    def add(self, index: int, waiter: Waiter) -> None:
-        """An utterance is about to be sent."""
-        self._waiters[index] = waiter
+    def add(self, index: int, future: asyncio.Future[Translation] | None) -> None:
+        """A whole utterance is about to be sent. Without a future its end goes to `results`."""
+        self._futures[index] = future
 
     def drop(self, index: int) -> None:
         """Nobody waits for this one any more."""
-        self._waiters.pop(index, None)
-
-    def sent_ms(self, index: int) -> int | None:
-        """When it was sent; None if it does not wait (any more)."""
-        waiter = self._waiters.get(index)
-        return waiter.sent_ms if waiter else None
-
-    def only(self) -> int | None:
-        """The index, if exactly one utterance waits."""
-        return next(iter(self._waiters)) if len(self._waiters) == 1 else None
+        self._futures.pop(index, None)
+        self._put(index, None)
 
     def end(self, translation: Translation) -> bool:
-        """Tell whoever waits; False if nobody does (a repeat, or it was given up)."""
-        waiter = self._waiters.pop(translation.utterance_index, None)
-        if waiter is None:
+        """Tell whoever waits; False if it has ended before."""
+        index = translation.utterance_index
+        if not self._order.is_new(index):
             return False
-        if waiter.future is None:
-            self._unread.append(translation)
-            self._news.set()
-        elif not waiter.future.done():
-            waiter.future.set_result(translation)
+        future = self._futures.pop(index, None)
+        self._put(index, translation if future is None else None)
+        if future is not None and not future.done():
+            future.set_result(translation)
         return True
 
     def fail(self, index: int, error: SessionError) -> bool:
@@ -68,18 +81,14 @@ class Waiting:
         error.utterance_index = index
         return self.end(Translation(utterance_index=index, error=error))
 
-    def fail_all(self, code: str, message: str) -> None:
+    def close(self, code: str, message: str) -> None:
         """The session is over for all of them."""
-        for index in list(self._waiters):
+        for index in sorted(self._futures):
             self.fail(index, SessionError(code, message))
-        self._over = True
-        self._news.set()
+        for translation in self._order.flush():
+            self.results.put(translation)
+        self.results.close()
 
-    async def next_unread(self) -> Translation | None:
-        """The next ended utterance that has no future of its own; None when the session is over."""
-        while not self._unread:
-            if self._over:
-                return None
-            self._news.clear()
-            await self._news.wait()
-        return self._unread.popleft()
+    def _put(self, index: int, translation: Translation | None) -> None:
+        for ready in self._order.put(index, translation):
+            self.results.put(ready)

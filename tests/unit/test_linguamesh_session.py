@@ -94,7 +94,7 @@ async def test_concurrent_utterances_get_their_own_results_in_any_order(server: 
     await closed(session, peer)
 
 
-async def test_sent_utterances_end_in_the_iterator(server: Scripted) -> None:
+async def test_sent_utterances_end_in_the_iterator_in_the_order_in_which_they_were_said(server: Scripted) -> None:
     session, peer = await opened(server)
     assert [await session.send(AUDIO) for _ in range(3)] == [0, 1, 2]
     await peer.send("translation_result", **result(1))
@@ -108,8 +108,8 @@ async def test_sent_utterances_end_in_the_iterator(server: Scripted) -> None:
                 await closed(session, peer)
 
     await asyncio.wait_for(read(), 10)
-    assert [t.utterance_index for t in seen] == [1, 0, 2]
-    assert [t.error.code if t.error else "" for t in seen] == ["", "MISSING_RESULT", "SESSION_CLOSED"]
+    assert [t.utterance_index for t in seen] == [0, 1, 2]
+    assert [t.error.code if t.error else "" for t in seen] == ["MISSING_RESULT", "", "SESSION_CLOSED"]
 
 
 async def test_an_error_names_its_utterance(server: Scripted) -> None:
