@@ -10,7 +10,7 @@ from edge.core.session import Limits, Session
 from edge.link import EdgeLink
 from edge.metrics import EdgeMetrics
 from edge.pairing import Pairing, client_digest
-from edge.resuming import Token, claim, dispatch_of, in_turn, new_token, read_mail, read_token
+from edge.resuming import Letter, Token, claim, dispatch_of, in_turn, new_token, read_mail, read_token
 from edge.socket import internal_error
 from mesh.config import Config
 from mesh.errors import PeerError
@@ -133,10 +133,8 @@ class Opening:
         last_seq = -1 if message.last_seq is None else message.last_seq
         actor = Actor(session, self._sessions.tools, token.digest, next_index=last_index + 1, next_seq=last_seq + 1)
         actor.room = claimed.room
-        actor.busy = True  # nothing of the client counts before its mail is read
         self._sessions.opened(actor, resumed=True)
-        actor.attach(socket)
-        results: dict[int, tuple[Push, bytes]] = {}
+        results: list[Letter] = []
         posts: list[tuple[Post, bytes]] = []
         if claimed.mail:
             async for entry_id, frame, body in read_mail(self._link, actor, MAIL_PAGES_MAX):
@@ -144,11 +142,12 @@ class Opening:
                 if isinstance(frame, Post):
                     posts.append((frame, body))
                 elif isinstance(frame, Push) and frame.utterance_index > last_index:
-                    results[frame.utterance_index] = (frame, body)
-                    actor.adopted[frame.request_id] = (frame, body)
+                    results.append(Letter(frame, body))
         if actor.ended:
+            self._sessions.cut_off(socket)  # it was taken over again meanwhile
             return
-        actor.busy = False
+        # Not sooner: what others post to the session must not come before the acknowledgement.
+        actor.attach(socket)
         self._tell_mail(actor, socket, token, results, posts, lost=claimed.lost > 0)
 
     def _tell_mail(
@@ -156,24 +155,21 @@ class Opening:
         actor: Actor,
         socket: ClientSocket,
         token: Token,
-        results: dict[int, tuple[Push, bytes]],
+        results: list[Letter],
         posts: list[tuple[Post, bytes]],
         *,
         lost: bool,
     ) -> None:
         session, target = actor.session, actor.session.init.tgt_lang.strip().lower()
         # In a room an index is several results for several members: each is handed out when its audio comes again.
-        turns = [] if actor.room else in_turn(actor, results, target)
-        seqs = {index: session.seqs_of(results[index][0].request_id, index, target) for index in turns}
-        last = seqs[turns[-1]] if turns else None
-        actor.go_on_at(actor.order.next_index + len(turns), None if last is None else last[1] + 1)
+        turns = [] if actor.room else in_turn(actor, results, target, actor.next_seq or 0)
+        last_seqs = [last_seq for _, last_seq in turns if last_seq is not None]
+        actor.go_on_at(actor.order.next_index + len(turns), last_seqs[-1] + 1 if last_seqs else None)
+        actor.adopted = {letter.push.request_id: letter for letter in results}
         self._acknowledge(actor, socket, token, resumed=True, lost=lost)
-        for index in turns:
-            push, body = results[index]
+        for (push, text), last_seq in turns:
             actor.adopted.pop(push.request_id, None)
-            found = seqs[index]
-            dispatch = dispatch_of(push, session, self._link.identity)
-            self._sessions.speech.adopt(actor, dispatch, push, body, None if found is None else found[1])
+            self._sessions.speech.adopt(actor, dispatch_of(push, session, self._link.identity), push, text, last_seq)
         for post, body in posts:
             self._sessions.posts.take_mail(actor, post, body)
         actor.pump()

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
 from edge.actor import Actor
-from edge.core.asks import Answer, MailPage, Question
+from edge.core.asks import Answer, MailPage
 from edge.core.session import Session
 from edge.link import EdgeLink
 from mesh.errors import ErrorCode, PeerError
@@ -22,6 +22,13 @@ from mesh.ids import is_id
 from mesh.log import get_logger
 
 log = get_logger()
+
+
+class Letter(NamedTuple):
+    """A result that waited in the mail."""
+
+    push: Push
+    text: bytes
 
 
 class Token(NamedTuple):
@@ -90,9 +97,9 @@ async def read_mail(link: EdgeLink, actor: Actor, pages_max: int) -> AsyncIterat
     """What waits for the session, oldest first: the id of each entry, its frame and its body."""
     after = ""
     for _ in range(pages_max):
-        page = await _asked(link, _mail_ask(link, actor, after), actor.session_id)
+        page = await link.answer_to(_mail_ask(link, actor, after), actor.session_id)
         if not isinstance(page, MailPage):
-            log.warning("mail_unread", session_id=actor.session_id, after=after)
+            log.warning("mail_unread", session_id=actor.session_id, after=after, answer=str(page))
             return
         for frame, body in zip(page.parts[::2], page.parts[1::2], strict=True):
             yield page.mail.last, decode_frame(frame), body
@@ -103,17 +110,6 @@ async def read_mail(link: EdgeLink, actor: Actor, pages_max: int) -> AsyncIterat
 
 def _mail_ask(link: EdgeLink, actor: Actor, after: str) -> Callable[[str], MailAsk]:
     return lambda ref: MailAsk(ref, actor.session_id, link.identity, actor.session.epoch, after)
-
-
-async def _asked(link: EdgeLink, question: Callable[[str], Question], record_id: str) -> Answer | None:
-    answered: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
-
-    def on_answer(answer: Answer | None) -> None:
-        if not answered.done():
-            answered.set_result(answer)
-
-    link.ask(question, record_id, on_answer)
-    return await answered
 
 
 def dispatch_of(push: Push, session: Session, edge: str) -> Dispatch:
@@ -137,11 +133,23 @@ def dispatch_of(push: Push, session: Session, edge: str) -> Dispatch:
     )
 
 
-def in_turn(actor: Actor, pushes: dict[int, tuple[Push, bytes]], target: str) -> list[int]:
-    """The indices from the actor's next one on whose results are all there, for the session's own language."""
-    indices: list[int] = []
+def in_turn(actor: Actor, found: list[Letter], target: str, next_seq: int) -> list[tuple[Letter, int | None]]:
+    """The results that can be told at once, each with its last chunk: from the actor's next index on, without a gap.
+
+    Edges may have cut the same audio in different places, and an index may be there more than once: of a stream only
+    those count that begin where the one before ended.
+    """
+    turns: list[tuple[Letter, int | None]] = []
     index = actor.order.next_index
-    while index in pushes and f":{index}:{target}:" in pushes[index][0].request_id:
-        indices.append(index)
+    while True:
+        for letter in found:
+            if letter.push.utterance_index != index or f":{index}:{target}:" not in letter.push.request_id:
+                continue
+            seqs = actor.session.seqs_of(letter.push.request_id, index, target)
+            if seqs is None or seqs[0] == next_seq:
+                turns.append((letter, None if seqs is None else seqs[1]))
+                next_seq = next_seq if seqs is None else seqs[1] + 1
+                break
+        else:
+            return turns
         index += 1
-    return indices
