@@ -225,7 +225,7 @@ export class Connection {
 
   async #comeBack() {
     const untilMs = performance.now() + this.#timing.giveUp;
-    while (performance.now() < untilMs) {
+    while (!this.isEnded && performance.now() < untilMs) {
       this.#place += 1;
       try {
         await this.#wait(this.#delay());

@@ -1,4 +1,4 @@
-"""A real Chromium and a page in it. Without one these tests are left out, and a line says so; in CI that is a failure."""
+"""A real Chromium and a page in it. Without one these tests are left out, as a line says; in CI that is a failure."""
 
 from __future__ import annotations
 

@@ -221,6 +221,20 @@ async def test_a_refused_chunk_goes_again_before_later_ones_and_after_the_pause(
     assert await run(shared_page, AUDIO, body) == [[], [[1, False, PIECE, 1], [3, False, PIECE, 2]]]
 
 
+async def test_a_refused_chunk_waits_a_little_when_the_mesh_does_not_say_how_long(shared_page: Page) -> None:
+    body = """
+      const audio = new SpokenAudio();
+      audio.add(piece(), 1);
+      audio.due(0);
+      audio.onRefused(0, 0);
+      const soon = told(audio.due(0));
+      audio.onBackpressure("BUSY", 2_000, 0);
+      return [soon, told(audio.due(0)), told(audio.due(2_000))];
+    """
+    nothing = {"chunks": [], "waitMs": 500}, {"chunks": [], "waitMs": 2_000}
+    assert await run(shared_page, AUDIO, body) == [*nothing, {"chunks": [[0, False, PIECE, 1]], "waitMs": None}]
+
+
 async def test_what_is_kept_is_bounded_and_what_was_sent_gives_way(shared_page: Page) -> None:
     body = """
       const audio = new SpokenAudio({ keptBytesMax: 10_000 });

@@ -55,6 +55,18 @@ async def test_only_what_the_mesh_asks_for_is_sent_again(page: Page, mesh: Scrip
     assert await third.chunks(5) == first
 
 
+async def test_another_edge_is_not_bound_by_what_the_last_one_asked_for(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh)
+    await client.say("backpressure", action="PAUSE", resume_after_ms=60_000)
+    await client.say("backpressure", action="SLOW_DOWN", resume_after_ms=60_000)
+    await until(page, "noted.events.length === 2")
+    await speak(page, 200)
+    client.cut()
+    again = await mesh.client()
+    await again.welcome(resumed=True, resend_from_seq=0)
+    assert [chunk.seq for chunk in await again.chunks(2)] == [0, 1]
+
+
 async def test_what_is_said_while_nobody_listens_is_sent_later(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     await speak(page, 100)

@@ -145,6 +145,8 @@ async def test_audio_is_refused_when_too_much_waits_to_be_sent(page: Page, mesh:
 async def test_a_stream_waits_until_there_is_room(page: Page, mesh: ScriptedMesh) -> None:
     """Three seconds of sound through room for a quarter of a second: all of it arrives, in order."""
     client = await opened(page, mesh, options={"keptBytesMax": 8_000})
+    await client.say("backpressure", action="PAUSE", resume_after_ms=200)
+    await until(page, "noted.events.length === 1")
     body = """
       async function* source() { for (let i = 0; i < 30; i += 1) yield sound(100, i); }
       await session.stream(source());
@@ -227,12 +229,19 @@ async def test_closing_waits_for_the_last_results(page: Page, mesh: ScriptedMesh
 
 async def test_closing_goes_no_further_than_the_connection(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
+    # Whoever dials again would do so at once.
+    body = """
+      Math.random = () => 0;
+      window.dialled = 0;
+      window.WebSocket = class extends WebSocket { constructor(url) { super(url); dialled += 1; } };
+    """
+    await js(page, body)
     closing = asyncio.ensure_future(js(page, "await session.close();"))
     await client.next(wire.SessionClose)
     client.cut()
     await closing
     assert (await noted(page, "states"))[-1] == "closed"
-    assert mesh.clients_waiting == 0
+    assert await js(page, "await new Promise((later) => setTimeout(later)); return dialled;") == 0
 
 
 @pytest.mark.parametrize("code", ["SESSION_SUPERSEDED", "SESSION_CLOSED", "INVALID_SESSION"])
