@@ -160,4 +160,3 @@ async def test_result_told_to_a_dying_connection_is_told_again(redis_server, mes
                 assert told["text_translated"] == f"{client.id}/0"
             assert len(worker.jobs) == 1, "it was done once"
             await client.close()
-

@@ -211,9 +211,7 @@ async def test_member_that_resumes_elsewhere_is_still_in_its_room_and_misses_not
             for _ in range(3):
                 await ann.speak()
             await until(lambda: mesh.metric("lingua_selector_parked_total", "post") >= 1, "the first waits in the mail")
-            back, again = await opened(
-                mesh.url("edge-2"), resume_token=ack["resume_token"], last_index=-1, last_seq=-1
-            )
+            back, again = await opened(mesh.url("edge-2"), resume_token=ack["resume_token"], last_index=-1, last_seq=-1)
             assert again["room_code"] == code
             bob = Member(back, "fr")
             bob.ack = True
@@ -224,4 +222,3 @@ async def test_member_that_resumes_elsewhere_is_still_in_its_room_and_misses_not
             assert ann.results() == [(bob.id, 0, "en")]
             await ann.close()
             await bob.close()
-

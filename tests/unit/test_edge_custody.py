@@ -159,7 +159,8 @@ def test_undone_moves_on_at_once_then_slower_then_gives_up() -> None:
     assert isinstance(second, SendDispatch)
     frame = second.request.frame(second.attempt)
     assert (frame.attempt, frame.excluded, frame.beside) == (2, ["n1"], False)
-    assert case.do(case.core.on_undone(undone(1, reason="node_stuck"), 25)) == [], "a repeat of the old word changes nothing"
+    repeated = case.do(case.core.on_undone(undone(1, reason="node_stuck"), 25))
+    assert repeated == [], "a repeat of the old word changes nothing"
     assert case.do(case.core.on_undone(undone(2, reason="node_stuck"), 30)) == []
     assert case.core.next_due_ms() == 430
     (third,) = case.do(case.core.tick(430))
