@@ -8,24 +8,22 @@ While the mesh takes no more of this session the mailbox fills, and the client i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final
 
 from edge.client import ClientSocket
-from edge.core import groups, order, segments
+from edge.core import groups, life, order, segments
+from edge.core.about import About
 from edge.core.acks import Acks
-from edge.core.groups import Groups, Place
+from edge.core.groups import Groups
+from edge.core.life import Life
 from edge.core.mailbox import Mailbox
 from edge.core.order import Order
 from edge.core.segments import Chunk, Cut, Segments, Started
 from edge.core.session import Session, Spoken
 from edge.core.timers import earliest
-from edge.link import EdgeLink
-from edge.metrics import EdgeMetrics
 from edge.socket import internal_error, type_of
+from edge.tools import Tools, Unposted
 from mesh.clock import now_ms, wall_ms
-from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Push, SessionNote
 from mesh.log import get_logger
@@ -34,81 +32,11 @@ from mesh.wire import Message, encode_utf8
 
 #: How soon a session that the mesh takes nothing of is looked at again.
 BLOCKED_LOOK_MS: Final = 100
-#: A session's record is renewed so often within its life.
-RENEWALS: Final = 4
 
 log = get_logger()
 
 #: What a client said: a piece of audio, or any other message of its session.
 Event = Chunk | Message
-
-
-@dataclass(frozen=True, slots=True)
-class About:
-    """What is to be known of a request when its result comes."""
-
-    index: int
-    #: "" = for the speaker itself; in a room the language, whose listeners have an order of their own.
-    lane: str
-    listeners: tuple[str, ...]
-    trace_id: str
-    #: The last chunk of a streamed one.
-    last_seq: int | None = None
-    way_in_ms: int | None = None
-    place: Place | None = None
-    #: Of several requests for one utterance, the one whose progress the speaker sees.
-    is_first: bool = True
-
-
-class Unposted(NamedTuple):
-    """A message of another member, whose sender waits until the client has it."""
-
-    body: bytes
-    answer: Callable[[str], None]
-
-
-class Speak(Protocol):
-    """Sends what was spoken on its way, and knows what becomes of it."""
-
-    def has_room(self, actor: Actor, spoken: Spoken) -> bool:
-        """False while the mesh takes no more of this session."""
-
-    def accept(self, actor: Actor, spoken: Spoken) -> None:
-        """Find nodes for it."""
-
-    def told(self, actor: Actor, lane: str, turns: list[order.Tell | order.Miss]) -> None:
-        """Whose turn it is."""
-
-
-class Tools(NamedTuple):
-    """What all actors of an edge share."""
-
-    config: Config
-    link: EdgeLink
-    metrics: EdgeMetrics
-    speak: Speak
-    #: What is done with each kind of message that is not audio.
-    handlers: dict[type[Message], Callable[[Actor, Any], None]]
-    #: Tells the keeper of a result that it is in good hands.
-    acknowledge: Callable[[Push], None]
-    #: Called after anything that may have moved a due time.
-    arm: Callable[[Actor], None]
-    #: Called when everything that a closing session waited for is done, or its time is up.
-    closed: Callable[[Actor], None]
-
-
-@dataclass(slots=True, eq=False)
-class Life:
-    """When something happens to a session by the passing of time; 0 = never."""
-
-    renew_ms: int
-    #: Since when nothing but heartbeats came.
-    quiet_ms: int
-    idle_told: bool = False
-    #: The client is gone and may come back until then.
-    detached_until_ms: int = 0
-    #: The client wants to leave, and waits for the last results until then.
-    closing_until_ms: int = 0
 
 
 class Actor:
@@ -117,7 +45,7 @@ class Actor:
     def __init__(
         self, session: Session, tools: Tools, token: str, *, next_index: int | None = None, next_seq: int | None = None
     ) -> None:
-        now, config = now_ms(), tools.config
+        config = tools.config
         self.session = session
         self.token = token
         self.resumable = bool(session.init.resumable)
@@ -142,7 +70,7 @@ class Actor:
         #: An answer of the mesh is awaited; nothing else is begun meanwhile.
         self.busy = False
         self.ended = False
-        self.life = Life(now + _renew_after(config), now)
+        self.life = Life(life.Limits.of(config.speech, config.session), now_ms())
         self.armed_ms = 0
         self._tools = tools
         self._mailbox: Mailbox[Event] = Mailbox(config.speech.events_max)
@@ -210,7 +138,7 @@ class Actor:
     def put(self, event: Event, *, urgent: bool = False) -> None:
         """The client said something. Worked on at once, unless something else comes first."""
         now = now_ms()
-        self.life.quiet_ms, self.life.idle_told = now, False
+        self.life.heard(now)
         if not self._mailbox and not self.is_blocked:
             self._handle(event)
             self._tools.arm(self)
@@ -316,9 +244,8 @@ class Actor:
     def attach(self, socket: ClientSocket) -> None:
         """The session's client is at that connection now."""
         self.socket, socket.actor = socket, self
-        self.life.detached_until_ms = 0
         now = now_ms()
-        self.life.quiet_ms, self.life.idle_told = now, False
+        self.life.attached(now)
         if self._segments is not None:
             self._segments.on_resumed(now)
         self._tools.arm(self)
@@ -330,21 +257,19 @@ class Actor:
     def detach(self) -> None:
         """The client's connection is lost; it may come back."""
         self.socket = None
-        self.life.detached_until_ms = now_ms() + self._tools.config.session.resume_ms
+        self.life.detached(now_ms())
         self.note(away=True)
         self._tools.arm(self)
 
     def note(self, *, away: bool, room: str | None = None) -> None:
         """Tell the mesh how the session is."""
-        config = self._tools.config
-        self.life.renew_ms = now_ms() + _renew_after(config)
+        self.life.renewed(now_ms())
         note = SessionNote(self.session_id, self._tools.link.identity, self.session.epoch, away, room)
         self._tools.link.to_session_cell(self.session_id, note)
 
     def close(self, within_ms: int) -> None:
         """Cut what is there, and end when all results are told, or after that time."""
-        if not self.life.closing_until_ms:
-            self.life.closing_until_ms = now_ms() + within_ms
+        if self.life.closing(within_ms, now_ms()):
             self.flush()
         self.pump()
 
@@ -357,15 +282,11 @@ class Actor:
 
     def due_ms(self) -> int:
         """When `tick` has something to do."""
-        life, config = self.life, self._tools.config
-        due = life.renew_ms
-        if not life.idle_told and self.socket is not None:
-            due = min(due, life.quiet_ms + config.speech.idle_ms)
-        segments_due = self._segments.next_due_ms if self._segments is not None and self.socket is not None else None
+        is_here = self.socket is not None
+        segments_due = self._segments.next_due_ms if self._segments is not None and is_here else None
         first = earliest((segments_due, self.order.next_due_ms, *(lane.next_due_ms for lane in self.lanes.values())))
+        due = self.life.due_ms(is_here)
         due = due if first is None else min(due, first)
-        for until_ms in (life.detached_until_ms, life.closing_until_ms):
-            due = min(due, until_ms) if until_ms else due
         return min(due, now_ms() + BLOCKED_LOOK_MS) if self._unsent and not self.busy else due
 
     def tick(self, now: int) -> None:
@@ -382,21 +303,12 @@ class Actor:
                 self._tools.speak.told(self, lane, turns)
         if now >= life.renew_ms:
             self.note(away=self.socket is None)
-        self._look_for_idle(now)
+        idle_ms = self.life.idle_for_ms(now) if self.socket is not None else 0
+        if idle_ms:
+            self.groups.close()
+            text = "Nothing was said for a while. The session stays open: speak, and it goes on."
+            self.tell(SessionIdle(session_id=self.session_id, idle_ms=idle_ms, message=text))
         self.pump()
-
-    def _look_for_idle(self, now: int) -> None:
-        life, idle_ms = self.life, self._tools.config.speech.idle_ms
-        if self.socket is None or life.idle_told or now - life.quiet_ms < idle_ms:
-            return
-        life.idle_told = True
-        self.groups.close()
-        text = "Nothing was said for a while. The session stays open: speak, and it goes on."
-        self.tell(SessionIdle(session_id=self.session_id, idle_ms=now - life.quiet_ms, message=text))
-
-
-def _renew_after(config: Config) -> int:
-    return config.session.idle_ttl_seconds * 1_000 // RENEWALS
 
 
 def _about(error: PeerError, event: Event) -> PeerError:

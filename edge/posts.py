@@ -10,10 +10,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from edge.actor import Actor, Unposted
+from edge.actor import Actor
 from edge.core.asks import Answer
 from edge.link import EdgeLink
 from edge.metrics import EdgeMetrics
+from edge.tools import Unposted
 from mesh.config import Config
 from mesh.frames import Post, Posted
 from mesh.link import Received

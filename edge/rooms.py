@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
-from edge.actor import About, Actor
+from edge.actor import Actor
+from edge.core.about import About
 from edge.core.asks import Answer
 from edge.core.fanout import Fan, plan
 from edge.core.session import language_of

@@ -7,7 +7,7 @@ from typing import Any, Final, get_args
 
 from websockets.asyncio.server import ServerConnection
 
-from edge.actor import URGENT, Actor, Tools
+from edge.actor import URGENT, Actor
 from edge.client import ClientSocket
 from edge.core.audio import from_base64
 from edge.core.segments import Chunk
@@ -23,6 +23,7 @@ from edge.resuming import claim_frame
 from edge.rooms import Rooms
 from edge.socket import internal_error
 from edge.speech import Speech
+from edge.tools import Tools
 from mesh import audio_frames
 from mesh.audio_frames import AudioFrame, FinalFrame, PingFrame, PongFrame
 from mesh.clock import now_ms, wall_ms

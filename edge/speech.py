@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from edge.actor import About, Actor
+from edge.actor import Actor
 from edge.core import results
+from edge.core.about import About
 from edge.core.fanout import Fan
 from edge.core.order import Limits, Miss, Order, Tell
 from edge.core.request import Attempt, Request
@@ -112,11 +113,13 @@ class Speech:
             actor.order.expect(index, now)
         for language in languages - actor.lanes.keys():
             actor.lanes[language] = Order(self._order_limits, index)
-        for language, lane in actor.lanes.items():
+        for language, lane in list(actor.lanes.items()):
             if language in languages:
                 lane.expect(index, now)
-            else:
-                self.told(actor, language, lane.skip(index, now))
+                continue
+            self.told(actor, language, lane.skip(index, now))
+            if lane.end == lane.next_index:
+                del actor.lanes[language]  # nothing of it is under way; it may begin anew
         if languages:
             actor.fans[index] = len(languages)
             self.told(actor, "", actor.order.skip(index, now))

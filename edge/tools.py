@@ -1,0 +1,54 @@
+"""Tools: what all actors of an edge share, and what each may ask of those around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from edge.core.order import Miss, Tell
+from edge.core.session import Spoken
+from edge.link import EdgeLink
+from edge.metrics import EdgeMetrics
+from mesh.config import Config
+from mesh.frames import Push
+from mesh.wire import Message
+
+if TYPE_CHECKING:
+    from edge.actor import Actor
+
+
+class Unposted(NamedTuple):
+    """A message of another member, whose sender waits until the client has it."""
+
+    body: bytes
+    answer: Callable[[str], None]
+
+
+class Speak(Protocol):
+    """Sends what was spoken on its way, and knows what becomes of it."""
+
+    def has_room(self, actor: Actor, spoken: Spoken) -> bool:
+        """False while the mesh takes no more of this session."""
+
+    def accept(self, actor: Actor, spoken: Spoken) -> None:
+        """Find nodes for it."""
+
+    def told(self, actor: Actor, lane: str, turns: list[Tell | Miss]) -> None:
+        """Whose turn it is."""
+
+
+class Tools(NamedTuple):
+    """Given to every actor."""
+
+    config: Config
+    link: EdgeLink
+    metrics: EdgeMetrics
+    speak: Speak
+    #: What is done with each kind of message that is not audio.
+    handlers: dict[type[Message], Callable[[Actor, Any], None]]
+    #: Tells the keeper of a result that it is in good hands.
+    acknowledge: Callable[[Push], None]
+    #: Called after anything that may have moved a due time.
+    arm: Callable[[Actor], None]
+    #: Called when everything that a closing session waited for is done, or its time is up.
+    closed: Callable[[Actor], None]
