@@ -184,7 +184,6 @@ class Session:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-            await self._connection.close()
 
     async def _say_goodbye(self, wait: bool) -> None:
         def goodbye(own: str) -> wire.SessionClose:

@@ -111,15 +111,18 @@ class Connection:
 
     async def serve(self) -> SessionError:
         """Read, and connect again whenever the connection is lost; returns why that came to an end."""
-        while True:
-            end = await self._read()
-            self._listener.on_lost()
-            if end is None and not self._listener.may_resume:
-                end = SessionError(ErrorCode.WS_DISCONNECTED.name, "the connection is lost")
-            if end is None:
-                end = await self._reconnect()
-            if end is not None:
-                return end
+        try:
+            while True:
+                end = await self._read()
+                self._listener.on_lost()
+                if end is None and not self._listener.may_resume:
+                    end = SessionError(ErrorCode.WS_DISCONNECTED.name, "the connection is lost")
+                if end is None:
+                    end = await self._reconnect()
+                if end is not None:
+                    return end
+        finally:
+            await self._close()
 
     async def send(self, data: str | bytes) -> bool:
         """True if it went into a live connection."""
@@ -137,13 +140,12 @@ class Connection:
             return False
         return True
 
-    async def close(self) -> None:
-        """Close the socket, if there is one."""
+    # --- inside -----------------------------------------------------------------------------------
+
+    async def _close(self) -> None:
         socket, self._socket = self._socket, None
         if socket is not None:
             await socket.close()
-
-    # --- inside -----------------------------------------------------------------------------------
 
     async def _establish(self) -> None:
         """Dial and open or resume the session; Unreachable or SessionError if that fails."""
@@ -166,8 +168,7 @@ class Connection:
     async def _read(self) -> SessionError | None:
         """Read until the connection ends; why no other will do, if that is so."""
         socket = self._socket
-        if socket is None:  # closed meanwhile
-            return None
+        assert socket is not None
         try:
             async for data in socket:
                 self._listener.on_data(data)
@@ -175,8 +176,7 @@ class Connection:
                     return self._listener.over
         except ConnectionClosed as error:
             _log.info("connection to %s lost: %s", self.url, error)
-        finally:
-            self._socket = None
+        self._socket = None
         self._brief = self._brief + 1 if now_ms() - self._opened_ms < STEADY_MS else 0
         final = _FINAL_CLOSES.get(socket.close_code or 0)
         return SessionError(final[0].name, final[1]) if final else None
@@ -201,7 +201,7 @@ class Connection:
                         last = str(error)
                     else:
                         self.reconnects += 1
-                        return None
+                        return self._listener.over
                     _log.warning("%s", last)
         except TimeoutError:
             text = f"the connection is lost and did not come back within {self._reconnect_for:g} s: {last}"

@@ -154,7 +154,7 @@ class Speech:
         total_ms = 0
         while self._queue and isinstance(self._queue[0], Piece):
             total_ms += self._queue[0].ms
-            if pieces and (pieces[-1].is_final or total_ms > join_ms):
+            if pieces and (not join_ms or pieces[-1].is_final or total_ms > join_ms):
                 break
             pieces.append(self._queue.popleft())  # type: ignore[arg-type]
         piece = pieces[0] if len(pieces) == 1 else _joined(pieces)
