@@ -118,6 +118,8 @@ class Actor:
         self.acks.told(index, data)
         if self.socket is not None:
             self.socket.tell_encoded(type_of(message), data)
+        if self.acks.bytes > 2 * self._tools.config.session.unacked_bytes_max:
+            self._tools.give_up(self, "the client does not acknowledge its results")
 
     def tell_event(self, event: UiEventName, index: int) -> None:
         """Progress of the client's own input."""
@@ -154,11 +156,15 @@ class Actor:
     @property
     def is_blocked(self) -> bool:
         """True while no more messages of the client may be worked on."""
-        unacked_max = self._tools.config.session.unacked_max
-        return self.busy or bool(self._unsent) or (self.resumable and len(self.acks) >= unacked_max)
+        if self.busy or self._unsent:
+            return True
+        config, acks = self._tools.config.session, self.acks
+        return self.resumable and (len(acks) >= config.unacked_max or acks.bytes >= config.unacked_bytes_max)
 
     def pump(self) -> None:
         """Go on with what waits, as far as it may."""
+        if self.ended:
+            return
         self._send()
         while not self.is_blocked and (event := self._mailbox.pop()) is not None:
             self._handle(event)

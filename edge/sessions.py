@@ -87,7 +87,15 @@ class Sessions:
         known = {SessionInit, *handlers, *self._at_once}
         assert known == set(get_args(ClientMessage)), "every message of a client has a handler"
         self.tools = Tools(
-            config, link, metrics, self.speech, handlers, self.requests.acknowledge, self._arm, self._on_closed
+            config,
+            link,
+            metrics,
+            self.speech,
+            handlers,
+            self.requests.acknowledge,
+            self._arm,
+            self._give_up,
+            self._on_closed,
         )
         limits = Limits(config.edge.utterances_per_session_max, config.edge.utterances_remembered_max)
         self._opening = Opening(self, config, link, metrics, limits)
@@ -258,6 +266,15 @@ class Sessions:
         self.end(actor, "closed")
         if socket is not None:
             socket.tell(SessionCloseAck(session_id=actor.session_id))
+
+    def _give_up(self, actor: Actor, reason: str) -> None:
+        """End a session for its client's fault, and tell it."""
+        socket = actor.socket
+        if actor.ended:
+            return
+        self.end(actor, reason)
+        if socket is not None:
+            socket.tell_error(PeerError(ErrorCode.SESSION_CLOSED, reason))
 
     def end(self, actor: Actor, reason: str) -> None:
         """The session is over, and nobody waits for its results."""

@@ -50,5 +50,7 @@ class Tools(NamedTuple):
     acknowledge: Callable[[Push], None]
     #: Called after anything that may have moved a due time.
     arm: Callable[[Actor], None]
+    #: Called for a session whose client takes its results and never says so.
+    give_up: Callable[[Actor, str], None]
     #: Called when everything that a closing session waited for is done, or its time is up.
     closed: Callable[[Actor], None]

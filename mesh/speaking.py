@@ -58,6 +58,8 @@ class SessionConfig(Section, frozen=True):
     pending_max: Count = 200
     #: Results told to a client that acknowledges them and has not yet done so; beyond that it is asked to slow down.
     unacked_max: Count = 200
+    #: The same in bytes. A client that lets twice as much gather is given up.
+    unacked_bytes_max: Bytes = 8 * 1024 * 1024
     #: Entries in the mail of a session that is away, and their bytes; the oldest are dropped, and the client is told.
     mail_max: Count = 200
     mail_bytes_max: MemoryBytes = 16 * 1024 * 1024

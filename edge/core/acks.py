@@ -26,9 +26,11 @@ class Held:
 class Acks:
     """Of one session. `index` is the utterance's."""
 
-    __slots__ = ("_held", "_keys")
+    __slots__ = ("_held", "_keys", "bytes")
 
     def __init__(self) -> None:
+        #: Of the messages that are kept.
+        self.bytes = 0
         self._held: dict[int, Held] = {}
         self._keys: set[tuple[str, int]] = set()
 
@@ -48,6 +50,7 @@ class Acks:
     def told(self, index: int, message: bytes) -> None:
         """The client was told."""
         self._of(index).messages.append(message)
+        self.bytes += len(message)
 
     def listens(self, index: int, more: int) -> list[Push]:
         """So many more members are to get it, or (negative) have it now. The results that nobody waits for any more."""
@@ -76,7 +79,9 @@ class Acks:
         return self._held.setdefault(index, Held())
 
     def _release(self, index: int) -> list[Push]:
-        pushes = self._held.pop(index).pushes
+        held = self._held.pop(index)
+        pushes = held.pushes
+        self.bytes -= sum(map(len, held.messages))
         self._keys.difference_update((push.job_id, push.attempt) for push in pushes)
         return pushes
 
@@ -84,3 +89,4 @@ class Acks:
         """Every result that is kept is known by its key, and by no other."""
         keys = [(push.job_id, push.attempt) for held in self._held.values() for push in held.pushes]
         assert len(keys) == len(self._keys) and set(keys) == self._keys
+        assert self.bytes == sum(len(message) for held in self._held.values() for message in held.messages)

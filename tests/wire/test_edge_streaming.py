@@ -313,3 +313,15 @@ async def test_defect_12_old_attempt_neither_reaches_the_client_nor_hides_the_ne
         for task in listening:
             task.cancel()
         await asyncio.wait(listening)
+
+
+async def test_client_that_never_acknowledges_is_given_up_before_it_costs_much(tmp: Path) -> None:
+    async with running(tmp, session_unacked_bytes_max=1_024) as rig:
+        node, client = await rig.node(), await streaming(rig, resumable=True)
+        for seq in range(2):
+            await client.chunk(seq, PIECES[seq], is_final=True)
+        for _ in range(2):
+            await node.answer(await node.hear("job_assign"), text_asr="x" * 1_100)
+        error = await client.hear("error")
+        assert error["code"] == "SESSION_CLOSED" and "acknowledge" in error["message"]
+        assert not rig.edges[0].sessions.actors
