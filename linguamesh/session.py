@@ -241,7 +241,8 @@ class Session:
         timeout: float | None = None,
         **options: Any,
     ) -> Translation:
-        """The translation of one utterance; SessionError if there is none. What was streamed before ends first."""
+        """The translation of one utterance; SessionError if there is none. It waits for the end of what was streamed
+        before, and what is streamed later waits for it."""
         seconds = self._timeout if timeout is None else timeout
         future: asyncio.Future[Translation] = asyncio.get_running_loop().create_future()
         whole = self._whole(audio, format, sample_rate, src, tgt, options)
@@ -268,7 +269,7 @@ class Session:
         tgt: str | None = None,
         **options: Any,
     ) -> int:
-        """Send one utterance and return its index; its end comes from `results()`."""
+        """Send one utterance and return its index; its end comes from `results()`. It waits as `translate` does."""
         if len(self._waiting) >= UTTERANCES_WAITING_MAX:
             code = ErrorCode.TOO_MANY_UTTERANCES
             raise SessionError(code.name, f"{len(self._waiting)} utterances wait for their results")

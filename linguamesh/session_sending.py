@@ -217,8 +217,8 @@ class Sender:
             pong, self._pong = self._pong, None
             return pong
         if self._acks:
-            session_id, index = self._acks.popitem()
-            return wire.encode(wire.ResultAck(session_id=session_id, utterance_index=index))
+            session_id = next(iter(self._acks))
+            return wire.encode(wire.ResultAck(session_id=session_id, utterance_index=self._acks.pop(session_id)))
         return None
 
     def _encoded(self, item: Sent) -> str | bytes:
