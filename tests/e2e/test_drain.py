@@ -30,7 +30,7 @@ async def test_a_drained_node_finishes_and_gets_nothing_new(redis_server, mesh_d
             async with workers(mesh.url("edge-0"), staying):
                 draining = asyncio.create_task(drain(mesh, "node-a", "--deadline", "60", "--reason", "update"))
                 await until(lambda: is_status(mesh, "node-a", "draining"), "node-a is draining")
-                results = await asyncio.gather(*(s.translate(AUDIO) for s in speakers for _ in range(5)))
+                results = await asyncio.gather(*(s.translate(AUDIO) for s in speakers[1:] for _ in range(5)))
                 assert {result.text_asr for result in results} == {"node-b#1"}
                 gate.set()
                 assert (await first).text_asr == "node-a#1"
