@@ -25,6 +25,7 @@ from linguamesh.errors import JobFailed, NodeRefused, Unreachable
 from linguamesh.node_job import Gpu, Job, Result, Usage
 from linguamesh.node_messages import Profile
 from linguamesh.node_orders import Control, Orders
+from linguamesh.node_pairing import Pairing
 from linguamesh.node_work import Handler, Work
 from mesh import node_wire as wire
 from mesh.errors import ErrorCode, PeerError
@@ -117,12 +118,14 @@ class Node:
         self._heartbeat_interval_s = heartbeat_interval_s
         self._connect_timeout_s = connect_timeout_s
         self._work = Work(handler, max_jobs, self._send)
+        self._pairing = Pairing(self._send)
         self._handlers: dict[type, Callable[[Any], None]] = {
             wire.JobAssign: self._work.on_assign,
             wire.JobCancel: self._work.on_cancel,
             wire.JobResultAck: self._work.on_result_ack,
             wire.NodeStatus: self._orders.on_status,
             wire.NodeControl: self._orders.on_control,
+            wire.PairingCode: self._pairing.on_code,
             wire.ErrorMessage: self._on_error,
         }
         self._connection: ClientConnection | None = None  # set while registered
@@ -211,6 +214,11 @@ class Node:
         error = wire.NodeError(node_id=self._work.node_id, code=code, message=message, details=details)
         await self._send(wire.encode(error))
 
+    async def pairing_code(self) -> tuple[str, float]:
+        """A code by which one client can choose this node (Session(pairing_code=...)), and how many seconds it is good
+        for. The code before it ends. NodeRefused or Unreachable if there is none."""
+        return await self._pairing.code(self._work.node_id)
+
     # --- one connection ---------------------------------------------------------------------------
 
     async def _serve_connection(self) -> None:
@@ -228,6 +236,7 @@ class Node:
         finally:
             self._registered.clear()
             self._connection = None
+            self._pairing.on_lost()
             if beats:
                 beats.cancel()
                 await asyncio.wait({beats})
@@ -315,6 +324,7 @@ class Node:
             raise NodeRefused(error.code, error.message, _details(error))
         if error.code == ErrorCode.NOT_REGISTERED.name:
             raise Unreachable(f"{self.url} has forgotten this node: {error.message}")
+        self._pairing.on_error(NodeRefused(error.code, error.message, _details(error)))
 
 
 def _decoded(text: str | bytes) -> Any:

@@ -48,6 +48,20 @@ class Job:
         self.audio_format: str = assign.audio_format
         self.sample_rate: int = assign.sample_rate
         self.trace_id: str = assign.trace_id
+        #: Utterances that follow one another closely are parts of a group; `context_text` is what was said in it
+        #: before, as lines of the speaker and of the translation. None: this is no part of one.
+        self.group_id: str | None = assign.group_id
+        self.part_index: int | None = assign.part_index
+        self.context_text: str | None = assign.context_text
+        #: Streamed utterances that were cut in the middle of speech are one turn.
+        self.turn_id: str | None = assign.turn_id
+        #: Silence to append before it is recognised.
+        self.padding_ms: int = assign.padding_ms or 0
+        #: Why a streamed utterance ended: the speaker said so, paused, fell silent, or went on for too long.
+        self.is_manual_cut: bool = assign.is_manual_cut
+        self.is_pause_triggered: bool = assign.is_pause_triggered
+        self.is_timeout_triggered: bool = assign.is_timeout_triggered
+        self.is_max_duration_triggered: bool = assign.is_max_duration_triggered
 
     @cached_property
     def audio(self) -> bytes:

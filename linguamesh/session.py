@@ -50,7 +50,7 @@ RECONNECT_FOR_S: Final = 60.0
 KEPT_BYTES_MAX: Final = 8 * 1024 * 1024
 #: Whole utterances on their way at once; more wait here. The mesh's own limit is the same.
 UTTERANCES_WAITING_MAX: Final = 200
-#: How long a session that ends by an error takes to say so.
+#: How long a session that ends by an error takes to say so, and how long a closing one waits for a heartbeat's answer.
 GOODBYE_TIMEOUT_S: Final = 2.0
 
 
@@ -198,9 +198,24 @@ class Session:
         async with asyncio.timeout(self._close_timeout):
             while not hearing.close_ack.is_set():
                 await self._sender.flush()
+                if not await self._is_taken():
+                    continue
                 hearing.closing = True
                 if await self._sender.try_tell(goodbye):
                     await hearing.closed_or_lost()
+
+    async def _is_taken(self) -> bool:
+        """False if the mesh was too busy for the last of what was sent. It says so before it answers a heartbeat."""
+        if not self._speech.kept_bytes:
+            return True
+        self._hearing.beat.clear()
+        try:
+            async with asyncio.timeout(GOODBYE_TIMEOUT_S):
+                await self._sender.try_tell(self._beat)
+                await self._hearing.beat_or_lost()
+        except TimeoutError:
+            return True
+        return self._speech.is_said
 
     async def _serve(self) -> None:
         end = SessionError(ErrorCode.WS_DISCONNECTED.name, "the connection is lost")
@@ -212,8 +227,10 @@ class Session:
     async def _heartbeat(self) -> None:
         while True:
             await asyncio.sleep(self._heartbeat_interval)
-            beat = wire.ClientHeartbeat(session_id=self.session_id, timestamp=wall_ms())
-            await self._send(wire.encode(beat))
+            await self._send(wire.encode(self._beat(self.session_id)))
+
+    def _beat(self, own: str) -> wire.ClientHeartbeat:
+        return wire.ClientHeartbeat(session_id=own, timestamp=wall_ms())
 
     async def _send(self, data: str | bytes) -> bool:
         return await self._connection.send(data)

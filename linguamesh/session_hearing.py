@@ -64,6 +64,8 @@ class Hearing:
         self.over: SessionError | None = None
         self.closing = False
         self.close_ack = asyncio.Event()
+        #: The mesh answered a heartbeat.
+        self.beat = asyncio.Event()
         self._cut = asyncio.Event()  # the connection was lost
         self._init = init
         self._speech = speech
@@ -152,7 +154,14 @@ class Hearing:
 
     async def closed_or_lost(self) -> None:
         """Returns when the mesh has acknowledged the end of the session, or the connection is lost."""
-        waiters = [asyncio.create_task(event.wait()) for event in (self.close_ack, self._cut)]
+        await self._happens_or_lost(self.close_ack)
+
+    async def beat_or_lost(self) -> None:
+        """Returns when the mesh has answered a heartbeat, or the connection is lost."""
+        await self._happens_or_lost(self.beat)
+
+    async def _happens_or_lost(self, event: asyncio.Event) -> None:
+        waiters = [asyncio.create_task(one.wait()) for one in (event, self._cut)]
         try:
             await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -165,7 +174,10 @@ class Hearing:
             self._on_binary(data)
             return
         message = decoded(data)
-        if message is None or isinstance(message, wire.ServerHeartbeat):
+        if isinstance(message, wire.ServerHeartbeat):
+            self.beat.set()
+            return
+        if message is None:
             return
         handler = self._on_message.get(type(message))
         if handler is not None:
@@ -196,11 +208,11 @@ class Hearing:
             self._waiting.end(translation_of(message, index, total_ms))
 
     def _on_missing(self, message: wire.MissingResult) -> None:
-        error = SessionError("MISSING_RESULT", message.reason, utterance_index=message.utterance_index)
+        error = _missing(message.reason)
         if message.session_id != self.session_id:
             if self._is_news(message.session_id, message.utterance_index):
-                missing = Translation(message.utterance_index, error=error, speaker=message.session_id)
-                self._heard.put(missing)
+                error.utterance_index = message.utterance_index
+                self._heard.put(Translation(message.utterance_index, error=error, speaker=message.session_id))
             return
         reason = self._reasons.pop(message.utterance_index, error)
         index = self._ended(message.utterance_index, message.last_seq)
@@ -218,7 +230,7 @@ class Hearing:
         """The mesh ended an index; the user's index of it, None for a repeat."""
         if self._may_skip and in_order:
             for lost in self._speech.lost_before(wire_index):
-                self._waiting.fail(lost, SessionError("MISSING_RESULT", "lost"))
+                self._waiting.fail(lost, _missing("lost"))
         index = self._speech.ended(wire_index, last_seq)
         if index is not None:
             self._reasons.pop(wire_index, None)
@@ -307,3 +319,7 @@ class Hearing:
             self._on_event(message)
         except Exception:  # noqa: BLE001 - the user's code; it must not end the session
             _log.exception("the event callback failed")
+
+
+def _missing(reason: str) -> SessionError:
+    return SessionError("MISSING_RESULT", reason, {"reason": reason})

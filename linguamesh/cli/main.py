@@ -86,6 +86,7 @@ def _add_node(node: argparse.ArgumentParser) -> None:
     node.add_argument("--region", metavar="WORD", help="where they stand")
     node.add_argument("--gpu-tier", metavar="WORD", help="how strong they are")
     node.add_argument("--tenant", metavar="ID", help="they work for this tenant only")
+    node.add_argument("--pair", action="store_true", help="print a pairing code of each node once it is registered")
     node.add_argument("--json", action="store_true", help="print the ready line as one JSON object")
     node.add_argument("--die-with-parent", action="store_true", help="end when the starting process ends")
     _add_drain(node.add_subparsers(metavar="drain").add_parser("drain", help="give a node no more work"))
@@ -148,7 +149,10 @@ def _add_translate(translate: argparse.ArgumentParser) -> None:
     translate.add_argument("--to", dest="tgt", required=True, metavar="LANG", help="language to translate to")
     translate.add_argument("--url", default=f"{DEFAULT_URL}/ws/session", help="an edge (%(default)s)")
     translate.add_argument("--timeout", type=float, default=35.0, metavar="S", help="seconds to wait (%(default)s)")
-    translate.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    translate.add_argument(
+        "--stream", action="store_true", help="stream the file: the mesh cuts it into utterances; any length will do"
+    )
+    translate.add_argument("--json", action="store_true", help="print each result as one JSON object")
 
 
 def _run(options: argparse.Namespace) -> int:

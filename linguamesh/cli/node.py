@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from linguamesh import simulated
-from linguamesh.errors import NodeRefused
+from linguamesh.errors import NodeRefused, Unreachable
 from linguamesh.node import Gpu, Node
 from mesh import process
 from mesh.errors import ConfigError
@@ -19,6 +19,8 @@ BANNER = "The pipeline of these nodes is SIMULATED: nothing is recognised or tra
 
 #: Slower than this no demo ends: milliseconds per second of audio.
 SPEED_MAX: Final = 60_000.0
+
+_log = logging.getLogger("linguamesh.node")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -39,7 +41,7 @@ async def _serve(options: argparse.Namespace, stop: asyncio.Event) -> None:
     if not options.json:
         print(BANNER, flush=True)
     running = [asyncio.create_task(node.run()) for node in nodes]
-    telling = asyncio.create_task(_tell(nodes, options.json))
+    telling = asyncio.create_task(_tell(nodes, options))
     stopped = asyncio.create_task(stop.wait())
     done, _ = await asyncio.wait({stopped, *running}, return_when=asyncio.FIRST_COMPLETED)
     await asyncio.gather(*(node.drain() for node in nodes))
@@ -74,12 +76,26 @@ def _nodes(options: argparse.Namespace) -> list[Node]:
     ]
 
 
-async def _tell(nodes: list[Node], as_json: bool) -> None:
+async def _tell(nodes: list[Node], options: argparse.Namespace) -> None:
     """Say so once all of them are registered."""
     for node in nodes:
         await node.registered()
     ids = [str(node.node_id) for node in nodes]
-    if as_json:
-        process.announce_ready("nodes", "nodes", "", nodes=ids)
-    else:
-        print(f"Registered at {nodes[0].url}: {', '.join(ids)}. Ctrl-C stops.", flush=True)
+    codes = [await _code(node) for node in nodes] if options.pair else []
+    if options.json:
+        more = {"pairing_codes": dict(zip(ids, codes, strict=True))} if options.pair else {}
+        process.announce_ready("nodes", "nodes", "", nodes=ids, **more)
+        return
+    print(f"Registered at {nodes[0].url}: {', '.join(ids)}. Ctrl-C stops.", flush=True)
+    for node_id, code in zip(ids, codes, strict=False):
+        print(f"Pairing code of {node_id}: {code or 'none, see the log'}", flush=True)
+
+
+async def _code(node: Node) -> str:
+    """A pairing code; "" if the mesh gives none, which stops no node."""
+    try:
+        code, _ = await node.pairing_code()
+    except (NodeRefused, Unreachable) as error:
+        _log.warning("no pairing code for %s: %s", node.node_id, error)
+        return ""
+    return code

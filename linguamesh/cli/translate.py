@@ -1,4 +1,4 @@
-"""`lingua translate`: send a WAV file through a running mesh and print what comes back."""
+"""`lingua translate`: send or stream a WAV file through a running mesh and print what comes back."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ import asyncio
 import json
 import sys
 import wave
-from array import array
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from linguamesh.errors import SessionError, Unreachable
 from linguamesh.session import Session, Translation
+from linguamesh.session_source import WavError, mixed, open_wav
 from mesh.errors import ConfigError
 from mesh.process import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, EXIT_UNREACHABLE
 
 #: What fits into one message of the mesh (2 MiB) once it is base64.
 AUDIO_BYTES_MAX: Final = 1_500_000
+#: What the mesh says of an utterance in which nothing was said: no failure.
+SILENCE: Final = "silence_detected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +33,12 @@ class Sound:
 
 def run(options: argparse.Namespace) -> int:
     """Translate one file; the exit code."""
+    path = Path(options.file)
     try:
-        sound = read_wav(Path(options.file))
-        translation = asyncio.run(_translate(options, sound))
-    except ConfigError as error:
+        if options.stream:
+            return asyncio.run(_stream(options, path))
+        translation = asyncio.run(_translate(options, read_wav(path)))
+    except (ConfigError, WavError) as error:
         return _fail(str(error), EXIT_CONFIG)
     except Unreachable as error:
         return _fail(f"no mesh running there: {error}. Start one with `lingua up`.", EXIT_UNREACHABLE)
@@ -47,39 +51,62 @@ def run(options: argparse.Namespace) -> int:
 def read_wav(path: Path) -> Sound:
     """The sound in a WAV file, stereo mixed to mono; ConfigError, in one line, if there is none."""
     try:
-        with wave.open(str(path), "rb") as file:
-            channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
+        with open_wav(path) as file:
+            channels, rate = file.getnchannels(), file.getframerate()
             # One frame more than fits is enough to see that it does not.
             frames = file.readframes(AUDIO_BYTES_MAX // 2 + 1)
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except WavError as error:
+        raise ConfigError(str(error)) from None
     except (wave.Error, EOFError) as error:
         raise ConfigError(f"{path} is not a PCM WAV file: {str(error) or 'it ends too early'}") from None
-    if width != 2 or channels not in (1, 2):
-        raise ConfigError(f"{path} has {width * 8} bits and {channels} channels; 16 bits, mono or stereo, are needed")
-    pcm = frames if channels == 1 else _mixed(frames)
+    pcm = frames if channels == 1 else mixed(frames)
     if not pcm:
         raise ConfigError(f"{path} holds no sound")
     if len(pcm) > AUDIO_BYTES_MAX:
         seconds = AUDIO_BYTES_MAX / 2 / rate
-        raise ConfigError(f"{path} is too long for one utterance: at most {seconds:.0f} s at {rate} Hz")
+        raise ConfigError(f"{path} is too long for one utterance: at most {seconds:.0f} s at {rate} Hz; try --stream")
     return Sound(pcm, rate)
-
-
-def _mixed(frames: bytes) -> bytes:
-    """Stereo to mono: the mean of left and right."""
-    samples = array("h", frames[: len(frames) // 4 * 4])
-    if sys.byteorder == "big":
-        samples.byteswap()
-    mono = array("h", [(left + right) // 2 for left, right in zip(samples[::2], samples[1::2], strict=True)])
-    if sys.byteorder == "big":
-        mono.byteswap()
-    return mono.tobytes()
 
 
 async def _translate(options: argparse.Namespace, sound: Sound) -> Translation:
     async with Session(options.url, src=options.src, tgt=options.tgt) as session:
         return await session.translate(sound.pcm, sample_rate=sound.sample_rate, timeout=options.timeout)
+
+
+async def _stream(options: argparse.Namespace, path: Path) -> int:
+    """Stream the file and print results as they come; 1 if one of them failed, or none came."""
+    with open_wav(path) as file:
+        rate = file.getframerate()
+        if not file.getnframes():
+            raise WavError(f"{path} holds no sound")
+    ends: list[Translation] = []
+
+    async def tell(session: Session) -> None:
+        async for translation in session.results():
+            ends.append(translation)
+            print(_streamed(translation, options), flush=True)
+
+    session = Session(options.url, src=options.src, tgt=options.tgt, sample_rate=rate, close_timeout=options.timeout)
+    async with session:
+        telling = asyncio.create_task(tell(session))
+        await session.stream(path)
+    await telling
+    if session.lost:
+        print("warning: the mesh lost the session; some of it may be missing or come twice", file=sys.stderr)
+    if not ends:
+        return _fail(f"no result came within {options.timeout:g} s of the file's end", EXIT_FAILED)
+    failed = any(end.error is not None and end.error.details.get("reason") != SILENCE for end in ends)
+    return EXIT_FAILED if failed else EXIT_OK
+
+
+def _streamed(translation: Translation, options: argparse.Namespace) -> str:
+    error = translation.error
+    if options.json:
+        told = {"utterance_index": translation.utterance_index, **as_dict(translation)}
+        return json.dumps({**told, "error": {"code": error.code, "message": error.message}} if error else told)
+    if error:
+        return f"[{translation.utterance_index}] {error}"
+    return f"[{translation.utterance_index}] {as_text(translation, options.src, options.tgt)}"
 
 
 def as_dict(translation: Translation) -> dict[str, Any]:

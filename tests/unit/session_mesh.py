@@ -6,6 +6,7 @@ much of the session the next one finds.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import random
@@ -19,6 +20,7 @@ from websockets.exceptions import ConnectionClosed
 
 from mesh import audio_frames
 from mesh.audio_frames import AudioFrame, FinalFrame
+from tests.unit.scripted import PATIENCE_S, Peer
 
 #: On a connection that is lost.
 MESSAGES_MAX = 12
@@ -29,6 +31,17 @@ BUSY_EVERY = 7
 def heard(audio: bytes) -> list[int]:
     """The samples of PCM16."""
     return array("h", audio).tolist()
+
+
+async def recv_close(peer: Peer) -> None:
+    """A scripted edge waits for session_close, and answers the heartbeat before it."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            message = json.loads(await peer.connection.recv())
+            if message["type"] == "client_heartbeat":
+                await peer.send("server_heartbeat", session_id=message["session_id"], timestamp=1)
+            if message["type"] == "session_close":
+                return
 
 
 class Cut(Exception):
@@ -151,6 +164,8 @@ class PlayedMesh:
         elif message["type"] == "result_ack" and message["session_id"] == self.session_id:
             for index in [index for index in self._told if index <= message["utterance_index"]]:
                 del self._told[index]
+        elif message["type"] == "client_heartbeat":
+            await self._say(connection, "server_heartbeat", session_id=self.session_id, timestamp=1)
         elif message["type"] == "session_close":
             self._cut_here()
             await self._tell_ends(connection)

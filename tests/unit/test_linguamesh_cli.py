@@ -98,7 +98,7 @@ def test_help_and_version_start_without_heavy_imports() -> None:
 
 def test_the_readme_shows_the_examples() -> None:
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    for block, name in zip(blocks, ("hello_node.py", "hello_session.py"), strict=True):
+    for block, name in zip(blocks, ("hello_node.py", "hello_session.py", "stream_session.py"), strict=True):
         docstring, _, code = (ROOT / "examples" / name).read_text().partition('"""\n\n')
         assert docstring.startswith('"""')
         assert block == code

@@ -11,6 +11,7 @@ import pytest
 
 from linguamesh.session import Session, SessionError, Translation, Unreachable
 from tests.unit.scripted import Peer, Scripted, scripted_server
+from tests.unit.session_mesh import recv_close
 
 AUDIO = b"\x01\x00" * 160
 
@@ -36,7 +37,7 @@ async def opened(server: Scripted, **options: Any) -> tuple[Session, Peer]:
 
 async def closed(session: Session, peer: Peer) -> None:
     closing = asyncio.create_task(session.close())
-    await peer.recv("session_close")
+    await recv_close(peer)
     await peer.send("session_close_ack", session_id="s-1")
     await closing
 

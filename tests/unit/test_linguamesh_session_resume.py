@@ -11,7 +11,7 @@ import pytest
 
 from linguamesh.session import Session, SessionError, Translation
 from tests.unit.scripted import Peer, Scripted, scripted_server
-from tests.unit.session_mesh import played_mesh
+from tests.unit.session_mesh import played_mesh, recv_close
 
 AUDIO = b"\x01\x00" * 160
 PATIENCE_S = 60
@@ -121,7 +121,7 @@ async def opened(servers: tuple[Scripted, ...], **options: Any) -> tuple[Session
 
 async def closed(session: Session, peer: Peer) -> None:
     closing = asyncio.create_task(session.close())
-    await peer.recv("session_close")
+    await recv_close(peer)
     await peer.send("session_close_ack", session_id=session.session_id)
     await closing
 
@@ -299,11 +299,11 @@ async def test_a_connection_that_is_lost_while_the_session_closes_costs_nothing(
     await session.speak(AUDIO)
     closing = asyncio.create_task(session.close())
     chunk = await peer.recv("audio_chunk")
-    await peer.recv("session_close")
+    await recv_close(peer)
     peer.connection.transport.abort()
     peer, _ = await accept(servers[1], resumed=True, resend_from_seq=0)
     assert await peer.recv("audio_chunk") == chunk
-    await peer.recv("session_close")
+    await recv_close(peer)
     await peer.send("translation_result", **result(0, last_seq=0))
     await peer.send("session_close_ack", session_id="s-1")
     await closing
@@ -314,7 +314,7 @@ async def test_a_session_that_was_closed_already_is_not_opened_again(servers: tu
     session, peer = await opened(servers)
     await session.speak(AUDIO)
     closing = asyncio.create_task(session.close())
-    await peer.recv("session_close")
+    await recv_close(peer)
     peer.connection.transport.abort()
     peer, _ = await accept(servers[1], "s-2", resumed=False, lost=True)
     await closing

@@ -10,6 +10,7 @@ import pytest
 
 from linguamesh.session import RoomError, Session, SessionError, Translation
 from tests.unit.scripted import PATIENCE_S, Peer, Scripted, scripted_server
+from tests.unit.session_mesh import recv_close
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ async def opened(servers: tuple[Scripted, ...], **options: Any) -> tuple[Session
 
 async def closed(session: Session, peer: Peer) -> None:
     closing = asyncio.create_task(session.close())
-    await peer.recv("session_close")
+    await recv_close(peer)
     await peer.send("session_close_ack", session_id=session.session_id)
     await closing
 

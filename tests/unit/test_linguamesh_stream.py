@@ -18,6 +18,7 @@ from linguamesh.session import Session, SessionError, Translation
 from mesh import audio_frames
 from mesh.audio_frames import AudioFrame, FinalFrame, PingFrame, PongFrame
 from tests.unit.scripted import PATIENCE_S, Peer, Scripted, scripted_server
+from tests.unit.session_mesh import recv_close
 
 #: 250 ms of PCM16 at 16 kHz, no two samples alike.
 SOUND = array("h", range(4_000)).tobytes()
@@ -42,7 +43,7 @@ async def opened(server: Scripted, ack: dict[str, Any] | None = None, **options:
 
 async def closed(session: Session, peer: Peer) -> None:
     closing = asyncio.create_task(session.close())
-    await peer.recv("session_close")
+    await recv_close(peer)
     await peer.send("session_close_ack", session_id="s-1")
     await closing
 
@@ -318,7 +319,7 @@ async def test_closing_flushes_and_yields_what_comes_before_the_end(server: Scri
     await session.speak(SOUND)
     closing = asyncio.create_task(session.close())
     assert [(await peer.recv("audio_chunk"))["seq"] for _ in range(3)] == [0, 1, 2]
-    await peer.recv("session_close")
+    await recv_close(peer)
     with pytest.raises(SessionError, match="SESSION_CLOSED"):
         await session.speak(SOUND)
     await peer.send("translation_result", **result(0, last_seq=2))
@@ -327,10 +328,25 @@ async def test_closing_flushes_and_yields_what_comes_before_the_end(server: Scri
     assert [translation.text_asr async for translation in session.results()] == ["heard 0"]
 
 
+async def test_what_the_mesh_was_too_busy_for_is_sent_before_the_end(server: Scripted) -> None:
+    session, peer = await opened(server)
+    await session.speak(SOUND[:64])
+    closing = asyncio.create_task(session.close())
+    chunk = await peer.recv("audio_chunk")
+    await peer.recv("client_heartbeat")
+    await peer.send("backpressure", action="BUSY", resume_after_ms=20)
+    await peer.send("error", code="SLOW_DOWN", message="later", details={"seq": 0})
+    await peer.send("server_heartbeat", session_id="s-1", timestamp=1)
+    assert await peer.recv("audio_chunk") == chunk
+    await recv_close(peer)
+    await peer.send("session_close_ack", session_id="s-1")
+    await closing
+
+
 async def test_a_mesh_that_does_not_acknowledge_the_end_is_not_waited_for_long(server: Scripted) -> None:
     session, peer = await opened(server, close_timeout=0.05)
     await session.close()
-    await peer.recv("session_close")
+    await recv_close(peer)
     async with asyncio.timeout(PATIENCE_S):
         await peer.connection.wait_closed()
 
