@@ -22,10 +22,11 @@ from typing import Any, Final
 
 from linguamesh.dial import OPEN_TIMEOUT_S, reconnect_delay_s, with_path
 from linguamesh.errors import RoomError, SessionError, Unreachable
+from linguamesh.session_closing import Goodbye
 from linguamesh.session_connection import Connection
 from linguamesh.session_core import Speech, Whole
 from linguamesh.session_hearing import Hearing
-from linguamesh.session_messages import codec_of, session_init, tts_ended, tts_started, utterance
+from linguamesh.session_messages import codec_of, heartbeat, session_init, tts_ended, tts_started, utterance
 from linguamesh.session_pace import Pace
 from linguamesh.session_result import Translation
 from linguamesh.session_rooms import Rooms
@@ -50,8 +51,6 @@ RECONNECT_FOR_S: Final = 60.0
 KEPT_BYTES_MAX: Final = 8 * 1024 * 1024
 #: Whole utterances on their way at once; more wait here. The mesh's own limit is the same.
 UTTERANCES_WAITING_MAX: Final = 200
-#: How long a session that ends by an error takes to say so, and how long a closing one waits for a heartbeat's answer.
-GOODBYE_TIMEOUT_S: Final = 2.0
 
 
 class Session:
@@ -106,7 +105,7 @@ class Session:
         self._speech = Speech(kept_bytes_max)
         self._waiting = Waiting()
         self._heard = Unread()
-        pace = Pace()
+        self._pace = pace = Pace()
         self._sender = Sender(self._speech, pace, self._waiting, self._send)
         self._streamer = Streamer(self._sender, sample_rate)
         self._rooms = Rooms(self._say)
@@ -116,6 +115,7 @@ class Session:
         self._connection = Connection(
             urls, self._hearing, open_timeout=open_timeout, reconnect_for=reconnect_for, delay=reconnect_delay
         )
+        self._goodbye = Goodbye(self._sender, self._speech, self._hearing)
         self._slots = asyncio.Semaphore(UTTERANCES_WAITING_MAX)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -176,7 +176,7 @@ class Session:
             return
         try:
             if self._hearing.over is None:
-                await self._say_goodbye(wait)
+                await self._goodbye.say(self._close_timeout if wait else 0)
         except (SessionError, TimeoutError):
             pass  # the mesh notices the closed socket
         finally:
@@ -184,38 +184,6 @@ class Session:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-
-    async def _say_goodbye(self, wait: bool) -> None:
-        def goodbye(own: str) -> wire.SessionClose:
-            return wire.SessionClose(session_id=own, reason="client closed")
-
-        hearing = self._hearing
-        if not wait:
-            hearing.closing = True
-            async with asyncio.timeout(GOODBYE_TIMEOUT_S):
-                await self._sender.try_tell(goodbye)
-            return
-        async with asyncio.timeout(self._close_timeout):
-            while not hearing.close_ack.is_set():
-                await self._sender.flush()
-                if not await self._is_taken():
-                    continue
-                hearing.closing = True
-                if await self._sender.try_tell(goodbye):
-                    await hearing.closed_or_lost()
-
-    async def _is_taken(self) -> bool:
-        """False if the mesh was too busy for the last of what was sent. It says so before it answers a heartbeat."""
-        if not self._speech.kept_bytes:
-            return True
-        self._hearing.beat.clear()
-        try:
-            async with asyncio.timeout(GOODBYE_TIMEOUT_S):
-                await self._sender.try_tell(self._beat)
-                await self._hearing.beat_or_lost()
-        except TimeoutError:
-            return True
-        return self._speech.is_said
 
     async def _serve(self) -> None:
         end = SessionError(ErrorCode.WS_DISCONNECTED.name, "the connection is lost")
@@ -227,10 +195,7 @@ class Session:
     async def _heartbeat(self) -> None:
         while True:
             await asyncio.sleep(self._heartbeat_interval)
-            await self._send(wire.encode(self._beat(self.session_id)))
-
-    def _beat(self, own: str) -> wire.ClientHeartbeat:
-        return wire.ClientHeartbeat(session_id=own, timestamp=wall_ms())
+            await self._send(wire.encode(heartbeat(self.session_id)))
 
     async def _send(self, data: str | bytes) -> bool:
         return await self._connection.send(data)
@@ -383,6 +348,7 @@ class Session:
     async def create_room(self, *, display_name: str | None = None, preferred_lang: str | None = None) -> str:
         """Open a room and enter it; its code. What others say comes in `preferred_lang`. RoomError if refused."""
         self._check_open()
+        await self._sender.flush()
         return await self._rooms.create(display_name, preferred_lang)
 
     async def join_room(
@@ -390,10 +356,13 @@ class Session:
     ) -> list[wire.Participant]:
         """Enter a room; its members. RoomError if that is refused."""
         self._check_open()
+        await self._sender.flush()
         return list(await self._rooms.join(code, display_name, preferred_lang))
 
     async def leave_room(self) -> None:
-        """Leave the room; RoomError NOT_IN_ROOM if the session is in none."""
+        """Leave the room, after all that was said in it; RoomError NOT_IN_ROOM if the session is in none."""
+        self._check_open()
+        await self._sender.flush()
         await self._rooms.leave()
 
     async def set_raw_voice(self, session_id: str, wanted: bool) -> None:

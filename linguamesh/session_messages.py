@@ -1,4 +1,4 @@
-"""The messages of one session, filled in from what its user said. Pure."""
+"""The messages of one session, filled in from what its user said. Pure but for the time of a heartbeat."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from linguamesh.session_result import Translation
 from mesh import session_wire as wire
+from mesh.clock import wall_ms
 from mesh.ids import new_trace_id
 
 CLIENT_VERSION: Final = "linguamesh-0.1.0"
@@ -59,6 +60,16 @@ def utterance(
         trace_id=options.pop("trace_id", None) or new_trace_id(),
         **options,
     )
+
+
+def heartbeat(session_id: str) -> wire.ClientHeartbeat:
+    """client_heartbeat."""
+    return wire.ClientHeartbeat(session_id=session_id, timestamp=wall_ms())
+
+
+def session_close(session_id: str) -> wire.SessionClose:
+    """session_close."""
+    return wire.SessionClose(session_id=session_id, reason="client closed")
 
 
 def tts_started(session_id: str, translation: Translation, now_ms: int) -> wire.TtsStarted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -219,6 +220,17 @@ async def test_what_is_said_in_a_room_ends_without_texts(servers: tuple[Scripted
     translation = await translating
     assert translation.for_room and translation.text_translated == ""
     assert (await peer.recv("result_ack"))["utterance_index"] == 0
+    await closed(session, peer)
+
+
+async def test_what_is_said_in_a_room_goes_out_before_it_is_left(servers: tuple[Scripted, Scripted]) -> None:
+    session, peer = await opened(servers)
+    await joined(session, peer)
+    await session.speak(b"\1\0" * 4_000)
+    await session.end_utterance()
+    await session.leave_room()
+    kinds = [json.loads(await peer.connection.recv())["type"] for _ in range(5)]
+    assert kinds == ["audio_chunk"] * 4 + ["room_leave"]
     await closed(session, peer)
 
 
