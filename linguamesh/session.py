@@ -105,7 +105,7 @@ class Session:
         self._speech = Speech(kept_bytes_max)
         self._waiting = Waiting()
         self._heard = Unread()
-        self._pace = pace = Pace()
+        pace = Pace()
         self._sender = Sender(self._speech, pace, self._waiting, self._send)
         self._streamer = Streamer(self._sender, sample_rate)
         self._rooms = Rooms(self._say)

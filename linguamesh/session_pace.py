@@ -15,15 +15,12 @@ class Pace:
     """SLOW_DOWN: fewer, larger messages. PAUSE and BUSY: none at all. Both for as long as the mesh said."""
 
     def __init__(self) -> None:
-        #: The mesh asked for less at some time.
-        self.was_asked = False
         self._silent_until_ms = 0
         self._slow_until_ms = 0
         self._sent_ms = -SLOW_EVERY_MS
 
     def asked(self, action: str, resume_after_ms: int | None, now_ms: int) -> None:
         """The mesh asked for less."""
-        self.was_asked = True
         until_ms = now_ms + min(WISH_MS_DEFAULT if resume_after_ms is None else resume_after_ms, WISH_MS_MAX)
         if action == "SLOW_DOWN":
             self._slow_until_ms = max(self._slow_until_ms, until_ms)

@@ -6,6 +6,7 @@ import asyncio
 import random
 import zlib
 from contextlib import AsyncExitStack
+from typing import Any
 
 from redis import Redis
 
@@ -36,8 +37,8 @@ async def name_it(job: Job) -> Result:
 class Speaker:
     """Streams random sound in utterances of one to six chunks, and collects what comes back."""
 
-    def __init__(self, url: str, number: int) -> None:
-        self.session = Session(url, src="en", tgt="es", reconnect_for=60, close_timeout=30)
+    def __init__(self, url: str, number: int, **options: Any) -> None:
+        self.session = Session(url, src="en", tgt="es", reconnect_for=60, close_timeout=30, **options)
         self.said = bytearray()
         self.ended: list[Translation] = []
         self.stop = asyncio.Event()
