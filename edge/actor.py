@@ -211,6 +211,8 @@ class Actor:
 
     def say(self, spoken: Spoken) -> None:
         """An utterance is complete: send it, after those before it."""
+        if spoken.cut is None and self._segments is not None:
+            self._segments.passed(spoken.message.utterance_index)
         self._unsent.append(spoken)
         self._send()
 

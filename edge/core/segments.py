@@ -125,6 +125,10 @@ class Segments:
         """The client was away and is back: silence until now was the network's, unless the client's clock says more."""
         self._heard_ms = max(self._heard_ms, now_ms)
 
+    def passed(self, index: int) -> None:
+        """That index is taken by an utterance which came whole: what is spoken gets a later one."""
+        self.next_index = max(self.next_index, index + 1)
+
     def tick(self, now_ms: int) -> list[Started | Cut]:
         """Whatever is due."""
         effects = self._take_owed()

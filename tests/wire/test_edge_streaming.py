@@ -325,3 +325,20 @@ async def test_client_that_never_acknowledges_is_given_up_before_it_costs_much(t
         error = await client.hear("error")
         assert error["code"] == "SESSION_CLOSED" and "acknowledge" in error["message"]
         assert not rig.edges[0].sessions.actors
+
+
+async def test_stream_goes_on_after_a_whole_utterance_with_the_next_index(tmp: Path) -> None:
+    async with running(tmp) as rig:
+        node, client = await rig.node(), await streaming(rig)
+        words = {"session_id": client.id, "trace_id": "t", "group_id": "g"}
+        await client.say({"type": "tts_started", **words, "ts_start_ms": 1})
+        await client.utter(0)
+        await client.chunk(0, PIECES[0], is_final=True)
+        await client.utter(2)
+        await client.utter(3)
+        await client.chunk(1, PIECES[1], is_final=True)
+        for index in range(5):
+            job = await node.hear("job_assign")
+            assert job["utterance_index"] == index
+            await node.answer(job)
+            await client.hear("translation_result", utterance_index=index)
