@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
 
 from edge.actor import Actor
 from edge.client import ClientSocket
@@ -10,11 +12,11 @@ from edge.core.session import Limits, Session
 from edge.link import EdgeLink
 from edge.metrics import EdgeMetrics
 from edge.pairing import Pairing, client_digest
-from edge.resuming import Letter, Token, claim, dispatch_of, in_turn, new_token, read_mail, read_token
+from edge.resuming import Found, Letter, Token, claim, dispatch_of, in_turn, new_token, read_mail, read_token
 from edge.socket import internal_error
 from mesh.config import Config
-from mesh.errors import PeerError
-from mesh.frames import Post, Push, SessionClaimed
+from mesh.errors import ErrorCode, PeerError
+from mesh.frames import Post, SessionClaimed, SessionNote
 from mesh.ids import new_session_id
 from mesh.log import get_logger
 from mesh.session_wire import PROTOCOL_VERSION, SessionInit, SessionInitAck
@@ -40,6 +42,8 @@ class Opening:
         self._metrics = metrics
         self._limits = limits
         self._pairing = Pairing(link)
+        #: One for each token that somebody is resuming with.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def open(self, socket: ClientSocket, message: SessionInit) -> None:
         """Answer session_init with session_init_ack or an error."""
@@ -85,32 +89,41 @@ class Opening:
         token = read_token(message.resume_token or "")
         if token is None:
             return False
+        # Of two connections with one token the later gets the session from the earlier, not both at once.
+        async with self._locks.setdefault(token.digest, asyncio.Lock()):
+            return await self._resume_alone(socket, message, token)
+
+    async def _resume_alone(self, socket: ClientSocket, message: SessionInit, token: Token) -> bool:
         here = self._sessions.actors.get(token.session_id)
-        if here is not None and here.token != token.digest:
+        if here is not None and (here.token != token.digest or here.life.closing_until_ms):
             return False
         session = here.session if here is not None else self._session(token.session_id, message)
         claimed = await claim(self._link, session, token, resume=True)
-        here = self._sessions.actors.get(token.session_id)
-        if claimed is None and here is not None:
+        if claimed is None and here is not None and not here.ended:
             # The mesh forgot it, we did not.
             claimed = await claim(self._link, session, token, resume=False)
-        if claimed is None:
+        if claimed is None or (here is not None and here.life.closing_until_ms):
             return False
         before = socket.actor
         if before is not None and not before.ended and before is not here:
             self._sessions.end(before, "the client resumed another session")
-        if here is not None and not here.ended:
-            self._go_on(here, socket, token, message, claimed)
-        else:
-            await self._take_over(session, socket, token, message, claimed)
+        try:
+            if here is not None and not here.ended:
+                await self._go_on(here, socket, token, message, claimed)
+            else:
+                await self._take_over(socket, token, message, claimed)
+        except PeerError as error:
+            if error.code is not ErrorCode.SESSION_SUPERSEDED:
+                raise
+            self._sessions.cut_off(socket)
         return True
 
-    def _go_on(
+    async def _go_on(
         self, actor: Actor, socket: ClientSocket, token: Token, message: SessionInit, claimed: SessionClaimed
     ) -> None:
         """The session is here still, with all that it knew."""
         self._metrics.resumes_total.labels("here").inc()
-        old, last_index = actor.socket, -1 if message.last_index is None else message.last_index
+        old, last_index = actor.socket, _place(message.last_index)
         if old is not None and old is not socket:
             self._sessions.cut_off(old)
         actor.release(actor.acks.ack(last_index))
@@ -122,33 +135,37 @@ class Opening:
         actor.pump()
 
     async def _take_over(
-        self, session: Session, socket: ClientSocket, token: Token, message: SessionInit, claimed: SessionClaimed
+        self, socket: ClientSocket, token: Token, message: SessionInit, claimed: SessionClaimed
     ) -> None:
         """The session was elsewhere: go on from what the client has, and from what waited in the mail."""
         self._metrics.resumes_total.labels("elsewhere").inc()
+        session = self._session(token.session_id, message)
+        session.epoch = claimed.epoch
         session.trace_id = claimed.trace_id or session.trace_id
         session.tenant_id = claimed.tenant_id
         session.preferred_node = claimed.preferred_node
-        last_index = -1 if message.last_index is None else message.last_index
-        last_seq = -1 if message.last_seq is None else message.last_seq
-        actor = Actor(session, self._sessions.tools, token.digest, next_index=last_index + 1, next_seq=last_seq + 1)
-        actor.room = claimed.room
+        self._sessions.requests.returned(session.session_id)
+        found = await self._mail_of(session, claimed)
+        if self._sessions.taken_epoch(session.session_id) > session.epoch:
+            raise PeerError(ErrorCode.SESSION_SUPERSEDED, "the session was taken over meanwhile")
+        next_index, next_seq = _place(message.last_index) + 1, _place(message.last_seq) + 1
+        actor = Actor(session, self._sessions.tools, token.digest, next_index=next_index, next_seq=next_seq)
+        actor.room, actor.mail_read = claimed.room, found.last
         self._sessions.opened(actor, resumed=True)
-        results: list[Letter] = []
-        posts: list[tuple[Post, bytes]] = []
-        if claimed.mail:
-            async for entry_id, frame, body in read_mail(self._link, actor, MAIL_PAGES_MAX):
-                actor.mail_read = entry_id
-                if isinstance(frame, Post):
-                    posts.append((frame, body))
-                elif isinstance(frame, Push) and frame.utterance_index > last_index:
-                    results.append(Letter(frame, body))
-        if actor.ended:
-            self._sessions.cut_off(socket)  # it was taken over again meanwhile
-            return
-        # Not sooner: what others post to the session must not come before the acknowledgement.
         actor.attach(socket)
-        self._tell_mail(actor, socket, token, results, posts, lost=claimed.lost > 0)
+        results = [letter for letter in found.results if letter.push.utterance_index >= next_index]
+        self._tell_mail(actor, socket, token, results, found.posts, lost=claimed.lost > 0)
+
+    async def _mail_of(self, session: Session, claimed: SessionClaimed) -> Found:
+        if not claimed.mail:
+            return Found("", [], [])
+        try:
+            return await read_mail(self._link, session, MAIL_PAGES_MAX)
+        except Exception:
+            # Nobody is here to take anything yet: it shall wait in the mail until the client tries again.
+            away = SessionNote(session.session_id, self._link.identity, session.epoch, away=True)
+            self._link.to_session_cell(session.session_id, away)
+            raise
 
     def _tell_mail(
         self,
@@ -198,3 +215,8 @@ class Opening:
                 room_code=actor.room or None if resumed else None,
             )
         )
+
+
+def _place(said: int | None) -> int:
+    """What a client says of an index or a chunk where it stands: -1 = before the first one."""
+    return -1 if said is None else max(said, -1)

@@ -88,6 +88,10 @@ class Requests:
         self.run(self.custody.leave_session(session_id, now))
         self._moved.add(session_id, now, owner)
 
+    def returned(self, session_id: str) -> None:
+        """The session is ours again: nothing of it is passed on any more, also when it has ended."""
+        self._moved.drop(session_id)
+
     # --- frames -------------------------------------------------------------------------------
 
     def _on_placed(self, message: Received) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from edge.actor import Actor
@@ -17,11 +17,8 @@ from edge.core.asks import Answer, MailPage
 from edge.core.session import Session
 from edge.link import EdgeLink
 from mesh.errors import ErrorCode, PeerError
-from mesh.frames import Dispatch, Failed, Frame, MailAsk, Push, SessionClaim, SessionClaimed, decode_frame
+from mesh.frames import Dispatch, Failed, MailAsk, Post, Push, SessionClaim, SessionClaimed, decode_frame
 from mesh.ids import is_id
-from mesh.log import get_logger
-
-log = get_logger()
 
 
 class Letter(NamedTuple):
@@ -29,6 +26,14 @@ class Letter(NamedTuple):
 
     push: Push
     text: bytes
+
+
+class Found(NamedTuple):
+    """What waited in the mail, and its last entry; "" = nothing did."""
+
+    last: str
+    results: list[Letter]
+    posts: list[tuple[Post, bytes]]
 
 
 class Token(NamedTuple):
@@ -93,23 +98,29 @@ def claim_frame(ref: str, edge: str, session: Session, digest: str, resume: bool
     )
 
 
-async def read_mail(link: EdgeLink, actor: Actor, pages_max: int) -> AsyncIterator[tuple[str, Frame, bytes]]:
-    """What waits for the session, oldest first: the id of each entry, its frame and its body."""
-    after = ""
+async def read_mail(link: EdgeLink, session: Session, pages_max: int) -> Found:
+    """What waits for the session, oldest first. PeerError if it cannot be read, or is another edge's to read."""
+    found = Found("", [], [])
     for _ in range(pages_max):
-        page = await link.answer_to(_mail_ask(link, actor, after), actor.session_id)
+        page = await link.answer_to(_mail_ask(link, session, found.last), session.session_id)
+        if isinstance(page, Failed) and page.code == ErrorCode.INVALID_SESSION.name:
+            raise PeerError(ErrorCode.SESSION_SUPERSEDED, "the session was taken over meanwhile")
         if not isinstance(page, MailPage):
-            log.warning("mail_unread", session_id=actor.session_id, after=after, answer=str(page))
-            return
-        for frame, body in zip(page.parts[::2], page.parts[1::2], strict=True):
-            yield page.mail.last, decode_frame(frame), body
-        after = page.mail.last
+            raise PeerError(ErrorCode.SCHEDULER_DEPENDENCY_DOWN, "what waits for the session could not be read")
+        for text, body in zip(page.parts[::2], page.parts[1::2], strict=True):
+            frame = decode_frame(text)
+            if isinstance(frame, Post):
+                found.posts.append((frame, body))
+            elif isinstance(frame, Push):
+                found.results.append(Letter(frame, body))
+        found = found._replace(last=page.mail.last or found.last)
         if not page.mail.more:
-            return
+            break
+    return found
 
 
-def _mail_ask(link: EdgeLink, actor: Actor, after: str) -> Callable[[str], MailAsk]:
-    return lambda ref: MailAsk(ref, actor.session_id, link.identity, actor.session.epoch, after)
+def _mail_ask(link: EdgeLink, session: Session, after: str) -> Callable[[str], MailAsk]:
+    return lambda ref: MailAsk(ref, session.session_id, link.identity, session.epoch, after)
 
 
 def dispatch_of(push: Push, session: Session, edge: str) -> Dispatch:

@@ -10,6 +10,7 @@ from websockets.asyncio.server import ServerConnection
 from edge.actor import URGENT, Actor
 from edge.client import ClientSocket
 from edge.core.audio import from_base64
+from edge.core.memory import Memory
 from edge.core.segments import Chunk
 from edge.core.session import Limits, Session
 from edge.core.timers import Timers
@@ -72,6 +73,8 @@ class Sessions:
         self._link = link
         self._metrics = metrics
         self._timers: Timers[str] = Timers()
+        #: Sessions that others got lately, and with which epoch.
+        self._taken = Memory(config.edge.ended_kept_max, config.edge.ended_kept_ms)
         handlers: dict[type[Message], Callable[[Actor, Any], None]] = {
             Utterance: self._on_utterance,
             TtsStarted: self._on_tts_started,
@@ -302,6 +305,8 @@ class Sessions:
         taken = message.frame
         assert isinstance(taken, SessionTaken)
         actor = self.actors.get(taken.session_id)
+        if taken.edge != self._link.identity:
+            self._taken.add(taken.session_id, now_ms(), str(taken.epoch))
         if actor is None:
             return
         if not taken.edge:
@@ -310,6 +315,10 @@ class Sessions:
             actor.session.epoch = max(actor.session.epoch, taken.epoch)
         elif taken.epoch > actor.session.epoch:
             self._superseded(actor, taken.edge)
+
+    def taken_epoch(self, session_id: str) -> int:
+        """The epoch with which another edge got the session lately. Word of it may come before our own claim's."""
+        return int(self._taken.how(session_id) or 0)
 
     def _claim_again(self, actor: Actor) -> None:
         def on_answer(answer: object) -> None:
@@ -355,6 +364,7 @@ class Sessions:
 
     def tick(self, now: int) -> None:
         """Do what is due."""
+        self._taken.forget(now)
         for session_id in self._timers.pop_due(now):
             actor = self.actors.get(session_id)
             if actor is None:

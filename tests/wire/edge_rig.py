@@ -38,9 +38,6 @@ from mesh.frames import (
     QueryAnswer,
     Refused,
     ResultAck,
-    SessionClaim,
-    SessionClaimed,
-    SessionRelease,
     Undone,
     Waiting,
 )
@@ -49,6 +46,7 @@ from mesh.link import Link, Received
 from mesh.speaking import RoomsConfig, SessionConfig, SpeechConfig
 from tests.running_mesh import MeshProcess
 from tests.wire.fake_rooms import FakeRooms
+from tests.wire.fake_sessions import FakeSessions
 
 CELLS = 16
 DEADLINE_S = 20.0
@@ -77,13 +75,13 @@ INIT: dict[str, Any] = {
 AUDIO = bytes(range(256)) * 125  # 1 s of PCM16 at 16 kHz
 
 
-class FakeSelector(FakeRooms):
+class FakeSelector(FakeRooms, FakeSessions):
     """Answers as a selector does, from dicts. `mute` lets a test take frames away from it."""
 
     def __init__(self, endpoints: list[str]) -> None:
-        super().__init__()
+        FakeRooms.__init__(self)
+        FakeSessions.__init__(self)
         self.nodes: dict[str, tuple[str, int]] = {}
-        self.sessions: dict[str, str] = {}
         self.jobs: dict[str, tuple[Dispatch, Assign]] = {}
         self.seen: list[Frame] = []
         self.mute: Callable[[Frame], bool] = lambda frame: False
@@ -129,17 +127,6 @@ class FakeSelector(FakeRooms):
         self.holds_credit = False
         self.link.consumed(self._held)
         self._held.clear()
-
-    def _on_sessionclaim(self, message: Received) -> None:
-        frame = message.frame
-        assert isinstance(frame, SessionClaim)
-        self._epoch += 1
-        self.sessions[frame.session_id] = frame.edge
-        self.link.send(frame.edge, 0, SessionClaimed(frame.ref, frame.session_id, self._epoch))
-
-    def _on_sessionrelease(self, message: Received) -> None:
-        assert isinstance(message.frame, SessionRelease)
-        self.sessions.pop(message.frame.session_id, None)
 
     def _on_noderegister(self, message: Received) -> None:
         frame = message.frame
@@ -232,6 +219,11 @@ class FakeSelector(FakeRooms):
             session_id=frame.session_id,
             utterance_index=frame.utterance_index,
         )
+        record = self.records.get(frame.session_id)
+        if frame.resend and record is not None and record.away and record.resumable:
+            self.park(frame.session_id, f"{frame.job_id}#{frame.attempt}", push, message.payload[0])
+            self.link.send(frame.node_edge, 0, ResultAck(frame.job_id, frame.attempt, frame.node_id, "parked"))
+            return
         self.link.send(owner, 0, push, *message.payload)
 
     def _on_query(self, message: Received) -> None:
