@@ -99,7 +99,7 @@ async def test_nothing_is_kept_of_ten_thousand_sessions(tmp: Path, monkeypatch: 
         sessions, link = rig.edges[0].sessions, rig.edges[0].link
         await until(lambda: not sessions.actors, "every session has ended")
         await until(lambda: not link.asks.open, "no question is open")
-        assert count == SESSIONS
+        assert count >= SESSIONS  # one that resumes too late makes another
         assert not sessions.sockets and not sessions.custody.requests and not len(sessions.posts)
         assert len(sessions._timers) == 0
         retained = sessions.custody.retained
