@@ -121,8 +121,11 @@ class Opening:
     async def _go_on(
         self, actor: Actor, socket: ClientSocket, token: Token, message: SessionInit, claimed: SessionClaimed
     ) -> None:
-        """The session is here still, with all that it knew."""
+        """The session is here still, with all that it knew; what came while its client was away may be in the mail."""
         self._metrics.resumes_total.labels("here").inc()
+        found = await self._mail_of(actor.session, claimed)
+        if actor.ended:
+            raise PeerError(ErrorCode.SESSION_SUPERSEDED, "the session was taken over meanwhile")
         old, last_index = actor.socket, _place(message.last_index)
         if old is not None and old is not socket:
             self._sessions.cut_off(old)
@@ -132,6 +135,11 @@ class Opening:
         for data in actor.acks.after(last_index):
             socket.tell_encoded("translation_result", data)
         self._sessions.posts.tell_again(actor)
+        actor.mail_read = found.last
+        for push, text in found.results:
+            self._sessions.requests.take(push, text)
+        for post, body in found.posts:
+            self._sessions.posts.take_mail(actor, post, body)
         actor.pump()
 
     async def _take_over(

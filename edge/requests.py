@@ -116,13 +116,17 @@ class Requests:
         if owner is not None and message.frame.session_id not in self.custody.retained:
             self._link.to_peer(owner, message.frame, *message.payload)
             return
+        self.take(message.frame, message.payload[0])
+
+    def take(self, push: Push, text: bytes) -> None:
+        """A result came, by the mesh or in the mail."""
         result: JobResult | None = None
         try:
-            result = decode_job_result(message.payload[0])
+            result = decode_job_result(text)
         except PeerError as error:
             # Its edge read it before it kept it, so this is a mesh of mixed versions; the client must still hear.
-            log.error("result_unreadable", job_id=message.frame.job_id, error=error.message)
-        self.run(self.custody.on_push(message.frame, result, now_ms()))
+            log.error("result_unreadable", job_id=push.job_id, error=error.message)
+        self.run(self.custody.on_push(push, result, now_ms()))
 
     def _on_notice(self, message: Received) -> None:
         notice = message.frame

@@ -199,7 +199,8 @@ async def test_room_in_which_nobody_speaks_expires_and_its_members_are_told(redi
         await bob.close()
 
 
-async def test_member_that_resumes_elsewhere_is_still_in_its_room_and_misses_nothing(redis_server, mesh_dir) -> None:
+@pytest.mark.parametrize("edge", ["edge-1", "edge-2"], ids=["here", "elsewhere"])
+async def test_member_that_resumes_is_still_in_its_room_and_misses_nothing(redis_server, mesh_dir, edge: str) -> None:
     with RunningMesh(mesh_dir, redis_server.url, edges=3) as mesh:
         async with node(mesh.url("edge-0"), "n-0"):
             talk, ack = await opened(mesh.url("edge-1"))
@@ -211,7 +212,7 @@ async def test_member_that_resumes_elsewhere_is_still_in_its_room_and_misses_not
             for _ in range(3):
                 await ann.speak()
             await until(lambda: mesh.metric("lingua_selector_parked_total", "post") >= 1, "the first waits in the mail")
-            back, again = await opened(mesh.url("edge-2"), resume_token=ack["resume_token"], last_index=-1, last_seq=-1)
+            back, again = await opened(mesh.url(edge), resume_token=ack["resume_token"], last_index=-1, last_seq=-1)
             assert again["room_code"] == code
             bob = Member(back, "fr")
             bob.ack = True
