@@ -56,11 +56,13 @@ class Actor:
         #: Code of the room that it is in, and the order of each language's listeners there.
         self.room = ""
         self.lanes: dict[str, Order] = {}
+        #: Signals to other members that nobody answered yet.
+        self.signals = 0
         #: Members that an utterance is still on its way to, by its index (edge/rooms.py).
         self.fans: dict[int, int] = {}
-        #: Request id -> what its result is for; and those that failed, until their turn comes, by lane and index.
+        #: Request id -> what its result is for; and those whose end waits for its turn, by lane and index.
         self.under_way: dict[str, About] = {}
-        self.failed: dict[tuple[str, int], About] = {}
+        self.untold: dict[tuple[str, int], About] = {}
         #: Of others in the room: the last index told, and what was told and not yet acknowledged (edge/posts.py).
         self.listening: dict[str, int] = {}
         self.unposted: dict[tuple[str, int], Unposted] = {}
@@ -69,7 +71,8 @@ class Actor:
         self.mail_read = ""
         #: An answer of the mesh is awaited; nothing else is begun meanwhile.
         self.busy = False
-        self.ended = False
+        #: It is over here; and another edge has it.
+        self.ended = self.moved = False
         self.life = Life(life.Limits.of(config.speech, config.session), now_ms())
         self.armed_ms = 0
         self._tools = tools
@@ -159,7 +162,7 @@ class Actor:
         if self.busy or self._unsent:
             return True
         config, acks = self._tools.config.session, self.acks
-        return self.resumable and (len(acks) >= config.unacked_max or acks.bytes >= config.unacked_bytes_max)
+        return self.resumable and (acks.unacked >= config.unacked_max or acks.bytes >= config.unacked_bytes_max)
 
     def pump(self) -> None:
         """Go on with what waits, as far as it may."""
@@ -229,7 +232,12 @@ class Actor:
         """It can never be sent. A streamed one's index must not hold up those after it."""
         self._tell_error(_about(error, spoken.message))
         if spoken.cut is not None:
-            self._tools.speak.told(self, "", self.order.fail(spoken.cut.index, "job_failed", now_ms()))
+            self._tools.speak.refused(self, spoken.cut, spoken.trace_id)
+
+    def unsay(self, spoken: Spoken) -> None:
+        """The mesh could not take it just now: it is tried again in a moment."""
+        self._unsent.appendleft(spoken)
+        self._tools.arm(self)
 
     def playing(self, group_id: str, playing: bool) -> None:
         """The client began or ended to play a result."""
@@ -269,10 +277,10 @@ class Actor:
         self.note(away=True)
         self._tools.arm(self)
 
-    def note(self, *, away: bool, room: str | None = None) -> None:
-        """Tell the mesh how the session is."""
+    def note(self, *, away: bool) -> None:
+        """Tell the mesh how the session is, and in which room: an earlier word of it may have been lost."""
         self.life.renewed(now_ms())
-        note = SessionNote(self.session_id, self._tools.link.identity, self.session.epoch, away, room)
+        note = SessionNote(self.session_id, self._tools.link.identity, self.session.epoch, away, self.room)
         self._tools.link.to_session_cell(self.session_id, note)
 
     def close(self, within_ms: int) -> None:

@@ -6,37 +6,38 @@ listener that acknowledges its results has one when it says so. A repeat is told
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+import msgspec
+
 from edge.actor import Actor
+from edge.core import letters
 from edge.core.asks import Answer
+from edge.core.letters import Letter, Letters
+from edge.core.timers import Timers
 from edge.link import EdgeLink
 from edge.metrics import EdgeMetrics
 from edge.tools import Unposted
+from mesh.clock import now_ms
 from mesh.config import Config
 from mesh.frames import Post, Posted
 from mesh.link import Received
 
 #: Speakers whose last index a listener remembers.
 SPEAKERS_MAX: Final = 1_024
+#: No verdict of the mesh: the listener went to another edge before it acknowledged what it was told here.
+MOVED: Final = "moved"
 
-#: Hears the verdict of a Posted, or "no_answer" or "dropped".
-Done = Callable[[str], None]
+#: Speaker and listener.
+Pair = tuple[str, str]
 
 
-class Letter(NamedTuple):
-    """One message for one session. `key` is the same however often it is sent."""
+class _Going(NamedTuple):
+    """A letter that is on its way, and whom to tell what became of it."""
 
-    listener: str
-    kind: str
-    key: str
-    body: bytes
-    room_code: str
-    #: Worth keeping while the listener is away.
-    park: bool
-    done: Done
+    letter: Letter
+    on_verdict: Callable[[str], None]
 
 
 class Posts:
@@ -49,71 +50,105 @@ class Posts:
         self._link = link
         self._metrics = metrics
         self._actor_of = actor_of
-        self._waiting: dict[tuple[str, str], deque[Letter]] = {}
+        self._letters = Letters(letters.Limits(config.session.mail_max, config.session.mail_bytes_max))
+        self._going: dict[Pair, _Going] = {}
+        #: When the listeners of this edge have had enough time to acknowledge.
+        self._waits: Timers[Pair] = Timers()
         #: What is done with a post of that kind besides telling the client.
         self.on_kind: dict[str, Callable[[Actor, Post], None]] = {}
         link.handle({Post: self._on_post}, {})
 
     def __len__(self) -> int:
-        return sum(map(len, self._waiting.values()))
+        return len(self._letters)
 
     # --- out --------------------------------------------------------------------------------------
 
+    def expect(self, speaker: str, listener: str, key: str) -> None:
+        """A letter with that key will be sent, and later ones must not overtake it."""
+        self._letters.reserve(speaker, listener, key)
+
     def send(self, speaker: str, letter: Letter) -> None:
         """Send a letter after those of the same speaker to the same listener."""
-        waiting = self._waiting.setdefault((speaker, letter.listener), deque())
-        if len(waiting) > self._config.session.pending_max:
-            self._metrics.posts_total.labels("dropped").inc()
-            letter.done("dropped")
+        if self._letters.put(speaker, letter):
+            self._next((speaker, letter.listener))
             return
-        waiting.append(letter)
-        if len(waiting) == 1:
-            self._next(speaker, letter.listener)
+        self._metrics.posts_total.labels("dropped").inc()
+        self._next((speaker, letter.listener))
+        letter.done("dropped")
 
-    def _next(self, speaker: str, listener: str) -> None:
-        letter = self._waiting[speaker, listener][0]
+    def forget(self, speaker: str) -> None:
+        """The speaker is not here any more: what was expected of it and not sent does not come."""
+        for listener in self._letters.forget(speaker):
+            self._next((speaker, listener))
+
+    def next_due_ms(self) -> int | None:
+        """When `tick` has something to do; None while nobody here is waited for."""
+        return self._waits.next_due_ms()
+
+    def tick(self, now: int) -> None:
+        """Wait no longer for listeners of this edge that do not acknowledge."""
+        for pair in self._waits.pop_due(now):
+            self._going[pair].on_verdict("no_answer")
+
+    def _next(self, pair: Pair) -> None:
+        letter = self._letters.first(*pair)
+        if letter is None or pair in self._going:
+            return
 
         def on_verdict(verdict: str) -> None:
+            going = self._going.get(pair)
+            if going is None or going.letter is not letter:
+                return  # it came too late
+            del self._going[pair]
+            self._waits.drop(pair)
+            self._letters.pop(*pair)
             self._metrics.posts_total.labels(verdict).inc()
-            waiting = self._waiting[speaker, listener]
-            waiting.popleft()
-            if waiting:
-                self._next(speaker, listener)
-            else:
-                del self._waiting[speaker, listener]
+            self._next(pair)
             letter.done(verdict)
 
-        self._deliver(letter, on_verdict)
+        self._going[pair] = _Going(letter, on_verdict)
+        self._deliver(pair, letter, on_verdict)
 
-    def _deliver(self, letter: Letter, on_verdict: Callable[[str], None]) -> None:
+    def _deliver(self, pair: Pair, letter: Letter, on_verdict: Callable[[str], None]) -> None:
         """To a session that is here at once, to others by the mesh."""
-        identity, actor = self._link.identity, self._actor_of(letter.listener)
-        if actor is not None and actor.socket is not None:
-            self._link.soon(lambda: self._tell_or_ask(letter, on_verdict, identity))
-            return
-        self._ask(letter, on_verdict, identity)
-
-    def _tell_or_ask(self, letter: Letter, on_verdict: Callable[[str], None], identity: str) -> None:
         actor = self._actor_of(letter.listener)
-        post = self._frame(letter, "", identity)
-        if actor is None or not self._receive(actor, post, letter.body, on_verdict):
-            self._ask(letter, on_verdict, identity)
+        if actor is not None and actor.socket is not None:
+            self._link.soon(lambda: self._tell_or_ask(pair, letter, on_verdict))
+            return
+        self._ask(letter, on_verdict)
 
-    def _ask(self, letter: Letter, on_verdict: Callable[[str], None], identity: str) -> None:
+    def _tell_or_ask(self, pair: Pair, letter: Letter, on_verdict: Callable[[str], None]) -> None:
+        def answer(verdict: str) -> None:
+            going = self._going.get(pair)
+            if verdict != MOVED:
+                on_verdict(verdict)
+            elif going is not None and going.letter is letter:
+                self._waits.drop(pair)
+                self._ask(letter, on_verdict)
+
+        actor = self._actor_of(letter.listener)
+        self._waits.set(pair, now_ms() + self._config.session.resume_ms)
+        if actor is None or not self._receive(actor, self._frame(letter, ""), letter.body, answer):
+            self._waits.drop(pair)
+            self._ask(letter, on_verdict)
+        self._link.changed()
+
+    def _ask(self, letter: Letter, on_verdict: Callable[[str], None]) -> None:
         def on_answer(answer: Answer | None) -> None:
             on_verdict(answer.verdict if isinstance(answer, Posted) else "no_answer")
 
         timeout_ms = self._config.session.resume_ms if letter.park else 0
         self._link.ask(
-            lambda ref: self._frame(letter, ref, identity),
+            lambda ref: self._frame(letter, ref),
             letter.listener,
             on_answer,
             payload=(letter.body,),
             timeout_ms=timeout_ms,
         )
 
-    def _frame(self, letter: Letter, ref: str, identity: str) -> Post:
-        return Post(ref, identity, letter.listener, letter.kind, letter.key, letter.park, letter.room_code)
+    def _frame(self, letter: Letter, ref: str) -> Post:
+        edge = self._link.identity
+        return Post(ref, edge, letter.listener, letter.kind, letter.key, letter.park, letter.room_code)
 
     # --- in ---------------------------------------------------------------------------------------
 
@@ -123,7 +158,7 @@ class Posts:
         actor = self._actor_of(post.session_id)
 
         def answer(verdict: str) -> None:
-            if post.edge:
+            if post.edge and verdict != MOVED:
                 self._link.to_peer(post.edge, Posted(post.ref, post.session_id, verdict))
 
         if actor is not None:
@@ -135,7 +170,7 @@ class Posts:
         if actor.socket is None:
             return False
         if post.kind == "result":
-            self._on_result(actor, post.key, body, answer)
+            self._on_result(actor, post, body, answer)
             return True
         actor.socket.tell_encoded(_TYPES.get(post.kind, post.kind), body)
         on_kind = self.on_kind.get(post.kind)
@@ -144,11 +179,12 @@ class Posts:
         answer("told")
         return True
 
-    def _on_result(self, actor: Actor, key: str, body: bytes, answer: Callable[[str], None]) -> None:
-        speaker, index = read_key(key)
+    def _on_result(self, actor: Actor, post: Post, body: bytes, answer: Callable[[str], None]) -> None:
+        speaker, index = read_key(post.key)
         if index <= actor.listening.get(speaker, -1):
-            if (speaker, index) in actor.unposted:
-                actor.unposted[speaker, index] = Unposted(body, answer)
+            unposted = actor.unposted.get((speaker, index))
+            if unposted is not None:
+                unposted.answers[post.edge] = answer
             else:
                 answer("told")
             return
@@ -158,25 +194,39 @@ class Posts:
             del actor.listening[next(iter(actor.listening))]
         assert actor.socket is not None
         actor.socket.tell_encoded("translation_result", body)
-        if actor.resumable:
-            actor.unposted[speaker, index] = Unposted(body, answer)
-        else:
+        if not actor.resumable:
             answer("told")
+            return
+        actor.unposted[speaker, index] = Unposted(body, {post.edge: answer})
+        if len(actor.unposted) > self._config.session.unacked_max:
+            del actor.unposted[next(iter(actor.unposted))]  # whoever sent it has waited long enough
 
     def take_mail(self, actor: Actor, post: Post, body: bytes) -> None:
-        """A post that waited in the mail of a session that is here now."""
-        self._receive(actor, post, body, lambda verdict: None)
+        """A post that waited in the mail of a session that is here now. Its sender knows that it did."""
+        self._receive(actor, msgspec.structs.replace(post, edge=""), body, lambda verdict: None)
 
     def on_ack(self, actor: Actor, speaker: str, index: int) -> None:
         """The client has what that member said, up to that index."""
         for key in [key for key in actor.unposted if key[0] == speaker and key[1] <= index]:
-            actor.unposted.pop(key).answer("told")
+            _answer(actor.unposted.pop(key), "told")
+
+    def gone(self, actor: Actor, verdict: str) -> None:
+        """The session is over ("no_session"), or another edge's (MOVED): what it was told may not have arrived."""
+        unposted, actor.unposted = actor.unposted, {}
+        for one in unposted.values():
+            _answer(one, verdict)
+        self.forget(actor.session_id)
 
     def tell_again(self, actor: Actor) -> None:
         """The client has another connection: what it did not acknowledge may not have arrived."""
         for unposted in actor.unposted.values():
             if actor.socket is not None:
                 actor.socket.tell_encoded("translation_result", unposted.body)
+
+
+def _answer(unposted: Unposted, verdict: str) -> None:
+    for answer in unposted.answers.values():
+        answer(verdict)
 
 
 #: Kind of a post -> type of its message, where they differ.

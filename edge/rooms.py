@@ -11,11 +11,12 @@ from edge.actor import Actor
 from edge.core.about import About
 from edge.core.asks import Answer
 from edge.core.fanout import Fan, plan
-from edge.core.session import language_of
+from edge.core.letters import MEMBERS, Letter
+from edge.core.session import Spoken, language_of
 from edge.link import EdgeLink
-from edge.posts import Letter, Posts, result_key
+from edge.posts import Posts, result_key
 from mesh.clock import wall_ms
-from mesh.errors import ErrorCode
+from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Failed, Post, Posted, RoomMember, RoomRequest, RoomSignal, RoomState
 from mesh.log import get_logger
 from mesh.session_wire import (
@@ -34,10 +35,15 @@ from mesh.session_wire import (
     WebrtcIce,
     WebrtcOffer,
 )
+from mesh.speaking import RoomsConfig
 from mesh.wire import Message, encode_utf8
 
 #: What the mesh answers when a room or a membership is gone.
 _GONE: Final = frozenset({ErrorCode.ROOM_NOT_FOUND.name, ErrorCode.NOT_IN_ROOM.name})
+#: And when it may know more in a moment.
+_PASSING: Final = ErrorCode.SCHEDULER_DEPENDENCY_DOWN.name
+#: What puts a session into a room.
+_ENTERS: Final = frozenset({"create", "join"})
 
 Then = Callable[[RoomState], None]
 
@@ -47,7 +53,8 @@ log = get_logger()
 class Rooms:
     """What sessions of this edge do in rooms."""
 
-    def __init__(self, link: EdgeLink, posts: Posts) -> None:
+    def __init__(self, config: RoomsConfig, link: EdgeLink, posts: Posts) -> None:
+        self._config = config
         self._link = link
         self._posts = posts
         posts.on_kind["room_expired"] = self._on_expired
@@ -86,7 +93,7 @@ class Rooms:
         self._ask(actor, joined, "join", code, **_who(message))
 
     def _entered(self, actor: Actor, state: RoomState) -> None:
-        actor.note(away=actor.socket is None, room=state.room_code)
+        actor.note(away=actor.socket is None)
         self._tell_members(actor, state)
         log.info("room_entered", session_id=actor.session_id, room_code=state.room_code, members=len(state.members))
 
@@ -103,7 +110,7 @@ class Rooms:
 
         def left(state: RoomState) -> None:
             actor.room = ""
-            actor.note(away=actor.socket is None, room="")
+            actor.note(away=actor.socket is None)
             self._tell_members(actor, state)
 
         self._ask(actor, left, "leave", actor.room)
@@ -123,7 +130,7 @@ class Rooms:
     def _on_expired(self, actor: Actor, post: Post) -> None:
         if actor.room == post.room_code:
             actor.room = ""
-            actor.note(away=False, room="")
+            actor.note(away=False)
 
     # --- preferences and voices -------------------------------------------------------------------------
 
@@ -137,9 +144,18 @@ class Rooms:
     def _on_signal(self, actor: Actor, message: WebrtcOffer | WebrtcAnswer | WebrtcIce) -> None:
         """Pass it on; the receiver sees from whom it comes."""
         body = encode_utf8(_from(actor.session_id, message))
+        if len(body) > self._config.signal_bytes_max:
+            text = f"a signal may have {self._config.signal_bytes_max} bytes, not {len(body)}"
+            raise PeerError(ErrorCode.MESSAGE_TOO_LARGE, text)
+        if actor.signals >= self._config.signals_max:
+            raise PeerError(ErrorCode.SLOW_DOWN, f"{actor.signals} signals wait for their receivers")
+        actor.signals += 1
 
         def on_answer(answer: Answer | None) -> None:
-            if isinstance(answer, Failed):
+            actor.signals -= 1
+            if answer is None:
+                self._tell_error(actor, ErrorCode.INTERNAL_ERROR.name, "the mesh did not answer in time")
+            elif isinstance(answer, Failed):
                 self._tell_error(actor, answer.code, answer.message)
             elif isinstance(answer, Posted) and answer.verdict != "told":
                 self._tell_error(actor, ErrorCode.MEMBER_NOT_FOUND.name, "that member is not connected now")
@@ -152,23 +168,37 @@ class Rooms:
 
     # --- speaking ---------------------------------------------------------------------------------------
 
-    def speak(self, actor: Actor, then: Callable[[Sequence[RoomMember]], None]) -> None:
-        """Somebody speaks, which keeps the room alive: who is there to hear it? Nobody, if the room is gone."""
+    def speak(self, actor: Actor, spoken: Spoken, then: Callable[[Sequence[RoomMember]], None]) -> None:
+        """Somebody speaks, which keeps the room alive: who is there to hear it? Nobody, if the room is gone.
+
+        While the mesh cannot tell, what was spoken waits: those who are there shall hear it.
+        """
         actor.busy = True
 
         def on_answer(answer: Answer | None) -> None:
             actor.busy = False
             if isinstance(answer, Failed) and answer.code in _GONE:
                 actor.room = ""
-            if not actor.ended:
-                then(answer.members if isinstance(answer, RoomState) else ())
-                actor.pump()
+            if actor.ended:
+                return
+            if answer is None or (isinstance(answer, Failed) and answer.code == _PASSING):
+                actor.unsay(spoken)
+                return
+            then(answer.members if isinstance(answer, RoomState) else ())
+            actor.pump()
 
         self._request(actor, "speak", actor.room, on_answer)
 
     def plan(self, actor: Actor, members: Sequence[RoomMember]) -> list[Fan]:
         """Into which languages an utterance goes, and who hears each."""
         return plan(actor.session_id, language_of(actor.session.init.tgt_lang, "tgt_lang"), members)
+
+    def expect(self, actor: Actor, index: int, fans: list[Fan]) -> None:
+        """Each of these listeners gets that index, whatever language it wants of the next one."""
+        key = result_key(actor.session_id, index)
+        for fan in fans:
+            for listener in fan.listeners:
+                self._posts.expect(actor.session_id, listener, key)
 
     def hand_out(self, actor: Actor, about: About, message: TranslationResult | MissingResult) -> None:
         """Tell the listeners of one language. The speaker hears when everybody has everything."""
@@ -223,6 +253,9 @@ class Rooms:
         def on_answer(answer: Answer | None) -> None:
             actor.busy = False
             if actor.ended:
+                if isinstance(answer, RoomState) and action in _ENTERS and not actor.moved:
+                    actor.room = answer.room_code
+                    self.gone(actor)  # it was over before it was in
                 return
             if isinstance(answer, RoomState):
                 then(answer)
@@ -252,7 +285,7 @@ class Rooms:
         for member in state.members:
             if member.session_id != actor.session_id:
                 code, ignore = state.room_code, lambda verdict: None
-                self._posts.send(code, Letter(member.session_id, "room_members", key, body, code, False, ignore))
+                self._posts.send(code, Letter(member.session_id, MEMBERS, key, body, code, False, ignore))
 
     def _tell_error(self, actor: Actor, code: str, message: str) -> None:
         actor.tell(RoomError(code=code, message=message))

@@ -13,12 +13,12 @@ from edge.core.audio import from_base64
 from edge.core.memory import Memory
 from edge.core.segments import Chunk
 from edge.core.session import Limits, Session
-from edge.core.timers import Timers
+from edge.core.timers import Timers, earliest
 from edge.link import EdgeLink
 from edge.metrics import EdgeMetrics
 from edge.opening import Opening
 from edge.outbox import Bounds
-from edge.posts import Posts
+from edge.posts import MOVED, Posts
 from edge.requests import Requests
 from edge.resuming import claim_frame
 from edge.rooms import Rooms
@@ -65,7 +65,7 @@ class Sessions:
         self.requests = Requests(config, link, metrics, self.actors.get)
         self.custody = self.requests.custody
         self.posts = Posts(config, link, metrics, self.actors.get)
-        self.rooms = Rooms(link, self.posts)
+        self.rooms = Rooms(config.rooms, link, self.posts)
         self.speech = Speech(config, link, metrics, self.requests, self.rooms)
         self.requests.listener = self.speech
         self._config = config
@@ -286,8 +286,7 @@ class Sessions:
         self._metrics.results_total.labels("cancelled").inc(self.custody.waiting(session_id))
         self.requests.run(self.custody.close_session(session_id, now_ms()))
         actor.release(actor.acks.end())
-        for unposted in actor.unposted.values():
-            unposted.answer("no_session")
+        self.posts.gone(actor, "no_session")
         self.rooms.gone(actor)
         self._link.to_session_cell(
             session_id, SessionRelease(session_id=session_id, edge=self._link.identity, epoch=actor.session.epoch)
@@ -305,8 +304,9 @@ class Sessions:
         taken = message.frame
         assert isinstance(taken, SessionTaken)
         actor = self.actors.get(taken.session_id)
-        if taken.edge != self._link.identity:
-            self._taken.add(taken.session_id, now_ms(), str(taken.epoch))
+        if taken.edge not in ("", self._link.identity):
+            epoch = max(taken.epoch, self.taken_epoch(taken.session_id))
+            self._taken.add(taken.session_id, now_ms(), str(epoch))
         if actor is None:
             return
         if not taken.edge:
@@ -324,16 +324,17 @@ class Sessions:
         def on_answer(answer: object) -> None:
             if isinstance(answer, SessionClaimed) and not actor.ended:
                 actor.session.epoch = max(actor.session.epoch, answer.epoch)
-                actor.note(away=actor.socket is None, room=actor.room)
+                actor.note(away=actor.socket is None)
 
         session, edge = actor.session, self._link.identity
         self._link.ask(lambda ref: claim_frame(ref, edge, session, actor.token, False), actor.session_id, on_answer)
 
     def _superseded(self, actor: Actor, owner: str) -> None:
         """The client resumed the session on another edge, which asks for whatever is under way."""
-        socket = actor.socket
+        socket, actor.moved = actor.socket, True
         self._forget(actor)
         self.requests.leave(actor.session_id, owner)
+        self.posts.gone(actor, MOVED)
         if socket is not None:
             self.cut_off(socket)
         log.info("session_taken", session_id=actor.session_id)
@@ -360,11 +361,12 @@ class Sessions:
 
     def next_due_ms(self) -> int | None:
         """When `tick` has something to do; None while there is no session."""
-        return self._timers.next_due_ms()
+        return earliest((self._timers.next_due_ms(), self.posts.next_due_ms()))
 
     def tick(self, now: int) -> None:
         """Do what is due."""
         self._taken.forget(now)
+        self.posts.tick(now)
         for session_id in self._timers.pop_due(now):
             actor = self.actors.get(session_id)
             if actor is None:

@@ -6,6 +6,8 @@ hears its result; in a room it is one request for each language of the others (e
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -13,6 +15,7 @@ import msgspec
 from edge.actor import Actor
 from edge.core import results
 from edge.core.about import About
+from edge.core.cuts import Cut
 from edge.core.fanout import Fan
 from edge.core.order import Limits, Miss, Order, Tell
 from edge.core.request import Attempt, Request
@@ -24,7 +27,7 @@ from edge.rooms import Rooms
 from mesh.clock import now_ms, wall_ms
 from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError
-from mesh.frames import Dispatch, Push, encode
+from mesh.frames import Dispatch, Push, RoomMember, encode
 from mesh.handover import is_silence
 from mesh.log import get_logger
 from mesh.node_wire import JobResult, decode_job_result
@@ -67,15 +70,15 @@ class Speech:
     def accept(self, actor: Actor, spoken: Spoken) -> None:
         """Find nodes for it. In a room it depends on who is there by now, which the mesh must tell."""
         if actor.room:
-            self._rooms.speak(actor, lambda members: self._spread(actor, spoken, self._rooms.plan(actor, members)))
+            self._rooms.speak(actor, spoken, partial(self._spread, actor, spoken))
         else:
             target = language_of(spoken.message.tgt_lang, "tgt_lang")
             self._dispatch(actor, spoken, [Fan(target, (actor.session_id,))])
 
-    def _spread(self, actor: Actor, spoken: Spoken, fans: list[Fan]) -> None:
+    def _spread(self, actor: Actor, spoken: Spoken, members: Sequence[RoomMember]) -> None:
         """The members of the room are known."""
         try:
-            self._dispatch(actor, spoken, fans)
+            self._dispatch(actor, spoken, self._rooms.plan(actor, members))
         except PeerError as error:
             actor.refused(spoken, error)
 
@@ -89,6 +92,8 @@ class Speech:
             for fan in fans
         ]
         self._take_places(actor, index, {fan.target for fan in fans} if is_for_others else set(), now)
+        if is_for_others:
+            self._rooms.expect(actor, index, fans)
         for number, (fan, (dispatch, work)) in enumerate(zip(fans, made, strict=True)):
             lane = fan.target if is_for_others else ""
             last_seq = None if spoken.cut is None else spoken.cut.last_seq
@@ -135,6 +140,13 @@ class Speech:
         request = Request(dispatch, b"", b"", now, deadline_ms, Attempt(push.attempt, now))
         self.came(actor, request, push, decode_job_result(text))
 
+    def refused(self, actor: Actor, cut: Cut, trace_id: str) -> None:
+        """It can never be sent: its index is missing, here and for all who listen."""
+        now = now_ms()
+        for language, lane in list(actor.lanes.items()):
+            self.told(actor, language, lane.skip(cut.index, now))
+        self._miss(actor, About(cut.index, "", (), trace_id, cut.last_seq), "job_failed")
+
     # --- from the nodes -----------------------------------------------------------------------------
 
     def came(self, actor: Actor, request: Request, push: Push, result: JobResult | None) -> None:
@@ -157,6 +169,7 @@ class Speech:
             if about.place is not None:
                 texts = (result.text_asr or "", result.text_translated or "")
                 actor.groups.heard(about.place.group_id, about.place.part_index, *texts, now)
+            actor.untold[about.lane, about.index] = about
             self.told(actor, about.lane, of_lane.arrive(about.index, Heard(request, push, result, about), now))
         actor.pump()
 
@@ -183,8 +196,11 @@ class Speech:
         return results.for_node_failure(request, push, result, now)
 
     def _miss(self, actor: Actor, about: About, reason: str) -> None:
-        actor.failed[about.lane, about.index] = about
-        self.told(actor, about.lane, self._order_of(actor, about.lane).fail(about.index, reason, now_ms()))
+        of_lane = self._order_of(actor, about.lane)
+        actor.untold[about.lane, about.index] = about
+        self.told(actor, about.lane, of_lane.fail(about.index, reason, now_ms()))
+        if about.index < of_lane.next_index:
+            actor.untold.pop((about.lane, about.index), None)  # it ended by another result
 
     def _order_of(self, actor: Actor, lane: str) -> Order:
         return actor.lanes[lane] if lane else actor.order
@@ -203,6 +219,7 @@ class Speech:
 
     def _tell_result(self, actor: Actor, heard: Heard) -> None:
         about, now = heard.about, now_ms()
+        actor.untold.pop((about.lane, about.index), None)
         *events, message = results.for_result(
             heard.request, heard.push, heard.result, now, wall_ms(), about.place, about.way_in_ms
         )
@@ -213,7 +230,7 @@ class Speech:
 
     def _tell_missing(self, actor: Actor, lane: str, miss: Miss) -> None:
         self._metrics.missing_total.labels(miss.reason).inc()
-        about = actor.failed.pop((lane, miss.index), None) or self._give_up(actor, lane, miss)
+        about = actor.untold.pop((lane, miss.index), None) or self._give_up(actor, lane, miss)
         trace_id = actor.session.trace_id if about is None else about.trace_id
         message = MissingResult(
             session_id=actor.session_id,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from edge.core.cuts import Cut
 from edge.core.order import Miss, Tell
 from edge.core.session import Spoken
 from edge.link import EdgeLink
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
 
 
 class Unposted(NamedTuple):
-    """A message of another member, whose sender waits until the client has it."""
+    """A message of another member, whose senders wait until the client has it: more than one, if the member moved."""
 
     body: bytes
-    answer: Callable[[str], None]
+    #: By the edge that sent it.
+    answers: dict[str, Callable[[str], None]]
 
 
 class Speak(Protocol):
@@ -32,6 +34,9 @@ class Speak(Protocol):
 
     def accept(self, actor: Actor, spoken: Spoken) -> None:
         """Find nodes for it."""
+
+    def refused(self, actor: Actor, cut: Cut, trace_id: str) -> None:
+        """It can never be sent."""
 
     def told(self, actor: Actor, lane: str, turns: list[Tell | Miss]) -> None:
         """Whose turn it is."""

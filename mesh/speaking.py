@@ -76,6 +76,9 @@ class RoomsConfig(Section, frozen=True):
     #: A room in which nobody spoke for so long is closed; looked for so often.
     silent_ms: Ms = 1_800_000
     scan_ms: Ms = 60_000
+    #: Signals of one member that may be on their way to others, and the bytes of one.
+    signals_max: Count = 64
+    signal_bytes_max: Bytes = 64 * 1024
     #: Random codes tried before a request for a room is refused.
     code_tries_max: Annotated[int, Meta(ge=1, le=100)] = 16
 

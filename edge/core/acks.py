@@ -26,16 +26,23 @@ class Held:
 class Acks:
     """Of one session. `index` is the utterance's."""
 
-    __slots__ = ("_held", "_keys", "bytes")
+    __slots__ = ("_held", "_keys", "_listening", "bytes")
 
     def __init__(self) -> None:
         #: Of the messages that are kept.
+        #: Indices that members of a room do not have yet. They may be slow, which is not the client's fault.
+        self._listening = 0
         self.bytes = 0
         self._held: dict[int, Held] = {}
         self._keys: set[tuple[str, int]] = set()
 
     def __len__(self) -> int:
         return len(self._held)
+
+    @property
+    def unacked(self) -> int:
+        """How many indices the client itself is asked to acknowledge."""
+        return len(self._held) - self._listening
 
     def keep(self, index: int, push: Push) -> None:
         """A result came; its keeper shall hear of it when the client, or everybody in the room, has it."""
@@ -55,8 +62,10 @@ class Acks:
     def listens(self, index: int, more: int) -> list[Push]:
         """So many more members are to get it, or (negative) have it now. The results that nobody waits for any more."""
         held = self._of(index)
+        before = held.listeners
         held.listeners += more
         assert held.listeners >= 0
+        self._listening += (held.listeners > 0) - (before > 0)
         return [] if held.listeners else self._release(index)
 
     def ack(self, index: int) -> list[Push]:
@@ -80,6 +89,7 @@ class Acks:
 
     def _release(self, index: int) -> list[Push]:
         held = self._held.pop(index)
+        self._listening -= held.listeners > 0
         pushes = held.pushes
         self.bytes -= sum(map(len, held.messages))
         self._keys.difference_update((push.job_id, push.attempt) for push in pushes)
@@ -90,3 +100,4 @@ class Acks:
         keys = [(push.job_id, push.attempt) for held in self._held.values() for push in held.pushes]
         assert len(keys) == len(self._keys) and set(keys) == self._keys
         assert self.bytes == sum(len(message) for held in self._held.values() for message in held.messages)
+        assert self._listening == sum(held.listeners > 0 for held in self._held.values())
