@@ -268,13 +268,19 @@ def test_the_readme_s_node_and_client_work_together(tmp_path: Path) -> None:
     """The blocks as they stand, but for the port: the README's node is the only one of the mesh."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     with lingua_up(tmp_path, "--nodes", "0", "--edges", "1", "--selectors", "1") as up:
-        node_code, session_code = (block.replace(":5010", f":{up.port()}") for block in blocks)
+        node_code, session_code, stream_code = (block.replace(":5010", f":{up.port()}") for block in blocks)
         node = subprocess.Popen([sys.executable, "-c", node_code], cwd="/")
         try:
             done = subprocess.run(
                 [sys.executable, "-c", session_code], capture_output=True, text=True, timeout=60, cwd="/", check=False
             )
             assert (done.stdout, done.returncode) == ("hola\n", 0), done.stderr
+            with wave.open(str(tmp_path / "second.wav"), "wb") as file:
+                file.setparams((1, 2, 16_000, 0, "NONE", ""))
+                file.writeframes(bytes(32_000))
+            command = [sys.executable, "-c", stream_code, str(tmp_path / "second.wav")]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd="/", check=False)
+            assert (done.stdout, done.returncode) == ("0 hola\n", 0), done.stderr
         finally:
             node.kill()
             node.wait(GONE_SECONDS)
