@@ -77,6 +77,8 @@ class Actor:
         self.armed_ms = 0
         self._tools = tools
         self._mailbox: Mailbox[Event] = Mailbox(config.speech.events_max)
+        #: The first chunk that was not taken. A client that resumes sends it again, and then those after it.
+        self._refused_seq: int | None = None
         self._unsent: deque[Spoken] = deque()
         self._segments: Segments | None = None
         self._next = (next_index or 0, next_seq)
@@ -92,7 +94,8 @@ class Actor:
         if self._segments is None:
             session, limits = self.session, segments.Limits.of(self._tools.config.speech)
             index, seq = self.next_index, self._next[1]
-            self._segments = Segments(session.session_id, session.audio_format, session.sample_rate, limits, index, seq)
+            formats = session.audio_format, session.sample_rate
+            self._segments = Segments(session.session_id, *formats, limits, index, seq, renumbers=not self.resumable)
         return self._segments
 
     @property
@@ -144,11 +147,12 @@ class Actor:
         """The client said something. Worked on at once, unless something else comes first."""
         now = now_ms()
         self.life.heard(now)
-        if not self._mailbox and not self.is_blocked:
+        if not self._mailbox and not self.is_blocked and self._refused_seq is None:
             self._handle(event)
             self._tools.arm(self)
         else:
-            advice = self._mailbox.put(event, now, urgent=urgent)
+            overtakes = self._overtakes(event)
+            advice = self._mailbox.refuse(now) if overtakes else self._mailbox.put(event, now, urgent=urgent)
             if advice.action is not None:
                 self._tools.metrics.backpressure_total.labels(advice.action).inc()
                 self.tell(Backpressure(action=advice.action, resume_after_ms=advice.resume_after_ms))
@@ -189,7 +193,18 @@ class Actor:
             log.exception("event_failed", session_id=self.session_id, type=type(event).__name__)
             self._tell_error(internal_error())
 
+    def _overtakes(self, event: Event) -> bool:
+        """True for a chunk behind one that was not taken and comes again: it would be gone if this one were taken."""
+        if self._refused_seq is None or not isinstance(event, Chunk):
+            return False
+        if event.seq == self._refused_seq:
+            self._refused_seq = None
+            return False
+        return event.seq > self._refused_seq
+
     def _refuse(self, event: Event) -> None:
+        if self.resumable and isinstance(event, Chunk) and self._refused_seq is None:
+            self._refused_seq = event.seq
         self._tell_error(_about(PeerError(ErrorCode.SLOW_DOWN, "too many messages wait; send it again later"), event))
 
     def _tell_error(self, error: PeerError) -> None:
@@ -260,6 +275,7 @@ class Actor:
     def attach(self, socket: ClientSocket) -> None:
         """The session's client is at that connection now."""
         self.socket, socket.actor = socket, self
+        self._refused_seq = None
         now = now_ms()
         self.life.attached(now)
         if self._segments is not None:

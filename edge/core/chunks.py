@@ -12,7 +12,8 @@ what it does not know to have arrived. So:
   that wait may not have more than `early_bytes_max` bytes together; beyond that nobody waits for the missing ones.
 - A seq further away, in either direction, is a new numbering, and so is 0 or 1 behind a final chunk: clients may count
   anew after each utterance that they end. What waits is handed on before it. A repeat of those chunks looks the same,
-  save that it is the final chunk itself or not newer than that by the client's clock: then it is a repeat.
+  save that it is the final chunk itself or not newer than that by the client's clock: then it is a repeat. A client
+  that resumes never counts anew (`renumbers` False): whatever is lower came before.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ class ChunkOrder:
         "_final",
         "_hangover_auto_ms",
         "_hangover_manual_ms",
+        "_renumbers",
         "due_ms",
         "held_bytes",
         "next_seq",
@@ -99,8 +101,10 @@ class ChunkOrder:
         hangover_manual_ms: int,
         hangover_auto_ms: int,
         next_seq: int | None = None,
+        renumbers: bool = True,
     ) -> None:
         self._counts = counts
+        self._renumbers = renumbers
         self._early_max = early_max
         self._bytes_max = early_bytes_max
         self._hangover_manual_ms = hangover_manual_ms
@@ -123,7 +127,7 @@ class ChunkOrder:
         if self.next_seq is None:
             return False
         ahead = chunk.seq - self.next_seq
-        is_past = -REPEATS_WINDOW <= ahead < 0 and not self._begins_anew(chunk)
+        is_past = ahead < 0 and not (self._renumbers and (ahead < -REPEATS_WINDOW or self._begins_anew(chunk)))
         repeated = is_past or chunk.seq in self._early
         self._counts.duplicates += repeated
         return repeated
@@ -162,6 +166,12 @@ class ChunkOrder:
         while self._early:
             ready += self._give_up()
         return ready
+
+    def forget_early(self) -> None:
+        """All from the next one on comes again."""
+        self._early.clear()
+        self.held_bytes = 0
+        self.due_ms = None
 
     def _give_up(self) -> list[Arrived]:
         assert self.next_seq is not None

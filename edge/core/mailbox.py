@@ -62,12 +62,16 @@ class Mailbox(Generic[E]):
         if events is None:
             events = self._events = deque()
         if len(events) >= self._events_max + (URGENT_RESERVE if urgent else 0):
-            self._said, self._said_ms = _BUSY, now_ms
-            return _BUSY
+            return self.refuse(now_ms)
         events.append(event)
         if 2 * len(events) < self._events_max:
             return _QUIET
         return self._advice(_PAUSE if 4 * len(events) >= 3 * self._events_max else _SLOW_DOWN, now_ms)
+
+    def refuse(self, now_ms: int) -> Advice:
+        """Do not take an event; what to tell the client."""
+        self._said, self._said_ms = _BUSY, now_ms
+        return _BUSY
 
     def pop(self) -> E | None:
         """The oldest event; None if there is none."""

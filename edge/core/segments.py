@@ -63,6 +63,7 @@ class Segments:
         limits: Limits,
         next_index: int = 0,
         next_seq: int | None = None,
+        renumbers: bool = True,
     ) -> None:
         self.limits = limits
         self.counts = Counts()
@@ -76,6 +77,7 @@ class Segments:
             hangover_manual_ms=limits.hangover_manual_ms,
             hangover_auto_ms=limits.hangover_auto_ms,
             next_seq=next_seq,
+            renumbers=renumbers,
         )
         self._sound = sound_of(audio_format, sample_rate)
         self._max_units = self._sound.units(limits.max_duration_ms)
@@ -122,8 +124,12 @@ class Segments:
         self._playing_until_ms = now_ms + self.limits.playing_ms_max if playing else now_ms
 
     def on_resumed(self, now_ms: int) -> None:
-        """The client was away and is back: silence until now was the network's, unless the client's clock says more."""
+        """The client was away and is back: silence until now was the network's, unless the client's clock says more.
+
+        It sends all chunks again from the one that is expected on: those that came too early, too.
+        """
         self._heard_ms = max(self._heard_ms, now_ms)
+        self._order.forget_early()
 
     def passed(self, index: int) -> None:
         """That index is taken by an utterance which came whole: what is spoken gets a later one."""

@@ -11,7 +11,9 @@ from tests.unit.segment_samples import Talk, sound
 A, B, C, D = (sound(500, mark) for mark in (1, 2, 3, 4))
 
 
-def order(next_seq: int | None = None, early_max: int = 4, early_bytes_max: int = 1_000) -> ChunkOrder:
+def order(
+    next_seq: int | None = None, early_max: int = 4, early_bytes_max: int = 1_000, renumbers: bool = True
+) -> ChunkOrder:
     return ChunkOrder(
         Counts(),
         early_max=early_max,
@@ -19,6 +21,7 @@ def order(next_seq: int | None = None, early_max: int = 4, early_bytes_max: int 
         hangover_manual_ms=200,
         hangover_auto_ms=150,
         next_seq=next_seq,
+        renumbers=renumbers,
     )
 
 
@@ -309,3 +312,21 @@ def test_chunks_sent_again_after_their_utterance_was_cut_change_nothing() -> Non
     talk.chunk(B, seq=1, client=200, final=True)
     talk.chunk(C, seq=2, client=300, final=True)
     assert talk.heard == [A + B, C] and talk.segments.counts.duplicates == 2
+
+
+# --- clients that resume --------------------------------------------------------------------------
+
+
+def test_a_client_that_resumes_never_counts_anew() -> None:
+    own = order(next_seq=0, renumbers=False)
+    assert put(own, *range(400)) == list(range(400)) and put(own, 400, final=True) == [400]
+    assert put(own, 0, 1, 5, 399, 400) == [], "whatever is lower came before"
+    assert counted(own) == Counts(duplicates=5) and put(own, 401) == [401]
+
+
+def test_what_came_too_early_is_forgotten_when_it_comes_again() -> None:
+    own = order(next_seq=0)
+    assert put(own, 1, 2) == [] and own.due_ms is not None
+    own.forget_early()
+    own.check()
+    assert own.due_ms is None and len(own) == 0 and put(own, 0, 1, 2) == [0, 1, 2] and counted(own) == Counts()
