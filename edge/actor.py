@@ -76,7 +76,7 @@ class Actor:
         self.life = Life(life.Limits.of(config.speech, config.session), now_ms())
         self.armed_ms = 0
         self._tools = tools
-        self._mailbox: Mailbox[Event] = Mailbox(config.speech.events_max)
+        self._mailbox: Mailbox[Event] = Mailbox(config.speech.events_max, bytes_max=config.speech.events_bytes_max)
         #: The first chunk that was not taken. A client that resumes sends it again, and then those after it.
         self._refused_seq: int | None = None
         self._unsent: deque[Spoken] = deque()
@@ -143,8 +143,8 @@ class Actor:
 
     # --- events -----------------------------------------------------------------------------------
 
-    def put(self, event: Event, *, urgent: bool = False) -> None:
-        """The client said something. Worked on at once, unless something else comes first."""
+    def put(self, event: Event, size: int, *, urgent: bool = False) -> None:
+        """The client said something, in `size` bytes. Worked on at once, unless something else comes first."""
         now = now_ms()
         self.life.heard(now)
         if not self._mailbox and not self.is_blocked and self._refused_seq is None:
@@ -152,7 +152,7 @@ class Actor:
             self._tools.arm(self)
         else:
             overtakes = self._overtakes(event)
-            advice = self._mailbox.refuse(now) if overtakes else self._mailbox.put(event, now, urgent=urgent)
+            advice = self._mailbox.refuse(now) if overtakes else self._mailbox.put(event, now, urgent, size)
             if advice.action is not None:
                 self._tools.metrics.backpressure_total.labels(advice.action).inc()
                 self.tell(Backpressure(action=advice.action, resume_after_ms=advice.resume_after_ms))

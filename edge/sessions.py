@@ -139,7 +139,7 @@ class Sessions:
                 at_once(socket, message)
             else:
                 actor = self._own(socket, getattr(message, "session_id", None))
-                actor.put(message, urgent=type(message) in URGENT)
+                actor.put(message, len(text), urgent=type(message) in URGENT)
         except PeerError as error:
             socket.tell_error(_with_index(error, message))
         except Exception:
@@ -159,9 +159,9 @@ class Sessions:
                 raise PeerError(ErrorCode.UNSUPPORTED_FEATURE, text)
             if isinstance(frame, AudioFrame):
                 self._check_size(frame.audio)
-                actor.put(Chunk(frame.seq, frame.audio, frame.is_final, frame.timestamp_ms))
+                actor.put(Chunk(frame.seq, frame.audio, frame.is_final, frame.timestamp_ms), len(data))
             elif isinstance(frame, FinalFrame):
-                actor.put(Chunk(frame.seq, b"", True, frame.timestamp_ms))
+                actor.put(Chunk(frame.seq, b"", True, frame.timestamp_ms), len(data))
             elif isinstance(frame, PingFrame):
                 socket.outbox.put(audio_frames.encode(PongFrame(*frame)), text=False)
         except PeerError as error:
@@ -204,7 +204,7 @@ class Sessions:
         except PeerError as error:
             # The chunk is lost, but not its place: the next one must not wait for it.
             audio, problem = b"", error
-        actor.put(Chunk(message.seq, audio, message.is_final, message.client_timestamp_ms))
+        actor.put(Chunk(message.seq, audio, message.is_final, message.client_timestamp_ms), len(audio))
         if problem is not None:
             raise PeerError(problem.code, problem.message, {"seq": message.seq})
 

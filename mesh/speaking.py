@@ -33,6 +33,8 @@ class SpeechConfig(Section, frozen=True):
     playing_ms_max: Ms = 60_000
     #: Messages of one client that wait for their turn; the client is asked to slow down at half of it.
     events_max: Annotated[int, Meta(ge=8, le=10_000)] = 200
+    #: The same in bytes.
+    events_bytes_max: Bytes = 4 * 1024 * 1024
     #: Chunks that may come too early, while an earlier one is missing.
     chunks_early_max: Annotated[int, Meta(ge=1, le=1_000)] = 64
     #: A client from which only heartbeats came for so long is told that its session is idle.

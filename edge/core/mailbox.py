@@ -7,6 +7,7 @@ small reserve of its own beyond the bound.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
@@ -14,6 +15,9 @@ E = TypeVar("E")
 
 #: Urgent events that may wait beyond the bound.
 URGENT_RESERVE: Final = 16
+#: How full it is when the client is asked to slow down, and to pause.
+SLOW_PART: Final = 1 / 2
+PAUSE_PART: Final = 3 / 4
 #: Advice is said at most this often; the original client debounces by as much.
 EVERY_MS: Final = 500
 
@@ -35,16 +39,19 @@ _BADNESS: Final = {advice: badness for badness, advice in enumerate((_QUIET, _SL
 
 
 class Mailbox(Generic[E]):
-    """At most `events_max` events, and URGENT_RESERVE more if they are urgent."""
+    """At most `events_max` events of `bytes_max` bytes (or one larger one), and URGENT_RESERVE more if urgent."""
 
-    __slots__ = ("_events", "_events_max", "_every_ms", "_said", "_said_ms")
+    __slots__ = ("_bytes_max", "_events", "_events_max", "_every_ms", "_said", "_said_ms", "bytes")
 
-    def __init__(self, events_max: int, every_ms: int = EVERY_MS) -> None:
+    def __init__(self, events_max: int, every_ms: int = EVERY_MS, bytes_max: int = sys.maxsize) -> None:
         assert events_max > 0
         self._events_max = events_max
+        self._bytes_max = bytes_max
         self._every_ms = every_ms
-        #: None while it is empty: even an empty deque has room for 64, and most sessions are idle.
-        self._events: deque[E] | None = None
+        #: What waits; an event and its bytes. None while it is empty: even an empty deque has room for 64, and most
+        #: sessions are idle.
+        self._events: deque[tuple[E, int]] | None = None
+        self.bytes = 0
         self._said = _QUIET
         self._said_ms = 0
 
@@ -56,17 +63,21 @@ class Mailbox(Generic[E]):
         """True if only urgent events are taken."""
         return len(self) >= self._events_max
 
-    def put(self, event: E, now_ms: int, urgent: bool = False) -> Advice:
-        """Take the event if there is room for it; what to tell the client."""
+    def put(self, event: E, now_ms: int, urgent: bool = False, size: int = 0) -> Advice:
+        """Take the event, of `size` bytes, if there is room for it; what to tell the client."""
         events = self._events
+        if len(self) >= self._events_max + (URGENT_RESERVE if urgent else 0):
+            return self.refuse(now_ms)
+        if events is not None and not urgent and self.bytes + size > self._bytes_max:
+            return self.refuse(now_ms)
         if events is None:
             events = self._events = deque()
-        if len(events) >= self._events_max + (URGENT_RESERVE if urgent else 0):
-            return self.refuse(now_ms)
-        events.append(event)
-        if 2 * len(events) < self._events_max:
+        events.append((event, size))
+        self.bytes += size
+        part = max(len(events) / self._events_max, self.bytes / self._bytes_max)
+        if part < SLOW_PART:
             return _QUIET
-        return self._advice(_PAUSE if 4 * len(events) >= 3 * self._events_max else _SLOW_DOWN, now_ms)
+        return self._advice(_PAUSE if part >= PAUSE_PART else _SLOW_DOWN, now_ms)
 
     def refuse(self, now_ms: int) -> Advice:
         """Do not take an event; what to tell the client."""
@@ -77,7 +88,8 @@ class Mailbox(Generic[E]):
         """The oldest event; None if there is none."""
         if self._events is None:
             return None
-        event = self._events.popleft()
+        event, size = self._events.popleft()
+        self.bytes -= size
         if not self._events:
             self._events = None
         return event

@@ -46,6 +46,16 @@ def test_an_empty_box_keeps_no_queue() -> None:
     assert box._events is None and sys.getsizeof(box) < 128
 
 
+def test_bytes_count_as_well_as_events() -> None:
+    box: Mailbox[int] = Mailbox(8, bytes_max=100)
+    assert box.put(0, 0, size=1_000) == PAUSE, "one that is too large is taken alone"
+    assert box.put(1, 0, size=1) == BUSY and box.put(2, 0, urgent=True, size=1).taken
+    assert drain(box) == [0, 2] and box.bytes == 0
+    assert box.put(3, 1_000, size=40) == QUIET and box.put(4, 1_000, size=10) == SLOW_DOWN
+    assert box.put(5, 2_000, size=30) == PAUSE and box.put(6, 3_000, size=30) == BUSY
+    assert drain(box) == [3, 4, 5] and box.bytes == 0
+
+
 def test_depth_is_answered_by_ever_stronger_words() -> None:
     box: Mailbox[int] = Mailbox(8)
     assert [box.put(number, 0) for number in range(9)] == [
