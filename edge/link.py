@@ -214,7 +214,15 @@ class EdgeLink:
         self._serial += 1
         cell = cell_of(record_id, self.cells)
         frame = question(str(self._serial))
-        ask = self.asks.ask(frame, cell, on_answer, now_ms(), may_repeat, payload=payload, timeout_ms=timeout_ms)
+
+        def guarded(answer: asks.Answer | None) -> None:
+            try:
+                on_answer(answer)
+            except Exception:
+                # One asker's bug must not cost others their answers.
+                log.exception("answer_failed", frame=type(frame).__name__, answer=type(answer).__name__)
+
+        ask = self.asks.ask(frame, cell, guarded, now_ms(), may_repeat, payload=payload, timeout_ms=timeout_ms)
         self._send_ask(ask)
         self.changed()
 

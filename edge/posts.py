@@ -23,6 +23,9 @@ from mesh.clock import now_ms
 from mesh.config import Config
 from mesh.frames import Post, Posted
 from mesh.link import Received
+from mesh.log import get_logger
+
+log = get_logger()
 
 #: Speakers whose last index a listener remembers.
 SPEAKERS_MAX: Final = 1_024
@@ -88,7 +91,11 @@ class Posts:
     def tick(self, now: int) -> None:
         """Wait no longer for listeners of this edge that do not acknowledge."""
         for pair in self._waits.pop_due(now):
-            self._going[pair].on_verdict("no_answer")
+            try:
+                self._going[pair].on_verdict("no_answer")
+            except Exception:
+                # Whatever went wrong with one speaker, the others go on.
+                log.exception("post_failed", speaker=pair[0], listener=pair[1])
 
     def _next(self, pair: Pair) -> None:
         letter = self._letters.first(*pair)

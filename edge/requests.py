@@ -155,7 +155,11 @@ class Requests:
     def run(self, wanted: Iterable[effects.Effect]) -> None:
         """Carry out what the custody core decided."""
         for effect in wanted:
-            self._run_effect[type(effect)](effect)
+            try:
+                self._run_effect[type(effect)](effect)
+            except Exception:
+                # Whatever went wrong with one request, the others go on.
+                log.exception("effect_failed", effect=type(effect).__name__)
 
     def _send_dispatch(self, effect: effects.SendDispatch) -> None:
         request, attempt = effect.request, effect.attempt

@@ -372,10 +372,14 @@ class Sessions:
             if actor is None:
                 continue
             actor.armed_ms = 0
-            if actor.life.detached_until_ms and now >= actor.life.detached_until_ms:
-                self.end(actor, "the client did not come back")
-                continue
-            actor.tick(now)
+            try:
+                if actor.life.detached_until_ms and now >= actor.life.detached_until_ms:
+                    self.end(actor, "the client did not come back")
+                else:
+                    actor.tick(now)
+            except Exception:
+                # Whatever went wrong with one session, time must go on for all the others.
+                log.exception("session_tick_failed", session_id=session_id)
             self._arm(actor)
 
 
