@@ -173,6 +173,8 @@ class Actor:
         if self.ended:
             return
         self._send()
+        if self._mailbox and self._segments is not None and not self.is_blocked:
+            self._segments.on_stalled(now_ms())
         while not self.is_blocked and (event := self._mailbox.pop()) is not None:
             self._handle(event)
         if self.life.closing_until_ms and self.is_done:
@@ -314,12 +316,18 @@ class Actor:
 
     def due_ms(self) -> int:
         """When `tick` has something to do."""
-        is_here = self.socket is not None
-        segments_due = self._segments.next_due_ms if self._segments is not None and is_here else None
+        segments = self._listening
+        segments_due = segments.next_due_ms if segments is not None else None
         first = earliest((segments_due, self.order.next_due_ms, *(lane.next_due_ms for lane in self.lanes.values())))
-        due = self.life.due_ms(is_here)
+        due = self.life.due_ms(self.socket is not None)
         due = due if first is None else min(due, first)
         return min(due, now_ms() + BLOCKED_LOOK_MS) if self._unsent and not self.busy else due
+
+    @property
+    def _listening(self) -> Segments | None:
+        """What cuts the audio while silence means something: the client is here, and nothing it said waits."""
+        is_silence = self.socket is not None and not self._mailbox and not self.life.closing_until_ms
+        return self._segments if is_silence else None
 
     def tick(self, now: int) -> None:
         """Do what is due."""
@@ -327,8 +335,9 @@ class Actor:
         if life.closing_until_ms and now >= life.closing_until_ms:
             self._tools.closed(self)
             return
-        if self._segments is not None and self.socket is not None and not life.closing_until_ms:
-            self._take(self._segments.tick(now))
+        segments = self._listening
+        if segments is not None:
+            self._take(segments.tick(now))
         for lane, of_lane in [("", self.order), *self.lanes.items()]:
             turns = of_lane.tick(now)
             if turns:

@@ -128,8 +128,12 @@ class Segments:
 
         It sends all chunks again from the one that is expected on: those that came too early, too.
         """
-        self._heard_ms = max(self._heard_ms, now_ms)
+        self.on_stalled(now_ms)
         self._order.forget_early()
+
+    def on_stalled(self, now_ms: int) -> None:
+        """What the client said had to wait until now: that silence was not the client's."""
+        self._heard_ms = max(self._heard_ms, now_ms)
 
     def passed(self, index: int) -> None:
         """That index is taken by an utterance which came whole: what is spoken gets a later one."""
