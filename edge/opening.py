@@ -71,7 +71,7 @@ class Opening:
         # Whoever resumes counts its chunks from 0, so that the first one may come late, too.
         actor = Actor(session, self._sessions.tools, token.digest, next_seq=0 if message.resumable else None)
         self._sessions.opened(actor, resumed=False)
-        actor.attach(socket)
+        self._sessions.attach(actor, socket)
         failed = bool(message.resume_token)
         if failed:
             self._metrics.resumes_total.labels("lost").inc()
@@ -130,7 +130,7 @@ class Opening:
         if old is not None and old is not socket:
             self._sessions.cut_off(old)
         actor.release(actor.acks.ack(last_index))
-        actor.attach(socket)
+        self._sessions.attach(actor, socket)
         self._acknowledge(actor, socket, token, resumed=True, lost=claimed.lost > 0)
         for data in actor.acks.after(last_index):
             socket.tell_encoded("translation_result", data)
@@ -160,7 +160,7 @@ class Opening:
         actor = Actor(session, self._sessions.tools, token.digest, next_index=next_index, next_seq=next_seq)
         actor.room, actor.mail_read = claimed.room, found.last
         self._sessions.opened(actor, resumed=True)
-        actor.attach(socket)
+        self._sessions.attach(actor, socket)
         results = [letter for letter in found.results if letter.push.utterance_index >= next_index]
         self._tell_mail(actor, socket, token, results, found.posts, lost=claimed.lost > 0)
 

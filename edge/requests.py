@@ -83,10 +83,11 @@ class Requests:
         self._moved.forget(now)
 
     def leave(self, session_id: str, owner: str) -> None:
-        """The session is another edge's now; what still comes for it here is passed on."""
+        """The session is another edge's now (""= nobody's); what still comes for it here is passed on."""
         now = now_ms()
         self.run(self.custody.leave_session(session_id, now))
-        self._moved.add(session_id, now, owner)
+        if owner:
+            self._moved.add(session_id, now, owner)
 
     def returned(self, session_id: str) -> None:
         """The session is ours again: nothing of it is passed on any more, also when it has ended."""
@@ -263,6 +264,7 @@ def _limits_of(config: Config) -> Limits:
         resend_early_ms_max=early_ms_max(config),
         attempts_max=job.attempts_max,
         audio_bytes_max=edge.audio_kept_bytes_max,
+        audio_per_session_bytes_max=edge.audio_kept_per_session_bytes_max,
         ended_kept_max=edge.ended_kept_max,
         ended_kept_ms=edge.ended_kept_ms,
         pending_ms=job.pending_timeout_ms,

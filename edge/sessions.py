@@ -73,6 +73,8 @@ class Sessions:
         self._link = link
         self._metrics = metrics
         self._timers: Timers[str] = Timers()
+        #: Sessions whose clients may come back, the longest absent first.
+        self._away: dict[str, Actor] = {}
         #: Sessions that others got lately, and with which epoch.
         self._taken = Memory(config.edge.ended_kept_max, config.edge.ended_kept_ms)
         handlers: dict[type[Message], Callable[[Actor, Any], None]] = {
@@ -186,7 +188,10 @@ class Sessions:
         if actor.life.closing_until_ms:
             actor.socket = None
         elif actor.resumable:
+            self._away[actor.session_id] = actor
             actor.detach()
+            if len(self._away) > self._config.session.away_max:
+                self._let_go(next(iter(self._away.values())))
         elif actor.room:
             actor.socket = None
             actor.close(self._config.session.close_ms)  # those in the room shall hear its last words
@@ -221,7 +226,7 @@ class Sessions:
         audio = from_base64(message.audio)
         if not audio:
             raise PeerError(ErrorCode.INVALID_AUDIO, "the audio is empty")
-        if not self.custody.has_room(len(audio)):
+        if not self.custody.has_room(actor.session_id, len(audio)):
             raise PeerError(ErrorCode.SLOW_DOWN, "too much audio waits for results")
         session.remember(message)
         actor.say(session.whole(message, audio, trace_of(message.trace_id)))
@@ -261,6 +266,11 @@ class Sessions:
         self._arm(actor)
         log.info("session_opened", session_id=actor.session_id, trace_id=actor.session.trace_id, resumed=resumed)
 
+    def attach(self, actor: Actor, socket: ClientSocket) -> None:
+        """The session's client is at that connection now."""
+        self._away.pop(actor.session_id, None)
+        actor.attach(socket)
+
     def _on_closed(self, actor: Actor) -> None:
         """A session that was closed has told everything, or its time is up."""
         if actor.ended:
@@ -297,6 +307,7 @@ class Sessions:
         actor.ended = actor.session.closed = True
         actor.socket = None
         self.actors.pop(actor.session_id, None)
+        self._away.pop(actor.session_id, None)
         self._timers.drop(actor.session_id)
 
     def _on_taken(self, message: Received) -> None:
@@ -331,13 +342,23 @@ class Sessions:
 
     def _superseded(self, actor: Actor, owner: str) -> None:
         """The client resumed the session on another edge, which asks for whatever is under way."""
-        socket, actor.moved = actor.socket, True
-        self._forget(actor)
-        self.requests.leave(actor.session_id, owner)
-        self.posts.gone(actor, MOVED)
+        socket = actor.socket
+        self._leave(actor, owner)
         if socket is not None:
             self.cut_off(socket)
         log.info("session_taken", session_id=actor.session_id)
+
+    def _let_go(self, actor: Actor) -> None:
+        """Too many clients are away: this one finds its session as if its edge had died, in the mail and by itself."""
+        self._leave(actor, "")
+        log.warning("session_let_go", session_id=actor.session_id)
+
+    def _leave(self, actor: Actor, owner: str) -> None:
+        """The session goes on, but not here."""
+        actor.moved = True
+        self._forget(actor)
+        self.requests.leave(actor.session_id, owner)
+        self.posts.gone(actor, MOVED)
 
     def cut_off(self, socket: ClientSocket) -> None:
         """Close the older connection of a session that has a newer one."""

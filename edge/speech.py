@@ -65,7 +65,9 @@ class Speech:
         if not actor.order.reaches(spoken.message.utterance_index):
             return False
         waiting_max = self._config.edge.utterances_per_session_max
-        return self._custody.waiting(actor.session_id) < waiting_max and self._custody.has_room(len(spoken.audio))
+        if self._custody.waiting(actor.session_id) >= waiting_max:
+            return False
+        return self._custody.has_room(actor.session_id, len(spoken.audio))
 
     def accept(self, actor: Actor, spoken: Spoken) -> None:
         """Find nodes for it. In a room it depends on who is there by now, which the mesh must tell."""

@@ -126,6 +126,8 @@ class EdgeConfig(Section, frozen=True):
     unknown_results_per_node_max: Count = 64
     #: Audio kept for all sessions until their results are in; more is refused with SLOW_DOWN.
     audio_kept_bytes_max: MemoryBytes = 256 * 1024 * 1024
+    #: Of these, one session's; it may have one larger utterance.
+    audio_kept_per_session_bytes_max: MemoryBytes = 32 * 1024 * 1024
     #: How often a result is offered to edges that do not know its session before it is dropped.
     no_session_tries_max: Count = 12
     #: Of one node's heartbeats the mesh hears the latest, at most once in this time; the first after a registration

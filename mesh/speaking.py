@@ -52,6 +52,8 @@ class SessionConfig(Section, frozen=True):
     idle_ttl_seconds: Seconds = 3_600
     #: A session whose client can resume is kept so long after its connection was lost.
     resume_ms: Ms = 60_000
+    #: So many at one edge; of more, the longest absent is left to its mail.
+    away_max: Count = 10_000
     #: A session that its client closes waits so long for results that are under way.
     close_ms: Ms = 10_000
     #: A result that later ones wait for may take so long; then its index is missing.

@@ -111,9 +111,12 @@ class Custody:
 
     # --- requests -----------------------------------------------------------------------------
 
-    def has_room(self, audio_bytes: int) -> bool:
-        """False if that much more audio would exceed what this edge may retain."""
-        return self.retained.audio_bytes + audio_bytes <= self.limits.audio_bytes_max
+    def has_room(self, session_id: str, audio_bytes: int) -> bool:
+        """False if that much more audio would exceed what this edge may retain, in all or of one session."""
+        limits, own = self.limits, self.retained.bytes_of(session_id)
+        if own and own + audio_bytes > limits.audio_per_session_bytes_max:
+            return False
+        return self.retained.audio_bytes + audio_bytes <= limits.audio_bytes_max
 
     def submit(self, dispatch: Dispatch, work: bytes, audio: bytes, deadline_ms: int, now_ms: int) -> list[Effect]:
         """Accept an utterance. One that is already here is the same request again: nothing happens."""

@@ -29,6 +29,8 @@ class Retained:
         self.ended: Counter[str] = Counter()
         self.timers: Timers[tuple[str, int]] = Timers()
         self._sessions: dict[str, set[str]] = {}
+        #: Audio of each session that has any.
+        self._bytes_of: dict[str, int] = {}
         #: Sessions that came from elsewhere: a result may be here before its request is.
         self._resumed: set[str] = set()
         self._memory = Memory(ended_kept_max, ended_kept_ms)
@@ -60,6 +62,10 @@ class Retained:
         """How many utterances of a session wait for their result."""
         return len(self._sessions.get(session_id, ()))
 
+    def bytes_of(self, session_id: str) -> int:
+        """How much audio of a session is kept."""
+        return self._bytes_of.get(session_id, 0)
+
     # --- requests -----------------------------------------------------------------------------
 
     def knows(self, request_id: str, session_id: str) -> bool:
@@ -72,6 +78,8 @@ class Retained:
         self.requests[request.request_id] = request
         self._sessions[request.session_id].add(request.request_id)
         self.audio_bytes += len(request.audio)
+        if request.audio:
+            self._bytes_of[request.session_id] = self.bytes_of(request.session_id) + len(request.audio)
         self.accepted += 1
 
     def live(self, request_id: str, number: int) -> tuple[Request, Attempt] | None:
@@ -117,6 +125,9 @@ class Retained:
             self.disarm(request, attempt)
         self._memory.add(request.request_id, now_ms, "" if by is None else str(by.number))
         self.audio_bytes -= len(request.audio)
+        own = self._bytes_of.pop(request.session_id, 0) - len(request.audio)
+        if own:
+            self._bytes_of[request.session_id] = own
         self.ended[outcome] += 1
 
     def forget(self, request_ids: Iterable[str]) -> None:
@@ -154,6 +165,7 @@ class Retained:
         assert self.accepted == len(self.requests) + sum(self.ended[outcome] for outcome in OUTCOMES)
         assert set(self.ended) <= set(OUTCOMES)
         assert self.audio_bytes == sum(len(request.audio) for request in self.requests.values())
+        assert self.audio_bytes == sum(self._bytes_of.values()) and all(self._bytes_of.values())
         assert {key for keys in self._sessions.values() for key in keys} == set(self.requests)
         assert len(self._memory) <= self._ended_kept_max
         assert len(self.timers) == sum(len(request.live()) for request in self.requests.values())

@@ -80,7 +80,8 @@ class World:
         self.serial = 0
         self.a = custody.Custody(custody.Limits(
             resend_ms=100, resend_ms_max=1_000, resend_early_ms_max=500, attempts_max=attempts_max,
-            audio_bytes_max=1 << 20, ended_kept_max=1_000, ended_kept_ms=30_000, pending_ms=10_000,
+            audio_bytes_max=1 << 20, audio_per_session_bytes_max=1 << 20,
+            ended_kept_max=1_000, ended_kept_ms=30_000, pending_ms=10_000,
             dispatched_ms=6_000, hedge_percent=hedge_percent,
         ))  # fmt: skip
         limits = deliveries.Limits(

@@ -28,7 +28,7 @@ from mesh.errors import ErrorCode
 from mesh.frames import Dispatch, Placed, Push, Refused, Undone, Waiting
 from mesh.node_wire import JobError, JobResult
 
-LIMITS = Limits(400, 5_000, 1_500, 3, 1_000, 8, 30_000, pending_ms=10_000, dispatched_ms=15_000)
+LIMITS = Limits(400, 5_000, 1_500, 3, 1_000, 700, 8, 30_000, pending_ms=10_000, dispatched_ms=15_000)
 RESULT = JobResult(
     job_id="job-00-1", attempt_id=1, node_id="n", session_id="s", utterance_index=0, success=True, trace_id="t"
 )
@@ -266,9 +266,10 @@ def test_closing_the_session_abandons_and_cancels_what_waits() -> None:
 
 def test_audio_is_bounded_and_given_back() -> None:
     case = Case()
-    assert case.core.has_room(995) and not case.core.has_room(996)
+    assert case.core.has_room("t", 995) and not case.core.has_room("t", 996)
+    assert case.core.has_room("s", 695) and not case.core.has_room("s", 696), "of one session a part of it"
     case.core.on_push(push(), RESULT, 1)
-    assert case.core.has_room(1_000)
+    assert case.core.has_room("t", 1_000) and case.core.has_room("s", 1_000), "and one that is larger"
 
 
 # --- waiting, time-outs -----------------------------------------------------------------------------
