@@ -27,6 +27,7 @@ from mesh.clock import now_ms, wall_ms
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Push, SessionNote
 from mesh.log import get_logger
+from mesh.node_wire import JobResult
 from mesh.session_wire import Backpressure, SessionClose, SessionIdle, UiEvent, UiEventName, Utterance
 from mesh.wire import Message, encode_utf8
 
@@ -67,7 +68,7 @@ class Actor:
         self.listening: dict[str, int] = {}
         self.unposted: dict[tuple[str, int], Unposted] = {}
         #: Results that came before their request did, after a resume; and the last entry of the mail that is read.
-        self.adopted: dict[str, tuple[Push, bytes]] = {}
+        self.adopted: dict[str, tuple[Push, JobResult | None]] = {}
         self.mail_read = ""
         #: An answer of the mesh is awaited; nothing else is begun meanwhile.
         self.busy = False

@@ -14,6 +14,7 @@ from edge.metrics import EdgeMetrics
 from edge.pairing import Pairing, client_digest
 from edge.resuming import Found, Letter, Token, claim, dispatch_of, in_turn, new_token, read_mail, read_token
 from edge.socket import internal_error
+from mesh.clock import now_ms
 from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Post, SessionClaimed, SessionNote
@@ -123,7 +124,13 @@ class Opening:
     ) -> None:
         """The session is here still, with all that it knew; what came while its client was away may be in the mail."""
         self._metrics.resumes_total.labels("here").inc()
-        found = await self._mail_of(actor.session, claimed)
+        actor.life.attached(now_ms())  # its time does not run out while its mail is read
+        try:
+            found = await self._mail_of(actor.session, claimed)
+        except Exception:
+            if actor.socket is None and not actor.ended:
+                actor.detach()
+            raise
         if actor.ended:
             raise PeerError(ErrorCode.SESSION_SUPERSEDED, "the session was taken over meanwhile")
         old, last_index = actor.socket, _place(message.last_index)
@@ -136,8 +143,8 @@ class Opening:
             socket.tell_encoded("translation_result", data)
         self._sessions.posts.tell_again(actor)
         actor.mail_read = found.last
-        for push, text in found.results:
-            self._sessions.requests.take(push, text)
+        for letter in found.results:
+            self._sessions.requests.take(letter.push, letter.result)
         for post, body in found.posts:
             self._sessions.posts.take_mail(actor, post, body)
         actor.pump()
@@ -153,7 +160,13 @@ class Opening:
         session.tenant_id = claimed.tenant_id
         session.preferred_node = claimed.preferred_node
         self._sessions.requests.returned(session.session_id)
-        found = await self._mail_of(session, claimed)
+        try:
+            found = await self._mail_of(session, claimed)
+        except Exception:
+            # Nobody is here to take anything yet: it shall wait in the mail until the client tries again.
+            away = SessionNote(session.session_id, self._link.identity, session.epoch, away=True)
+            self._link.to_session_cell(session.session_id, away)
+            raise
         if self._sessions.taken_epoch(session.session_id) > session.epoch:
             raise PeerError(ErrorCode.SESSION_SUPERSEDED, "the session was taken over meanwhile")
         next_index, next_seq = _place(message.last_index) + 1, _place(message.last_seq) + 1
@@ -161,19 +174,11 @@ class Opening:
         actor.room, actor.mail_read = claimed.room, found.last
         self._sessions.opened(actor, resumed=True)
         self._sessions.attach(actor, socket)
-        results = [letter for letter in found.results if letter.push.utterance_index >= next_index]
+        results = [letter for letter in found.results if letter.push.utterance_index >= next_index and letter.is_end]
         self._tell_mail(actor, socket, token, results, found.posts, lost=claimed.lost > 0)
 
     async def _mail_of(self, session: Session, claimed: SessionClaimed) -> Found:
-        if not claimed.mail:
-            return Found("", [], [])
-        try:
-            return await read_mail(self._link, session, MAIL_PAGES_MAX)
-        except Exception:
-            # Nobody is here to take anything yet: it shall wait in the mail until the client tries again.
-            away = SessionNote(session.session_id, self._link.identity, session.epoch, away=True)
-            self._link.to_session_cell(session.session_id, away)
-            raise
+        return await read_mail(self._link, session, MAIL_PAGES_MAX) if claimed.mail else Found("", [], [])
 
     def _tell_mail(
         self,
@@ -190,11 +195,11 @@ class Opening:
         turns = [] if actor.room else in_turn(actor, results, target, actor.next_seq or 0)
         last_seqs = [last_seq for _, last_seq in turns if last_seq is not None]
         actor.go_on_at(actor.order.next_index + len(turns), last_seqs[-1] + 1 if last_seqs else None)
-        actor.adopted = {letter.push.request_id: letter for letter in results}
+        actor.adopted = {letter.push.request_id: (letter.push, letter.result) for letter in results}
         self._acknowledge(actor, socket, token, resumed=True, lost=lost)
-        for (push, text), last_seq in turns:
+        for (push, result), last_seq in turns:
             actor.adopted.pop(push.request_id, None)
-            self._sessions.speech.adopt(actor, dispatch_of(push, session, self._link.identity), push, text, last_seq)
+            self._sessions.speech.adopt(actor, dispatch_of(push, session, self._link.identity), push, result, last_seq)
         for post, body in posts:
             self._sessions.posts.take_mail(actor, post, body)
         actor.pump()

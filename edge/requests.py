@@ -117,16 +117,13 @@ class Requests:
         if owner is not None and message.frame.session_id not in self.custody.retained:
             self._link.to_peer(owner, message.frame, *message.payload)
             return
-        self.take(message.frame, message.payload[0])
+        actor = self._actor_of(message.frame.session_id)
+        if actor is not None and actor.acks.holds(message.frame):
+            return  # its keeper asks again, and hears when the client has it
+        self.take(message.frame, read_result(message.frame, message.payload[0]))
 
-    def take(self, push: Push, text: bytes) -> None:
-        """A result came, by the mesh or in the mail."""
-        result: JobResult | None = None
-        try:
-            result = decode_job_result(text)
-        except PeerError as error:
-            # Its edge read it before it kept it, so this is a mesh of mixed versions; the client must still hear.
-            log.error("result_unreadable", job_id=push.job_id, error=error.message)
+    def take(self, push: Push, result: JobResult | None) -> None:
+        """A result came, by the mesh or in the mail; None: it cannot be read."""
         self.run(self.custody.on_push(push, result, now_ms()))
 
     def _on_notice(self, message: Received) -> None:
@@ -248,6 +245,16 @@ class Requests:
         if actor is not None and about is not None and about.is_first:
             for message in messages:
                 actor.tell(message)
+
+
+def read_result(push: Push, text: bytes) -> JobResult | None:
+    """The node's result; None if it cannot be read."""
+    try:
+        return decode_job_result(text)
+    except PeerError as error:
+        # Its edge read it before it kept it, so this is a mesh of mixed versions; the client must still hear.
+        log.error("result_unreadable", job_id=push.job_id, error=error.message)
+        return None
 
 
 def _outcome_of(result: JobResult | None) -> str:

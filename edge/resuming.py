@@ -14,18 +14,26 @@ from typing import NamedTuple
 
 from edge.actor import Actor
 from edge.core.asks import Answer, MailPage
+from edge.core.request import is_failover
 from edge.core.session import Session
 from edge.link import EdgeLink
+from edge.requests import read_result
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Dispatch, Failed, MailAsk, Post, Push, SessionClaim, SessionClaimed, decode_frame
 from mesh.ids import is_id
+from mesh.node_wire import JobResult
 
 
 class Letter(NamedTuple):
-    """A result that waited in the mail."""
+    """A result that waited in the mail; None: it cannot be read."""
 
     push: Push
-    text: bytes
+    result: JobResult | None
+
+    @property
+    def is_end(self) -> bool:
+        """False for a failure that another node may not have: the utterance is tried again."""
+        return self.result is None or not is_failover(self.result)
 
 
 class Found(NamedTuple):
@@ -112,7 +120,7 @@ async def read_mail(link: EdgeLink, session: Session, pages_max: int) -> Found:
             if isinstance(frame, Post):
                 found.posts.append((frame, body))
             elif isinstance(frame, Push):
-                found.results.append(Letter(frame, body))
+                found.results.append(Letter(frame, read_result(frame, body)))
         found = found._replace(last=page.mail.last or found.last)
         if not page.mail.more:
             break

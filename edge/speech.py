@@ -30,7 +30,7 @@ from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Dispatch, Push, RoomMember, encode
 from mesh.handover import is_silence
 from mesh.log import get_logger
-from mesh.node_wire import JobResult, decode_job_result
+from mesh.node_wire import JobResult
 from mesh.session_wire import MissingResult, TranslationResult
 from mesh.wire import Message
 
@@ -138,9 +138,9 @@ class Speech:
             self._requests.run(self._custody.submit(dispatch, work, audio, deadline_ms, now))
             return
         # Its result was there before it was asked for again: it waited in the mail.
-        push, text = adopted
+        push, result = adopted
         request = Request(dispatch, b"", b"", now, deadline_ms, Attempt(push.attempt, now))
-        self.came(actor, request, push, decode_job_result(text))
+        self.came(actor, request, push, result)
 
     def refused(self, actor: Actor, cut: Cut, trace_id: str) -> None:
         """It can never be sent: its index is missing, here and for all who listen."""
@@ -175,12 +175,14 @@ class Speech:
             self.told(actor, about.lane, of_lane.arrive(about.index, Heard(request, push, result, about), now))
         actor.pump()
 
-    def adopt(self, actor: Actor, dispatch: Dispatch, push: Push, text: bytes, last_seq: int | None) -> None:
+    def adopt(
+        self, actor: Actor, dispatch: Dispatch, push: Push, result: JobResult | None, last_seq: int | None
+    ) -> None:
         """A result from the mail whose request nobody needs to make again."""
         now = now_ms()
         actor.under_way[push.request_id] = About(push.utterance_index, "", (), dispatch.trace_id, last_seq)
         request = Request(dispatch, b"", b"", now, now, Attempt(push.attempt, now, job_id=push.job_id))
-        self.came(actor, request, push, decode_job_result(text))
+        self.came(actor, request, push, result)
 
     def failed(self, actor: Actor, request: Request, code: ErrorCode, message: str, details: dict[str, object]) -> None:
         """The mesh could not get a result."""
