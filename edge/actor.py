@@ -28,7 +28,7 @@ from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Push, SessionNote
 from mesh.log import get_logger
 from mesh.node_wire import JobResult
-from mesh.session_wire import Backpressure, SessionClose, SessionIdle, UiEvent, UiEventName, Utterance
+from mesh.session_wire import Backpressure, SessionIdle, UiEvent, UiEventName, Utterance
 from mesh.wire import Message, encode_utf8
 
 #: How soon a session that the mesh takes nothing of is looked at again.
@@ -72,6 +72,8 @@ class Actor:
         self.mail_read = ""
         #: An answer of the mesh is awaited; nothing else is begun meanwhile.
         self.busy = False
+        #: It is to be closed, and all that came was cut.
+        self._flushed = False
         #: It is over here; and another edge has it.
         self.ended = self.moved = False
         self.life = Life(life.Limits.of(config.speech, config.session), now_ms())
@@ -144,7 +146,7 @@ class Actor:
 
     # --- events -----------------------------------------------------------------------------------
 
-    def put(self, event: Event, size: int, *, urgent: bool = False) -> None:
+    def put(self, event: Event, size: int) -> None:
         """The client said something, in `size` bytes. Worked on at once, unless something else comes first."""
         now = now_ms()
         self.life.heard(now)
@@ -153,7 +155,7 @@ class Actor:
             self._tools.arm(self)
         else:
             overtakes = self._overtakes(event)
-            advice = self._mailbox.refuse(now) if overtakes else self._mailbox.put(event, now, urgent, size)
+            advice = self._mailbox.refuse(now) if overtakes else self._mailbox.put(event, now, size)
             if advice.action is not None:
                 self._tools.metrics.backpressure_total.labels(advice.action).inc()
                 self.tell(Backpressure(action=advice.action, resume_after_ms=advice.resume_after_ms))
@@ -178,6 +180,9 @@ class Actor:
             self._segments.on_stalled(now_ms())
         while not self.is_blocked and (event := self._mailbox.pop()) is not None:
             self._handle(event)
+        if self.life.closing_until_ms and not self._mailbox and not self._flushed:
+            self._flushed = True
+            self.flush()
         if self.life.closing_until_ms and self.is_done:
             self._tools.closed(self)
         else:
@@ -303,15 +308,14 @@ class Actor:
         self._tools.link.to_session_cell(self.session_id, note)
 
     def close(self, within_ms: int) -> None:
-        """Cut what is there, and end when all results are told, or after that time."""
-        if self.life.closing(within_ms, now_ms()):
-            self.flush()
+        """Cut what is there and what waits, and end when all results are told, or after that time."""
+        self.life.closing(within_ms, now_ms())
         self.pump()
 
     @property
     def is_done(self) -> bool:
         """True if nothing of what was said is under way any more."""
-        return not (self.busy or self._unsent or self._mailbox or self.under_way or self.fans)
+        return self._flushed and not (self.busy or self._unsent or self._mailbox or self.under_way or self.fans)
 
     # --- time -------------------------------------------------------------------------------------
 
@@ -362,7 +366,3 @@ def _about(error: PeerError, event: Event) -> PeerError:
     else:
         return error
     return PeerError(error.code, error.message, {**(error.details or {}), **about})
-
-
-#: Messages that are never refused for want of room in the mailbox.
-URGENT: Final[frozenset[type[Message]]] = frozenset({SessionClose})

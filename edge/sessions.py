@@ -7,7 +7,7 @@ from typing import Any, Final, get_args
 
 from websockets.asyncio.server import ServerConnection
 
-from edge.actor import URGENT, Actor
+from edge.actor import Actor
 from edge.client import ClientSocket
 from edge.core.audio import from_base64
 from edge.core.memory import Memory
@@ -81,13 +81,13 @@ class Sessions:
             Utterance: self._on_utterance,
             TtsStarted: self._on_tts_started,
             TtsPlayEnded: self._on_tts_ended,
-            SessionClose: self._on_close,
             **self.rooms.handlers,
         }
         self._at_once: dict[type[Message], Callable[[ClientSocket, Any], None]] = {
             AudioChunk: self._on_chunk,
             ClientHeartbeat: self._on_heartbeat,
             ResultAck: self._on_ack,
+            SessionClose: self._on_close,
         }
         known = {SessionInit, *handlers, *self._at_once}
         assert known == set(get_args(ClientMessage)), "every message of a client has a handler"
@@ -141,7 +141,7 @@ class Sessions:
                 at_once(socket, message)
             else:
                 actor = self._own(socket, getattr(message, "session_id", None))
-                actor.put(message, len(text), urgent=type(message) in URGENT)
+                actor.put(message, len(text))
         except PeerError as error:
             socket.tell_error(_with_index(error, message))
         except Exception:
@@ -254,8 +254,9 @@ class Sessions:
     def _on_tts_ended(self, actor: Actor, message: TtsPlayEnded) -> None:
         actor.playing(message.group_id, False)
 
-    def _on_close(self, actor: Actor, message: SessionClose) -> None:
-        actor.close(self._config.session.close_ms)
+    def _on_close(self, socket: ClientSocket, message: SessionClose) -> None:
+        """At once, because its time begins; what the client said before is worked on all the same."""
+        self._own(socket, message.session_id).close(self._config.session.close_ms)
 
     # --- life -------------------------------------------------------------------------------------
 

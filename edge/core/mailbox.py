@@ -1,8 +1,7 @@
 """Mailbox: what one session's client sent and its actor has not handled yet, in order and bounded. Pure.
 
 Owns the queue and what the client is told of its depth: send less (from half full), send nothing for a while (from
-three quarters), send this again later (full). What may not be refused, such as a close or an acknowledgement, has a
-small reserve of its own beyond the bound.
+three quarters), send this again later (full).
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 E = TypeVar("E")
 
-#: Urgent events that may wait beyond the bound.
-URGENT_RESERVE: Final = 16
 #: How full it is when the client is asked to slow down, and to pause.
 SLOW_PART: Final = 1 / 2
 PAUSE_PART: Final = 3 / 4
@@ -39,7 +36,7 @@ _BADNESS: Final = {advice: badness for badness, advice in enumerate((_QUIET, _SL
 
 
 class Mailbox(Generic[E]):
-    """At most `events_max` events of `bytes_max` bytes (or one larger one), and URGENT_RESERVE more if urgent."""
+    """At most `events_max` events of `bytes_max` bytes (or one larger one)."""
 
     __slots__ = ("_bytes_max", "_events", "_events_max", "_every_ms", "_said", "_said_ms", "bytes")
 
@@ -60,15 +57,13 @@ class Mailbox(Generic[E]):
 
     @property
     def is_full(self) -> bool:
-        """True if only urgent events are taken."""
+        """True if nothing more is taken."""
         return len(self) >= self._events_max
 
-    def put(self, event: E, now_ms: int, urgent: bool = False, size: int = 0) -> Advice:
+    def put(self, event: E, now_ms: int, size: int = 0) -> Advice:
         """Take the event, of `size` bytes, if there is room for it; what to tell the client."""
         events = self._events
-        if len(self) >= self._events_max + (URGENT_RESERVE if urgent else 0):
-            return self.refuse(now_ms)
-        if events is not None and not urgent and self.bytes + size > self._bytes_max:
+        if self.is_full or (events is not None and self.bytes + size > self._bytes_max):
             return self.refuse(now_ms)
         if events is None:
             events = self._events = deque()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.core.mailbox import URGENT_RESERVE, Advice, Mailbox
+from edge.core.mailbox import Advice, Mailbox
 
 QUIET = Advice(True, None, 0)
 SLOW_DOWN = Advice(True, "SLOW_DOWN", 500)
@@ -49,8 +49,8 @@ def test_an_empty_box_keeps_no_queue() -> None:
 def test_bytes_count_as_well_as_events() -> None:
     box: Mailbox[int] = Mailbox(8, bytes_max=100)
     assert box.put(0, 0, size=1_000) == PAUSE, "one that is too large is taken alone"
-    assert box.put(1, 0, size=1) == BUSY and box.put(2, 0, urgent=True, size=1).taken
-    assert drain(box) == [0, 2] and box.bytes == 0
+    assert box.put(1, 0, size=1) == BUSY
+    assert drain(box) == [0] and box.bytes == 0
     assert box.put(3, 1_000, size=40) == QUIET and box.put(4, 1_000, size=10) == SLOW_DOWN
     assert box.put(5, 2_000, size=30) == PAUSE and box.put(6, 3_000, size=30) == BUSY
     assert drain(box) == [3, 4, 5] and box.bytes == 0
@@ -107,29 +107,7 @@ def test_after_a_refusal_nothing_milder_is_said_for_a_while() -> None:
     assert box.put(0, 1_500) == PAUSE
 
 
-def test_what_is_urgent_is_taken_beyond_the_bound_and_the_reserve_is_bounded_too() -> None:
-    box: Mailbox[str] = Mailbox(8)
-    for _ in range(8):
-        box.put("audio", 0)
-    assert box.put("audio", 0) == BUSY
-    assert all(box.put("close", 0, urgent=True).taken for _ in range(URGENT_RESERVE))
-    assert box.put("close", 0, urgent=True) == BUSY and len(box) == 8 + URGENT_RESERVE
-    assert box.put("audio", 0) == BUSY
-    for _ in range(URGENT_RESERVE):
-        box.pop()
-    assert box.put("audio", 0) == BUSY, "the reserve is for what is urgent"
-    box.pop()
-    assert box.put("audio", 0).taken
-
-
-def test_urgent_events_keep_their_place_behind_what_came_before() -> None:
-    box: Mailbox[int] = Mailbox(8)
-    for number in range(4):
-        box.put(number, 0, urgent=number % 2 == 1)
-    assert drain(box) == [0, 1, 2, 3]
-
-
-STEPS = st.lists(st.tuples(st.sampled_from(["put", "put", "urgent", "pop"]), st.integers(0, 300)), max_size=300)
+STEPS = st.lists(st.tuples(st.sampled_from(["put", "put", "put", "pop"]), st.integers(0, 300)), max_size=300)
 
 
 @settings(deadline=None)
@@ -143,8 +121,8 @@ def test_it_equals_a_list_with_a_bound(steps: list[tuple[str, int]], events_max:
         if action == "pop":
             assert box.pop() == (naive.pop(0) if naive else None)
             continue
-        has_room = len(naive) < events_max + (URGENT_RESERVE if action == "urgent" else 0)
-        advice = box.put(number, now_ms, urgent=action == "urgent")
+        has_room = len(naive) < events_max
+        advice = box.put(number, now_ms)
         assert advice.taken == has_room and (advice.action == "BUSY") == (not has_room)
         if has_room:
             naive.append(number)

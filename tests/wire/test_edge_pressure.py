@@ -209,3 +209,37 @@ async def test_client_that_comes_back_at_the_last_moment_finds_its_session(tmp: 
         assert ack["resumed"] and again.id == client.id
         await again.say({"type": "client_heartbeat", "session_id": again.id, "timestamp": 1})
         await again.hear("server_heartbeat")
+
+
+async def test_close_is_answered_in_time_whatever_waits_before_it(tmp: Path) -> None:
+    async with running(tmp, session_close_ms=300, utterances_per_session_max=1, speech_events_max=8) as rig:
+        node, client = await rig.node(), await rig.session(**PCM)
+        for seq in range(12):
+            await client.chunk(seq, PIECES[seq], is_final=True)
+        job = await node.hear("job_assign")
+        await client.say({"type": "session_close", "session_id": client.id, "reason": "done"})
+        await client.hear("session_close_ack")
+        assert (await node.hear("job_cancel"))["job_id"] == job["job_id"]
+        assert not rig.edges[0].sessions.actors
+
+
+async def test_last_words_of_a_member_are_heard_although_they_had_to_wait(tmp: Path) -> None:
+    async with running(tmp) as rig:
+        node, speaker, listener = await rig.node(), await rig.session(**PCM), await rig.session(**PCM)
+        await speaker.say({"type": "room_create", "client_ts": 1})
+        code = (await speaker.hear("room_create_ack"))["room_code"]
+        await listener.say({"type": "room_join", "room_code": code, "preferred_lang": "en"})
+        await listener.hear("room_members")
+        rig.selector.mute = lambda frame: isinstance(frame, RoomRequest)
+        prefer = {"type": "room_raw_voice_preference", "room_code": code, "target_session_id": listener.id}
+        await speaker.say({**prefer, "receive_raw_voice": False})
+        await speaker.chunk(0, PIECES[0])
+        actor = rig.edges[0].sessions.actors[speaker.id]
+        await until(lambda: len(actor._mailbox) == 1, "its words wait")
+        cut(speaker)
+        await until(lambda: actor.socket is None, "and it is gone")
+        go_on(rig)
+        job = await node.hear("job_assign")
+        assert sound_of(job) == PIECES[0]
+        await node.answer(job)
+        await listener.hear("translation_result", session_id=speaker.id)
