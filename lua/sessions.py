@@ -11,10 +11,11 @@ from lua.runner import Call, Runner
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.errors import StoreError
+from mesh.frames import PAYLOAD_PARTS_MAX
 from mesh.keys import Keys
 
-#: Entries of mail that one page has.
-PAGE_MAX: Final = 64
+#: Entries of mail that one page has: each is two parts of the message that carries it.
+PAGE_MAX: Final = PAYLOAD_PARTS_MAX // 2
 
 
 class Sessions:

@@ -35,6 +35,8 @@ class Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 BROKER: Final = "@broker"
+#: Parts behind head and frame that a message may have. Brokers drop what has more.
+PAYLOAD_PARTS_MAX: Final = 12
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):

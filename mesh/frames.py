@@ -15,6 +15,7 @@ import msgspec
 
 from mesh.frame_base import BROKER as BROKER
 from mesh.frame_base import FRAME_VERSION as FRAME_VERSION
+from mesh.frame_base import PAYLOAD_PARTS_MAX as PAYLOAD_PARTS_MAX
 from mesh.frame_base import Frame as Frame
 from mesh.frame_base import Head as Head
 from mesh.frame_base import Lane as Lane

@@ -10,12 +10,11 @@ from typing import Final
 import msgspec
 
 from broker.core.queues import Parts
-from mesh.frames import FRAME_VERSION, Head, Lane, decode_head
+from mesh.frames import FRAME_VERSION, PAYLOAD_PARTS_MAX, Head, Lane, decode_head
 
 #: identity, head and frame; everything behind them is payload.
 PARTS_MIN: Final = 3
-#: No frame has more than a handful of payload parts.
-PARTS_MAX: Final = 16
+PARTS_MAX: Final = PARTS_MIN + PAYLOAD_PARTS_MAX
 IDENTITY_BYTES_MAX: Final = 128
 #: What decoding raises for bytes that are no message of ours.
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError)

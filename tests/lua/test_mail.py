@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lua.runner import Runner
+from lua.sessions import PAGE_MAX
 from lua.store import Claim, Letter, MailPage, Parked, Store
 from mesh.cells import cell_of
 from mesh.config import Config, MeshConfig, RedisConfig, SessionConfig
@@ -129,7 +130,7 @@ async def test_pages_are_bounded_by_entries(runner: Runner, keys: Keys, config: 
         after = page.last
         if not page.more:
             break
-    assert sizes == [64, 64, 2]
+    assert sizes == [PAGE_MAX] * (130 // PAGE_MAX) + [130 % PAGE_MAX]
     assert parts == parts_of(*letters)
 
 
