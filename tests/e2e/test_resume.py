@@ -7,6 +7,7 @@ from typing import Any
 
 from websockets.asyncio.client import connect
 
+from lua.sessions import PAGE_MAX
 from tests.e2e.speaking import Worker, at_once, held_by, until, workers
 from tests.running_mesh import RunningMesh
 from tests.wire.edge_rig import Talk
@@ -20,6 +21,8 @@ INIT = {
     "audio_formats": ["pcm16"],
     "resumable": True,
 }
+#: More than one page of mail holds.
+LETTERS = 2 * PAGE_MAX + 1
 #: 100 ms each, all different.
 PIECES = [bytes([number, 1]) * 1_600 for number in range(1, 40)]
 
@@ -78,26 +81,26 @@ async def test_results_wait_in_the_mail_of_a_session_that_is_away(redis_server, 
     gate = asyncio.Event()
     worker = Worker("n-1", held_by(gate))
     with RunningMesh(mesh_dir, redis_server.url, edges=3) as mesh:
-        async with workers(mesh.url("edge-2"), worker):
+        async with workers(mesh.url("edge-2"), worker, max_jobs=32):
             client, ack = await opened(mesh.url("edge-0"))
-            for seq in range(3):
+            for seq in range(LETTERS):
                 await client.chunk(seq, PIECES[seq], is_final=True)
-            await until(lambda: len(worker.jobs) == 3, "the jobs are at their node")
+            await until(lambda: len(worker.jobs) == LETTERS, "the jobs are at their node")
             mesh.kill("edge-0")
             gate.set()
 
             async def parked() -> bool:
-                return mesh.metric("lingua_selector_parked_total", "result") >= 3
+                return mesh.metric("lingua_selector_parked_total", "result") >= LETTERS
 
             await until(parked, "the results are in the mail")
             resumed = {"resume_token": ack["resume_token"], "last_index": -1, "last_seq": -1}
             client, again = await opened(mesh.url("edge-1"), **resumed)
-            assert (again["next_utterance_index"], again["resend_from_seq"], again["resumed"]) == (3, 3, True)
-            results = [await ended(client, index) for index in range(3)]
-            assert [result["last_seq"] for result in results] == [0, 1, 2]
-            await client.chunk(3, PIECES[3], is_final=True)
-            await ended(client, 3)
-            assert len(worker.jobs) == 4
+            assert (again["next_utterance_index"], again["resend_from_seq"]) == (LETTERS, LETTERS) and again["resumed"]
+            results = [await ended(client, index) for index in range(LETTERS)]
+            assert [result["last_seq"] for result in results] == list(range(LETTERS))
+            await client.chunk(LETTERS, PIECES[LETTERS], is_final=True)
+            await ended(client, LETTERS)
+            assert len(worker.jobs) == LETTERS + 1
             await client.close()
 
 
