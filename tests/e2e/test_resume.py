@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 from websockets.asyncio.client import connect
 
 from lua.sessions import PAGE_MAX
@@ -27,8 +29,23 @@ LETTERS = 2 * PAGE_MAX + 1
 PIECES = [bytes([number, 1]) * 1_600 for number in range(1, 40)]
 
 
+#: Every socket that a test opened; some are cut, some lose their edge.
+TALKS: list[Talk] = []
+
+
+@pytest.fixture(autouse=True)
+async def no_socket_is_left() -> AsyncIterator[None]:
+    """Whatever became of a socket, it is closed before its event loop is."""
+    yield
+    while TALKS:
+        talk = TALKS.pop()
+        talk.socket.transport.abort()
+        await talk.socket.wait_closed()
+
+
 async def dialled(url: str) -> Talk:
-    return Talk(await connect(url.replace("http", "ws", 1) + "/ws/session", max_size=None))
+    TALKS.append(Talk(await connect(url.replace("http", "ws", 1) + "/ws/session", max_size=None)))
+    return TALKS[-1]
 
 
 async def opened(url: str, **fields: Any) -> tuple[Talk, dict[str, Any]]:

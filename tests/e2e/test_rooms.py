@@ -10,11 +10,12 @@ import pytest
 
 from linguamesh.node import Job, Node, Result
 from tests.e2e.speaking import until
-from tests.e2e.test_resume import PIECES, cut, opened
+from tests.e2e.test_resume import PIECES, cut, no_socket_is_left, opened
 from tests.running_mesh import RunningMesh
 from tests.wire.edge_rig import Talk
 
 LANGS = ("es", "fr", "de")
+__all__ = ["no_socket_is_left"]
 
 
 async def echo(job: Job) -> Result:
