@@ -21,7 +21,10 @@ from edge.requests import read_result
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Dispatch, Failed, MailAsk, Post, Push, SessionClaim, SessionClaimed, decode_frame
 from mesh.ids import is_id
+from mesh.log import get_logger
 from mesh.node_wire import JobResult
+
+log = get_logger()
 
 
 class Letter(NamedTuple):
@@ -114,6 +117,7 @@ async def read_mail(link: EdgeLink, session: Session, pages_max: int) -> Found:
         if isinstance(page, Failed) and page.code == ErrorCode.INVALID_SESSION.name:
             raise PeerError(ErrorCode.SESSION_SUPERSEDED, "the session was taken over meanwhile")
         if not isinstance(page, MailPage):
+            log.warning("mail_unread", session_id=session.session_id, after=found.last, answer=str(page))
             raise PeerError(ErrorCode.SCHEDULER_DEPENDENCY_DOWN, "what waits for the session could not be read")
         for text, body in zip(page.parts[::2], page.parts[1::2], strict=True):
             frame = decode_frame(text)

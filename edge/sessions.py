@@ -243,7 +243,12 @@ class Sessions:
         else:
             actor.release(actor.acks.ack(message.utterance_index))
             actor.pump()
-        if actor.mail_read and not (actor.adopted or actor.unposted or len(actor.acks)):
+        if not actor.mail_read or actor.unposted or len(actor.acks):
+            return
+        # What is of an index that has ended is not waited for: the audio was cut in other places this time.
+        waits = any(push.utterance_index >= actor.order.next_index for push, _ in actor.adopted.values())
+        if not waits:
+            actor.adopted.clear()
             trim = MailTrim(actor.session_id, self._link.identity, actor.session.epoch, actor.mail_read)
             actor.mail_read = ""
             self._link.to_session_cell(actor.session_id, trim)

@@ -184,3 +184,22 @@ async def test_taken_word_about_a_session_that_is_not_here_is_of_no_consequence(
         rig.selector.link.send(rig.edges[0].identity, 0, SessionTaken("s-none", 7, "edge:x"))
         client = await rig.session(**RESUMABLE)
         assert client.id in rig.edges[0].sessions.actors
+
+
+async def test_mail_that_nobody_needs_any_more_does_not_stay(tmp: Path) -> None:
+    """Two edges cut the audio in different places: the result of the one is of no use to the other."""
+    async with running(tmp, edges=2) as rig:
+        node, client = await rig.node(1), await rig.session(**RESUMABLE)
+        trace_id = client.heard[-1]["trace_id"]
+        cut(client)
+        await until(lambda: rig.selector.records[client.id].away, "the mesh knows")
+        push = Push("job-1-" + "0" * 32, 1, "n-1", "", f"{client.id}:0:en:{trace_id}:0-7", client.id, 0)
+        rig.selector.park(client.id, "1-0", push, b"{}")
+        client, ack = await back(rig, client, 1, last_seq=1)
+        assert (ack["next_utterance_index"], ack["resend_from_seq"]) == (0, 2)
+        await client.chunk(2, PIECES[2], is_final=True)
+        await node.answer(await node.hear("job_assign"))
+        await client.hear("translation_result", utterance_index=0)
+        assert rig.selector.records[client.id].mail
+        await thank(client, 0)
+        await until(lambda: not rig.selector.records[client.id].mail, "the mail is empty")
