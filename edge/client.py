@@ -10,17 +10,12 @@ from mesh.errors import ErrorCode, PeerError
 if TYPE_CHECKING:
     from edge.actor import Actor
 
-#: Pairing codes that one connection may get wrong.
-WRONG_CODES_MAX = 3
-
 
 class ClientSocket(Socket):
     """One connection on /ws/session."""
 
     #: Its session; also one that was closed, whose late messages are answered with SESSION_CLOSED.
     actor: Actor | None = None
-    #: An answer to session_init is under way.
-    opening = False
 
     def own(self) -> Actor:
         """The session of this connection; PeerError if there is none."""
