@@ -21,6 +21,7 @@ from mesh.frames import Assign, Dispatch, Undone
 from mesh.ids import new_job_unique
 from mesh.link import Received
 from mesh.log import get_logger
+from mesh.node_life import Status
 from selector.core import dispatching, records
 from selector.core.columns import NodeTable
 from selector.core.filters import Filter, is_hopeless
@@ -203,7 +204,19 @@ class Placer:
         A moment more or less does not matter to those who wait; those without hope are refused once and for all.
         """
         old = self._snapshot.age_ms() > self._config.selector.snapshot_ms
-        return any(not request.candidates and (old or is_hopeless(request.removed)) for request in requests)
+        return any(
+            self._may_have_just_come(request.dispatch.preferred_node)
+            if request.candidates
+            else old or is_hopeless(request.removed)
+            for request in requests
+        )
+
+    def _may_have_just_come(self, paired: str) -> bool:
+        """A node's code may be used within milliseconds after another selector registered it."""
+        if not paired:
+            return False
+        facts = self._table.facts_of(paired)
+        return facts is None or facts.status == Status.REGISTERING
 
     def _choose(self, requests: list[Request]) -> tuple[JobRows, Floats, Rules, Choice]:
         started_us = clock.wall_us()

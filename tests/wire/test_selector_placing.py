@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 
 from linguamesh.redis_server import RedisServer
-from lua.answers import CommitRequest
+from lua.answers import CommitRequest, Heartbeat
 from mesh import clock
 from mesh.cells import cell_of
-from mesh.frames import Assign, Cancel, CancelJob, Push, Refused, Waiting
+from mesh.frames import Assign, Cancel, CancelJob, NodeLoad, Push, Refused, Waiting
 from selector.core.packing import unpack
 from selector.core.recording import is_same, run_again
+from tests.unit.selector_samples import CAPS
 from tests.wire.selector_rig import FakeEdge, Rig, until
 
 
@@ -69,6 +70,18 @@ async def test_who_waits_gets_the_slot_that_comes_free_with_its_audio(rig: Rig) 
     assert (assign.pair, assign.audio_ms) == ("en>es", 1_500)
     assert assign.late_after_ms > 0
     assert not edge.has(Refused)
+
+
+async def test_a_paired_node_is_found_before_the_snapshot_would_show_it(rig: Rig) -> None:
+    edge = await edge_of(rig, LINGUA_SELECTOR_SNAPSHOT_MS="60000", LINGUA_SELECTOR_SNAPSHOT_IDLE_MS="60000")
+    await edge.add_node("node-1")
+    await edge.place("r-first", session_id="s-first")
+    async with rig.store() as store:  # as another selector does, of whose work this one hears by the snapshot only
+        epoch = (await store.register_node("node-2", edge.identity, CAPS, [])).epoch
+        await store.heartbeat_node(Heartbeat("node-2", edge.identity, epoch, NodeLoad(), healthy=True))
+    edge.dispatch("r-paired", session_id="s-paired", preferred_node="node-2")
+    assign, _ = await edge.take(Assign, lambda frame: frame.request_id == "r-paired")
+    assert assign.node_id == "node-2"
 
 
 async def test_the_nearest_deadline_goes_first(rig: Rig) -> None:
