@@ -18,6 +18,7 @@ from edge.core.groups import Groups
 from edge.core.life import Life
 from edge.core.mailbox import Mailbox
 from edge.core.order import Order
+from edge.core.roster import Roster
 from edge.core.segments import Chunk, Cut, Segments, Started
 from edge.core.session import Session, Spoken
 from edge.core.timers import earliest
@@ -56,6 +57,7 @@ class Actor:
         self.acks = Acks()
         #: Code of the room that it is in, and the order of each language's listeners there.
         self.room = ""
+        self.roster = Roster()
         self.lanes: dict[str, Order] = {}
         #: Signals to other members that nobody answered yet.
         self.signals = 0

@@ -57,8 +57,8 @@ class Posts:
         self._going: dict[Pair, _Going] = {}
         #: When the listeners of this edge have had enough time to acknowledge.
         self._waits: Timers[Pair] = Timers()
-        #: What is done with a post of that kind besides telling the client.
-        self.on_kind: dict[str, Callable[[Actor, Post], None]] = {}
+        #: What is done with a post of that kind before the client is told; False: it shall not be.
+        self.on_kind: dict[str, Callable[[Actor, Post], bool]] = {}
         link.handle({Post: self._on_post}, {})
 
     def __len__(self) -> int:
@@ -179,10 +179,9 @@ class Posts:
         if post.kind == "result":
             self._on_result(actor, post, body, answer)
             return True
-        actor.socket.tell_encoded(_TYPES.get(post.kind, post.kind), body)
         on_kind = self.on_kind.get(post.kind)
-        if on_kind is not None:
-            on_kind(actor, post)
+        if on_kind is None or on_kind(actor, post):
+            actor.socket.tell_encoded(_TYPES.get(post.kind, post.kind), body)
         answer("told")
         return True
 
@@ -240,12 +239,12 @@ def _answer(unposted: Unposted, verdict: str) -> None:
 _TYPES: Final = {"signal": "webrtc_offer"}
 
 
-def result_key(speaker: str, index: int) -> str:
-    """The key of a result for a listener: one per speaker and index."""
-    return f"{speaker}/{index}"
+def numbered_key(of: str, number: int) -> str:
+    """The key of a post that is one of many: a speaker's results by index, a room's lists of members by version."""
+    return f"{of}/{number}"
 
 
 def read_key(key: str) -> tuple[str, int]:
-    """What `result_key` was made of."""
-    speaker, _, index = key.rpartition("/")
-    return speaker, int(index)
+    """What `numbered_key` was made of."""
+    of, _, number = key.rpartition("/")
+    return of, int(number)

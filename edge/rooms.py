@@ -14,8 +14,7 @@ from edge.core.fanout import Fan, plan
 from edge.core.letters import MEMBERS, Letter
 from edge.core.session import Spoken, language_of
 from edge.link import EdgeLink
-from edge.posts import Posts, result_key
-from mesh.clock import wall_ms
+from edge.posts import Posts, numbered_key, read_key
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Failed, Post, Posted, RoomMember, RoomRequest, RoomSignal, RoomState
 from mesh.log import get_logger
@@ -58,6 +57,7 @@ class Rooms:
         self._link = link
         self._posts = posts
         posts.on_kind["room_expired"] = self._on_expired
+        posts.on_kind[MEMBERS] = self._on_members
         self.handlers: dict[type[Message], Callable[[Actor, Any], None]] = {
             RoomCreate: self._on_create,
             RoomJoin: self._on_join,
@@ -94,7 +94,7 @@ class Rooms:
 
     def _entered(self, actor: Actor, state: RoomState) -> None:
         actor.note(away=actor.socket is None)
-        self._tell_members(actor, state)
+        self._tell_all(actor, state)
         log.info("room_entered", session_id=actor.session_id, room_code=state.room_code, members=len(state.members))
 
     def _is_elsewhere(self, actor: Actor, code: str) -> bool:
@@ -111,7 +111,7 @@ class Rooms:
         def left(state: RoomState) -> None:
             actor.room = ""
             actor.note(away=actor.socket is None)
-            self._tell_members(actor, state)
+            self._tell_all(actor, state)
 
         self._ask(actor, left, "leave", actor.room)
 
@@ -123,20 +123,25 @@ class Rooms:
 
     def _on_left(self, actor: Actor, answer: Answer | None) -> None:
         if isinstance(answer, RoomState):
-            self._tell_members(actor, answer)
+            self._tell_all(actor, answer)
         else:
             log.warning("room_not_left", session_id=actor.session_id)  # the room forgets it when it expires
 
-    def _on_expired(self, actor: Actor, post: Post) -> None:
+    def _on_expired(self, actor: Actor, post: Post) -> bool:
         if actor.room == post.room_code:
             actor.room = ""
             actor.note(away=False)
+        return True
+
+    def _on_members(self, actor: Actor, post: Post) -> bool:
+        """A list from another edge: it may be older than the one that the client has, or of a room that it left."""
+        return actor.room in ("", post.room_code) and actor.roster.take(*read_key(post.key))
 
     # --- preferences and voices -------------------------------------------------------------------------
 
     def _on_preference(self, actor: Actor, message: RoomRawVoicePreference) -> None:
         def preferred(state: RoomState) -> None:
-            self._tell_members(actor, state)
+            self._tell_all(actor, state)
 
         target, wanted = message.target_session_id, message.receive_raw_voice
         self._ask(actor, preferred, "prefer", message.room_code.strip(), target=target, wanted=wanted)
@@ -195,7 +200,7 @@ class Rooms:
 
     def expect(self, actor: Actor, index: int, fans: list[Fan]) -> None:
         """Each of these listeners gets that index, whatever language it wants of the next one."""
-        key = result_key(actor.session_id, index)
+        key = numbered_key(actor.session_id, index)
         for fan in fans:
             for listener in fan.listeners:
                 self._posts.expect(actor.session_id, listener, key)
@@ -218,7 +223,7 @@ class Rooms:
                 self._lane_done(actor, about)
 
         for listener in about.listeners:
-            key = result_key(actor.session_id, index)
+            key = numbered_key(actor.session_id, index)
             letter = Letter(listener, "result", key, body, actor.room, True, partial(done, listener))
             self._posts.send(actor.session_id, letter)
 
@@ -228,7 +233,7 @@ class Rooms:
 
         def on_answer(answer: Answer | None) -> None:
             if isinstance(answer, RoomState):
-                self._tell_members(actor, answer)
+                self._tell_all(actor, answer)
 
         if code:
             edge = self._link.identity
@@ -275,17 +280,29 @@ class Rooms:
 
         self._link.ask(question, code or actor.session_id, on_answer)
 
-    def _tell_members(self, actor: Actor, state: RoomState) -> None:
+    def _tell_all(self, actor: Actor, state: RoomState) -> None:
         """Everybody in the room hears who is in it."""
-        message = members_of(state)
         if any(member.session_id == actor.session_id for member in state.members):
-            actor.tell(message)
-        body = encode_utf8(message)
-        key = f"members:{state.room_code}:{wall_ms()}"
+            self._tell_own(actor, state)
+        body = encode_utf8(members_of(state))
+        key = numbered_key(state.room_id, state.version)
         for member in state.members:
             if member.session_id != actor.session_id:
                 code, ignore = state.room_code, lambda verdict: None
                 self._posts.send(code, Letter(member.session_id, MEMBERS, key, body, code, False, ignore))
+
+    def _tell_own(self, actor: Actor, state: RoomState) -> None:
+        """Who asked hears it too. If it has a later list meanwhile, that one again, for it waits for an answer."""
+        if actor.roster.take(state.room_id, state.version):
+            actor.tell(members_of(state))
+            return
+
+        def looked(answer: Answer | None) -> None:
+            if isinstance(answer, RoomState) and not actor.ended:
+                actor.roster.take(answer.room_id, answer.version)
+                actor.tell(members_of(answer))
+
+        self._request(actor, "look", state.room_code, looked)
 
     def _tell_error(self, actor: Actor, code: str, message: str) -> None:
         actor.tell(RoomError(code=code, message=message))

@@ -367,6 +367,8 @@ class Room(NamedTuple):
     verdict: Literal["ok", "gone", "full", "taken", "crowded", "outsider", "stranger", "ended", "same"]
     room_id: str = ""
     members: tuple[RoomMember, ...] = ()
+    #: Grows with every change of its members.
+    version: int = 0
 
 
 class PairingPlan(NamedTuple):

@@ -13,6 +13,7 @@
 -- RETURNS
 --   verdict         text   ok | taken: somebody else has the code | crowded: the cell has no room for a room
 --   room_id         text   the room's id
+--   version         int    grows with every change of its members
 --   members         list   session, member; for each
 
 local found = read_room(room)

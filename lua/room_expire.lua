@@ -9,6 +9,7 @@
 -- RETURNS
 --   verdict    text   ended | same: somebody spoke after all, or ended it before
 --   room_id    text   the room's id
+--   version    int    grows with every change of its members
 --   members    list   session, member; for each who was in it
 
 local spoke_ms = tonumber(redis.call('ZSCORE', rooms, code))

@@ -9,6 +9,7 @@
 -- RETURNS
 --   verdict     text   ok | gone: there is no such room | outsider: who speaks is not in it
 --   room_id     text   the room's id
+--   version     int    grows with every change of its members
 --   members     list   session, member; for each
 
 local found = read_room(room)

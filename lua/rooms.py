@@ -115,10 +115,10 @@ class Rooms:
 
 
 def _room(answer: Sequence[Any]) -> Room:
-    verdict, room_id, flat = answer
+    verdict, room_id, version, flat = answer
     packed = [(raw.decode(), _decoder.decode(one)) for raw, one in zip(flat[::2], flat[1::2], strict=True)]
     packed.sort(key=lambda pair: pair[1].number)
-    return Room(verdict, room_id, tuple(_member(session_id, one) for session_id, one in packed))
+    return Room(verdict, room_id, tuple(_member(session_id, one) for session_id, one in packed), version)
 
 
 def _member(session_id: str, one: _Packed) -> RoomMember:

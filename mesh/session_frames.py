@@ -182,6 +182,8 @@ class RoomState(Frame, frozen=True):
     room_code: str
     room_id: str
     members: list[RoomMember]
+    #: Of two lists of one room the higher is the later.
+    version: int = 0
 
 
 class RoomSignal(Frame, frozen=True):

@@ -18,10 +18,16 @@ local function read_room(room)
   return found
 end
 
+-- Of two lists of members the one with the higher version is the later.
+local function new_version(room, found)
+  found.version = redis.call('HINCRBY', room, 'version', 1)
+end
+
 -- Writes one member, into Redis and into what was read.
 local function write_member(room, found, session_id, member)
   local packed = cmsgpack.pack(member)
   redis.call('HSET', room, MEMBER .. session_id, packed)
+  new_version(room, found)
   found.members[session_id] = packed
 end
 
@@ -36,6 +42,7 @@ end
 -- Takes a session out, and what the others want of its voice.
 local function unseat(room, found, session_id)
   redis.call('HDEL', room, MEMBER .. session_id)
+  new_version(room, found)
   found.members[session_id] = nil
   found.count = found.count - 1
   for other, packed in pairs(found.members) do
@@ -49,7 +56,7 @@ end
 
 -- The answer that every script about a room gives.
 local function show_room(verdict, found)
-  local reply = {verdict, found and found.room_id or ''}
+  local reply = {verdict, found and found.room_id or '', found and tonumber(found.version) or 0}
   for session_id, packed in pairs(found and found.members or {}) do
     reply[#reply + 1] = session_id
     reply[#reply + 1] = packed

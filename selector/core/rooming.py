@@ -38,7 +38,7 @@ def on_room(frame: RoomRequest, code: str, room: Room) -> Answer:
     if room.verdict == "ok" and frame.action == LOOK and not _is_in(room, frame.session_id):
         return fault(frame, "outsider")
     if room.verdict == "ok":
-        return Answer(frame.edge, RoomState(frame.ref, code, room.room_id, list(room.members)))
+        return Answer(frame.edge, RoomState(frame.ref, code, room.room_id, list(room.members), room.version))
     return fault(frame, room.verdict)
 
 

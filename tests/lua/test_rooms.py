@@ -51,7 +51,7 @@ def silence(raw: RedisClient, keys: Keys, code: str, for_ms: int) -> None:
 async def test_who_makes_a_room_is_in_it(store: Store, raw: RedisClient, keys: Keys) -> None:
     room = await store.rooms.create(CODE, "room-1", "s-1", "Ann ♥", "en")
     [member] = room.members
-    assert room == Room("ok", "room-1", (RoomMember("s-1", "Ann ♥", "en", member.joined_ms),))
+    assert room == Room("ok", "room-1", (RoomMember("s-1", "Ann ♥", "en", member.joined_ms),), 1)
     cell = cell_of(CODE, CELLS)
     assert raw.zscore(keys.rooms(cell), CODE) == member.joined_ms
     assert raw.hget(keys.room(cell, CODE), "created_ms") == str(member.joined_ms).encode()
@@ -151,10 +151,24 @@ async def test_leaving_may_be_repeated_and_the_last_one_out_ends_the_room(
         left = await store.rooms.leave(CODE, "s-1")
         assert (left.verdict, left.room_id, names(left)) == ("ok", room.room_id, ["s-2"])
     assert names(await store.rooms.leave(CODE, "s-stranger")) == ["s-2"]
-    assert await store.rooms.leave(CODE, "s-2") == Room("ok", room.room_id)
+    assert (await store.rooms.leave(CODE, "s-2"))[:3] == ("ok", room.room_id, ())
     assert await store.rooms.leave(CODE, "s-2") == Room("gone")
     cell = cell_of(CODE, CELLS)
     assert not raw.exists(keys.room(cell, CODE)) and raw.zscore(keys.rooms(cell), CODE) is None
+
+
+async def test_versions_grow_with_every_change_and_with_nothing_else(store: Store) -> None:
+    versions = [(await created(store)).version]
+    for change in (
+        store.rooms.join(CODE, "s-2", "Bob", "es"),
+        store.rooms.prefer(CODE, "s-2", "s-1", wanted=False),
+        store.rooms.join(CODE, "s-2", "Bob", "fr"),
+        store.rooms.leave(CODE, "s-1"),
+    ):
+        versions.append((await change).version)
+    assert versions == sorted(set(versions)) and versions[0] > 0
+    for same in (store.rooms.speak(CODE, "s-2"), store.rooms.look(CODE), store.rooms.leave(CODE, "s-1")):
+        assert (await same).version == versions[-1]
 
 
 # --- voices ---------------------------------------------------------------------------------------

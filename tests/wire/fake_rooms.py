@@ -36,6 +36,8 @@ class FakeRooms:
         self.uses: dict[str, str] = {}
         #: Room code -> its members by session.
         self.rooms: dict[str, dict[str, RoomMember]] = {}
+        #: Requests about rooms until now: a version that grows with every change of any of them.
+        self.room_requests = 0
         #: Set: what every question about rooms or pairing is answered with.
         self.fault: ErrorCode | None = None
 
@@ -71,7 +73,8 @@ class FakeRooms:
             return
         self._change(frame, {} if members is None else members)
         listed = [] if members is None else list(members.values())
-        self.link.send(frame.edge, 0, RoomState(frame.ref, code, f"room-{code}", listed))
+        self.room_requests += 1
+        self.link.send(frame.edge, 0, RoomState(frame.ref, code, f"room-{code}", listed, self.room_requests))
 
     def _change(self, frame: RoomRequest, members: dict[str, RoomMember]) -> None:
         who = frame.session_id

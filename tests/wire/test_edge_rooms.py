@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mesh.errors import ErrorCode
-from mesh.frames import RoomRequest, RoomState
+from mesh.frames import Post, RoomRequest, RoomState
 from tests.wire.edge_rig import Rig, Talk, running, until
 from tests.wire.test_edge_resume import RESUMABLE, back, cut, held_back, thank
 from tests.wire.test_edge_streaming import PCM, PIECES
@@ -243,3 +243,31 @@ async def test_room_of_a_session_is_known_although_the_first_word_of_it_was_lost
         await until(lambda: rig.selector.records[member.id].away, "the mesh knows")
         _, ack = await back(rig, member, 1)
         assert ack["room_code"] == code
+
+
+async def test_list_of_members_that_comes_late_is_not_told_after_a_later_one(tmp: Path) -> None:
+    """Each edge tells of the changes that its own clients make, so two lists may overtake each other."""
+    async with running(tmp, edges=2) as rig:
+        host, near, far = await rig.session(0), await rig.session(0), await rig.session(1)
+        code = await enter(rig, host)
+        with held_back(rig.selector, lambda frame: isinstance(frame, Post)) as kept:
+            await join(far, code, "es")
+            await until(lambda: bool(kept), "the list of two is on its way")
+            await join(near, code, "es")
+            assert len((await host.hear("room_members"))["members"]) == 3, "it is overtaken"
+        voice = {"target_session_id": host.id, "receive_raw_voice": False}
+        await far.say({"type": "room_raw_voice_preference", "room_code": code, **voice})
+        assert len((await host.hear("room_members"))["members"]) == 3, "the list of two is not told any more"
+
+
+async def test_who_joins_is_answered_although_a_later_list_came_first(tmp: Path) -> None:
+    async with running(tmp, edges=2) as rig:
+        host, near, far = await rig.session(0), await rig.session(0), await rig.session(1)
+        code = await enter(rig, host)
+        to_near = lambda frame: isinstance(frame, RoomState) and near.id == frame.members[-1].session_id  # noqa: E731
+        with held_back(rig.selector, to_near) as kept:
+            await near.say({"type": "room_join", "room_code": code, "preferred_lang": "es"})
+            await until(lambda: bool(kept), "the mesh put it into the room")
+            await join(far, code, "es")
+            assert len((await near.hear("room_members"))["members"]) == 3
+        assert len((await near.hear("room_members"))["members"]) == 3, "the answer, as it is now"
