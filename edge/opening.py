@@ -8,6 +8,7 @@ from weakref import WeakValueDictionary
 
 from edge.actor import Actor
 from edge.client import ClientSocket
+from edge.client_messages import trace_of
 from edge.core.session import Limits, Session
 from edge.link import EdgeLink
 from edge.metrics import EdgeMetrics
@@ -18,7 +19,7 @@ from mesh.clock import now_ms
 from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Post, SessionClaimed, SessionNote
-from mesh.ids import new_session_id
+from mesh.ids import is_id, new_session_id
 from mesh.log import get_logger
 from mesh.session_wire import PROTOCOL_VERSION, SessionInit, SessionInitAck
 
@@ -79,9 +80,10 @@ class Opening:
         self._acknowledge(actor, socket, token, resumed=False if failed else None, lost=True if failed else None)
 
     def _session(self, session_id: str, message: SessionInit) -> Session:
-        from edge.sessions import new_session  # the two modules need one another
-
-        return new_session(session_id, message, self._limits, self._config)
+        """A session as its client describes it; PeerError if that cannot be."""
+        if message.tenant_id and not is_id(message.tenant_id):
+            raise PeerError(ErrorCode.INVALID_ID, "`tenant_id` is not an id")
+        return Session(session_id, message, trace_of(message.trace_id), self._limits, self._config.modules.table)
 
     # --- a session that was there -------------------------------------------------------------------
 

@@ -1,18 +1,16 @@
-"""Sessions: the rim of /ws/session. Reads clients' messages, opens, resumes and ends sessions, and lets time pass."""
+"""Sessions: the rim of /ws/session. Whose they are, how they begin and end, and what is due when."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, get_args
+from typing import Final
 
 from websockets.asyncio.server import ServerConnection
 
 from edge.actor import Actor
 from edge.client import ClientSocket
-from edge.core.audio import from_base64
+from edge.client_messages import ClientMessages
 from edge.core.memory import Memory
-from edge.core.segments import Chunk
-from edge.core.session import Limits, Session
+from edge.core.session import Limits
 from edge.core.timers import Timers, earliest
 from edge.link import EdgeLink
 from edge.metrics import EdgeMetrics
@@ -22,33 +20,15 @@ from edge.posts import MOVED, Posts
 from edge.requests import Requests
 from edge.resuming import claim_frame
 from edge.rooms import Rooms
-from edge.socket import internal_error
 from edge.speech import Speech
 from edge.tools import Tools
-from mesh import audio_frames
-from mesh.audio_frames import AudioFrame, FinalFrame, PingFrame, PongFrame
-from mesh.clock import now_ms, wall_ms
+from mesh.clock import now_ms
 from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError
-from mesh.frames import MailTrim, SessionClaimed, SessionRelease, SessionTaken
-from mesh.ids import is_id, new_trace_id
+from mesh.frames import SessionClaimed, SessionRelease, SessionTaken
 from mesh.link import Received
 from mesh.log import get_logger
-from mesh.session_wire import (
-    AudioChunk,
-    ClientHeartbeat,
-    ClientMessage,
-    ResultAck,
-    ServerHeartbeat,
-    SessionClose,
-    SessionCloseAck,
-    SessionInit,
-    TtsPlayEnded,
-    TtsStarted,
-    Utterance,
-    decode_from_client,
-)
-from mesh.wire import Message
+from mesh.session_wire import SessionCloseAck
 
 #: Close code of a socket whose session has a newer connection (docs/protocol.md).
 CLOSE_SUPERSEDED: Final = 4009
@@ -77,26 +57,13 @@ class Sessions:
         self._away: dict[str, Actor] = {}
         #: Sessions that others got lately, and with which epoch.
         self._taken = Memory(config.edge.ended_kept_max, config.edge.ended_kept_ms)
-        handlers: dict[type[Message], Callable[[Actor, Any], None]] = {
-            Utterance: self._on_utterance,
-            TtsStarted: self._on_tts_started,
-            TtsPlayEnded: self._on_tts_ended,
-            **self.rooms.handlers,
-        }
-        self._at_once: dict[type[Message], Callable[[ClientSocket, Any], None]] = {
-            AudioChunk: self._on_chunk,
-            ClientHeartbeat: self._on_heartbeat,
-            ResultAck: self._on_ack,
-            SessionClose: self._on_close,
-        }
-        known = {SessionInit, *handlers, *self._at_once}
-        assert known == set(get_args(ClientMessage)), "every message of a client has a handler"
+        self._messages = ClientMessages(config, link, self.custody, self.posts, self.rooms)
         self.tools = Tools(
             config,
             link,
             metrics,
             self.speech,
-            handlers,
+            self._messages.handlers,
             self.requests.acknowledge,
             self._arm,
             self._give_up,
@@ -118,69 +85,16 @@ class Sessions:
         try:
             async for data in socket.messages():
                 if isinstance(data, bytes):
-                    self._on_binary(socket, data)
-                else:
-                    opening = self._on_text(socket, data)
-                    if opening is not None:
-                        await opening
+                    self._messages.on_binary(socket, data)
+                    continue
+                init = self._messages.on_text(socket, data)
+                if init is not None:
+                    await self._opening.open(socket, init)  # before the next one is read
         finally:
             self.sockets.discard(socket)
             actor = socket.actor
             if actor is not None and actor.socket is socket and not actor.ended:
                 self._on_lost(actor, socket)
-
-    def _on_text(self, socket: ClientSocket, text: str) -> Awaitable[None] | None:
-        """Work on a message; what is returned for session_init must be awaited before the next one is read."""
-        message: ClientMessage | None = None
-        try:
-            message = decode_from_client(text)
-            if isinstance(message, SessionInit):
-                return self._opening.open(socket, message)
-            at_once = self._at_once.get(type(message))
-            if at_once is not None:
-                at_once(socket, message)
-            else:
-                actor = self._own(socket, getattr(message, "session_id", None))
-                actor.put(message, len(text))
-        except PeerError as error:
-            socket.tell_error(_with_index(error, message))
-        except Exception:
-            # The gateway from clients: our own bug must cost this one message, not the socket.
-            log.exception("client_message_failed", type=type(message).__name__)
-            socket.tell_error(internal_error())
-        finally:
-            socket.count_in(message)
-        return None
-
-    def _on_binary(self, socket: ClientSocket, data: bytes) -> None:
-        try:
-            frame = audio_frames.decode(data)
-            actor = self._own(socket, frame.session_id)
-            if not actor.session.init.binary_frames:
-                text = "binary frames were not agreed upon: say `binary_frames` in session_init, or send JSON text"
-                raise PeerError(ErrorCode.UNSUPPORTED_FEATURE, text)
-            if isinstance(frame, AudioFrame):
-                self._check_size(frame.audio)
-                actor.put(Chunk(frame.seq, frame.audio, frame.is_final, frame.timestamp_ms), len(data))
-            elif isinstance(frame, FinalFrame):
-                actor.put(Chunk(frame.seq, b"", True, frame.timestamp_ms), len(data))
-            elif isinstance(frame, PingFrame):
-                socket.outbox.put(audio_frames.encode(PongFrame(*frame)), text=False)
-        except PeerError as error:
-            socket.tell_error(error)
-        except Exception:
-            log.exception("client_message_failed", type="binary")
-            socket.tell_error(internal_error())
-        finally:
-            socket.count_binary()
-
-    def _own(self, socket: ClientSocket, session_id: str | None) -> Actor:
-        """The socket's session; PeerError if there is none, it is closed, or the message is about another."""
-        actor = socket.own()
-        actor.session.own(actor.session_id if session_id is None else session_id)
-        if actor.life.closing_until_ms:
-            raise PeerError(ErrorCode.SESSION_CLOSED, f"session {actor.session_id} is being closed")
-        return actor
 
     def _on_lost(self, actor: Actor, socket: ClientSocket) -> None:
         """The connection is gone without a goodbye."""
@@ -197,71 +111,6 @@ class Sessions:
             actor.close(self._config.session.close_ms)  # those in the room shall hear its last words
         else:
             self.end(actor, "connection lost")
-
-    # --- messages ---------------------------------------------------------------------------------
-
-    def _on_chunk(self, socket: ClientSocket, message: AudioChunk) -> None:
-        actor = self._own(socket, message.session_id)
-        audio, problem = b"", None
-        try:
-            audio = from_base64(message.payload or "")
-            self._check_size(audio)
-        except PeerError as error:
-            # The chunk is lost, but not its place: the next one must not wait for it.
-            audio, problem = b"", error
-        actor.put(Chunk(message.seq, audio, message.is_final, message.client_timestamp_ms), len(audio))
-        if problem is not None:
-            raise PeerError(problem.code, problem.message, {"seq": message.seq})
-
-    def _check_size(self, audio: bytes) -> None:
-        bytes_max = self._config.speech.utterance_bytes_max
-        if len(audio) > bytes_max:
-            raise PeerError(ErrorCode.MESSAGE_TOO_LARGE, f"a chunk may have {bytes_max} bytes, not {len(audio)}")
-
-    def _on_utterance(self, actor: Actor, message: Utterance) -> None:
-        session = actor.session
-        actor.order.check_place(message.utterance_index)
-        if not session.is_new(message, self.custody.waiting(actor.session_id)):
-            return
-        audio = from_base64(message.audio)
-        if not audio:
-            raise PeerError(ErrorCode.INVALID_AUDIO, "the audio is empty")
-        if not self.custody.has_room(actor.session_id, len(audio)):
-            raise PeerError(ErrorCode.SLOW_DOWN, "too much audio waits for results")
-        session.remember(message)
-        actor.say(session.whole(message, audio, trace_of(message.trace_id)))
-
-    def _on_heartbeat(self, socket: ClientSocket, message: ClientHeartbeat) -> None:
-        actor = socket.own()
-        actor.session.own(message.session_id)
-        socket.tell(ServerHeartbeat(session_id=actor.session_id, timestamp=wall_ms()))
-
-    def _on_ack(self, socket: ClientSocket, message: ResultAck) -> None:
-        actor = socket.own()
-        if message.session_id != actor.session_id:
-            self.posts.on_ack(actor, message.session_id, message.utterance_index)
-        else:
-            actor.release(actor.acks.ack(message.utterance_index))
-            actor.pump()
-        if not actor.mail_read or actor.unposted or len(actor.acks):
-            return
-        # What is of an index that has ended is not waited for: the audio was cut in other places this time.
-        waits = any(push.utterance_index >= actor.order.next_index for push, _ in actor.adopted.values())
-        if not waits:
-            actor.adopted.clear()
-            trim = MailTrim(actor.session_id, self._link.identity, actor.session.epoch, actor.mail_read)
-            actor.mail_read = ""
-            self._link.to_session_cell(actor.session_id, trim)
-
-    def _on_tts_started(self, actor: Actor, message: TtsStarted) -> None:
-        actor.playing(message.group_id, True)
-
-    def _on_tts_ended(self, actor: Actor, message: TtsPlayEnded) -> None:
-        actor.playing(message.group_id, False)
-
-    def _on_close(self, socket: ClientSocket, message: SessionClose) -> None:
-        """At once, because its time begins; what the client said before is worked on all the same."""
-        self._own(socket, message.session_id).close(self._config.session.close_ms)
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -408,23 +257,3 @@ class Sessions:
                 # Whatever went wrong with one session, time must go on for all the others.
                 log.exception("session_tick_failed", session_id=session_id)
             self._arm(actor)
-
-
-def new_session(session_id: str, message: SessionInit, limits: Limits, config: Config) -> Session:
-    """A session as its client describes it; PeerError if that cannot be."""
-    if message.tenant_id and not is_id(message.tenant_id):
-        raise PeerError(ErrorCode.INVALID_ID, "`tenant_id` is not an id")
-    return Session(session_id, message, trace_of(message.trace_id), limits, config.modules.table)
-
-
-def trace_of(trace_id: str | None) -> str:
-    """The client's trace id if it may be used as one, else a fresh one."""
-    return trace_id if trace_id and is_id(trace_id) else new_trace_id()
-
-
-def _with_index(error: PeerError, message: ClientMessage | None) -> PeerError:
-    """The error, naming the utterance it is about."""
-    if not isinstance(message, Utterance):
-        return error
-    about = {"session_id": message.session_id, "utterance_index": message.utterance_index}
-    return PeerError(error.code, error.message, {**(error.details or {}), **about})

@@ -125,7 +125,7 @@ async def test_edge_that_hears_of_a_later_claim_first_gives_the_session_up(tmp: 
             await until(lambda: bool(kept), "edge 1 claims it")
             second = asyncio.create_task(back(rig, client, 0))
             await until(lambda: kept[-1][0] == rig.edges[0].identity, "edge 0 claims it after that")
-            await asyncio.sleep(0.1)  # edge 1 hears of it
+            await until(lambda: rig.edges[1].sessions.taken_epoch(client.id) > 0, "edge 1 hears of it")
         newer, ack = await second
         assert ack["resumed"] and (kept[0][0], kept[-1][0]) == (rig.edges[1].identity, rig.edges[0].identity)
         assert (await first.hear_any("error", "session_init_ack")).get("code") == "SESSION_SUPERSEDED"
