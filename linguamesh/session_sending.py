@@ -96,7 +96,7 @@ class Sender:
 
     async def try_tell(self, message: Callable[[str], wire.ClientMessage]) -> bool:
         """True if it was sent; False if there is no connection."""
-        self._check()
+        self.check()
         if not self._online:
             return False
         if len(self._posts) >= POSTS_MAX:
@@ -116,9 +116,10 @@ class Sender:
         while not self._over and not self._speech.has_room(size):
             self._moved.clear()
             await self._moved.wait()
-        self._check()
+        self.check()
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """SessionError if nothing more is sent."""
         if self._over:
             raise SessionError(self._over.code, self._over.message)
 

@@ -1,7 +1,8 @@
 """Where streamed sound comes from, and how it is cut into packets. The cutters are pure.
 
 A source is an async iterator of bytes, an iterable of bytes, bytes, a binary file object, or the path of a WAV file. A
-piece of PCM16 may have any size; for Opus each piece is one packet, or a list of packets.
+piece of PCM16 may have any size; for Opus each piece is one packet, or a list of packets. None between pieces: the
+utterance ends here.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol, TypeAlias
 
 Sound: TypeAlias = bytes | bytearray | memoryview | Sequence[bytes]
-Source: TypeAlias = AsyncIterable[Sound] | Iterable[Sound] | bytes | BinaryIO | str | os.PathLike[str]
+Source: TypeAlias = AsyncIterable[Sound | None] | Iterable[Sound | None] | bytes | BinaryIO | str | os.PathLike[str]
 
 #: Bytes that are read from a file at once.
 READ_BYTES: Final = 32_768
@@ -26,6 +27,8 @@ OPUS_PACKET_MS: Final = 20
 OPUS_PACKET_BYTES_MAX: Final = 65_535
 
 _BYTES: Final = (bytes, bytearray, memoryview)
+#: What `next` gives when an iterator is at its end, where None means something.
+_NO_MORE: Final = b"no more"
 
 
 class Packet(NamedTuple):
@@ -121,8 +124,8 @@ def is_recorded(source: Source) -> bool:
     return bool(seekable and seekable())
 
 
-async def sounds(source: Source, sample_rate: int) -> AsyncGenerator[Sound, None]:
-    """All sound of a source, as it comes. What may block is read in a thread."""
+async def sounds(source: Source, sample_rate: int) -> AsyncGenerator[Sound | None, None]:
+    """All sound of a source, as it comes, and None where an utterance ends. What may block is read in a thread."""
     if isinstance(source, _BYTES):
         yield source
     elif isinstance(source, AsyncIterable):
@@ -139,8 +142,8 @@ async def sounds(source: Source, sample_rate: int) -> AsyncGenerator[Sound, None
             yield sound
 
 
-async def _in_thread(pieces: Iterator[Sound]) -> AsyncIterator[Sound]:
-    while (sound := await asyncio.to_thread(next, pieces, None)) is not None:
+async def _in_thread(pieces: Iterator[Sound | None]) -> AsyncIterator[Sound | None]:
+    while (sound := await asyncio.to_thread(next, pieces, _NO_MORE)) is not _NO_MORE:
         yield sound
 
 

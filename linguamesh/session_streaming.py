@@ -24,7 +24,7 @@ class Streamer:
         self._by_hand: Cutter | None = None  # holds half a sample, at most
 
     async def stream(self, source: Source, codec: str, chunk_ms: int, realtime: bool) -> None:
-        """Say all that the source gives."""
+        """Say all that the source gives; None in it ends an utterance."""
         cutter = cutter_of(codec, self._sample_rate, chunk_ms)
         began_ms, began_wall_ms, said_ms = now_ms(), wall_ms(), 0
         recorded = realtime or is_recorded(source)
@@ -40,7 +40,12 @@ class Streamer:
 
         async with aclosing(sounds(source, self._sample_rate)) as pieces:
             async for sound in pieces:
-                await say(cutter.put(sound))
+                self._sender.check()  # silence is not sent, and must not go on when the session is over
+                if sound is None:
+                    await say(cutter.rest())
+                    await self.end()
+                else:
+                    await say(cutter.put(sound))
         await say(cutter.rest())
 
     async def speak(self, sound: Sound, codec: str) -> None:

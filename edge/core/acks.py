@@ -30,9 +30,9 @@ class Acks:
 
     def __init__(self) -> None:
         #: Of the messages that are kept.
+        self.bytes = 0
         #: Indices that members of a room do not have yet. They may be slow, which is not the client's fault.
         self._listening = 0
-        self.bytes = 0
         self._held: dict[int, Held] = {}
         self._keys: set[tuple[str, int]] = set()
 
