@@ -5,7 +5,7 @@
         print(result.text_translated)
 
     async with Session(["ws://a:5010", "ws://b:5010"], src="en", tgt="es") as session:
-        asyncio.create_task(session.stream(microphone))  # the mesh cuts it into utterances
+        asyncio.create_task(session.stream(speech_of(microphone)))  # linguamesh.speech_gate: a pause ends an utterance
         async for result in session.results():
             print(result.text_translated)
 
@@ -289,11 +289,12 @@ class Session:
     # --- streaming --------------------------------------------------------------------------------
 
     async def stream(self, source: Source, *, chunk_ms: int = CHUNK_MS, realtime: bool = False) -> None:
-        """Speak everything that `source` gives, and end the utterance. The mesh cuts it where the speaker pauses.
+        """Speak everything that `source` gives, and end the utterance. The mesh cuts it where no audio comes for a
+        while; for a source that also gives silence, `linguamesh.speech_gate.speech_of(source)` finds the pauses.
 
         source      an async iterator or an iterable of bytes, bytes, a binary file object that holds raw samples, or
                     the path of a WAV file. PCM16 mono comes in pieces of any size; for Opus each piece is a packet or a
-                    list of packets
+                    list of packets. None between pieces ends the utterance
         chunk_ms    sound in one message
         realtime    send a recording as fast as it was spoken, instead of as fast as the mesh takes it
         """

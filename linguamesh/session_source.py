@@ -27,8 +27,8 @@ OPUS_PACKET_MS: Final = 20
 OPUS_PACKET_BYTES_MAX: Final = 65_535
 
 _BYTES: Final = (bytes, bytearray, memoryview)
-#: What `next` gives when an iterator is at its end, where None means something.
-_NO_MORE: Final = b"no more"
+#: Told from all sound by what it is, not by what is in it.
+_NO_MORE: Final = bytearray()
 
 
 class Packet(NamedTuple):
