@@ -1,11 +1,11 @@
 /**
  * The session module: speak to the mesh from a web page and get translations.
  *
- *     import { Session, microphone } from "./lingua-session.js";
+ *     import { Session, microphone, speechOf } from "./lingua-session.js";
  *
  *     const session = new Session("ws://127.0.0.1:5010", { src: "en", tgt: "es" });
  *     await session.open();
- *     session.stream(microphone());
+ *     session.stream(speechOf(microphone()));
  *     for await (const result of session.results()) console.log(result.index, result.textTranslated);
  *
  * A connection that is lost comes back by itself, on the next address if there are several: what was not heard is said
@@ -23,6 +23,7 @@ import { News } from "./news.js";
 
 export { LinguaError } from "./session-errors.js";
 export { Microphone, microphone } from "./microphone.js";
+export { Speech, SpeechGate, speechOf } from "./speech-gate.js";
 
 /** @typedef {import("./session-results.js").Result} Result */
 /** @typedef {import("./session-connection.js").State} State */
@@ -237,12 +238,18 @@ export class Session extends EventTarget {
   }
 
   /**
-   * Say all that comes from `source`, then end the utterance. Waits while too much is unsent.
-   * @param {AsyncIterable<Int16Array | Uint8Array> & {dropped?: number}} source  such as `microphone()`
+   * Say all that comes from `source`, and end the utterance where it gives null, and with it. Waits while too much is
+   * unsent.
+   * @param {AsyncIterable<Int16Array | Uint8Array | null> & {dropped?: number}} source  such as
+   *   `speechOf(microphone())`
    */
   async stream(source) {
     let dropped = 0;
     for await (const audio of source) {
+      if (audio === null) {
+        this.endUtterance();
+        continue;
+      }
       while (this.state !== "closed" && !this.#audio.hasRoomFor(audio.byteLength)) await this.#sentAudio.next();
       this.speak(audio);
       if ((source.dropped ?? 0) > dropped) {

@@ -2,10 +2,12 @@
  * The page: one button that records, and the list of results.
  */
 
-import { LinguaError, Session, microphone } from "./lingua-session.js";
+import { LinguaError, Session, microphone, speechOf } from "./lingua-session.js";
 
 /** Results shown; older ones go. */
 const SHOWN_MAX = 200;
+const RECORDING = "Recording. Speak; when you pause, what you said is translated.";
+const WAITING = "Recorded; waiting for the result.";
 const STATES = {
   new: "Not connected.",
   opening: "Connecting …",
@@ -36,6 +38,8 @@ for (const [name, value] of new URLSearchParams(location.search)) {
 let session = null;
 /** @type {import("./microphone.js").Microphone | null} */
 let recording = null;
+/** Results that are to come, of what was recorded. Less than none: some came while the recording goes on. */
+let waiting = 0;
 
 form.addEventListener("submit", (event) => {
   event.preventDefault();
@@ -54,9 +58,13 @@ async function record() {
   try {
     const open = await opened();
     await recording.start();
-    show("Recording. Speak now.");
-    await open.stream(recording);
-    show("Recorded; waiting for the result.");
+    show(RECORDING);
+    waiting = Math.max(waiting, 0);
+    const speech = speechOf(recording);
+    await open.stream(speech);
+    waiting += speech.utterances;
+    if (speech.utterances === 0) show("Nothing was heard. Speak louder, or closer to the microphone.");
+    else show(waiting > 0 ? WAITING : "Ready.");
   } catch (error) {
     showError(error);
   } finally {
@@ -72,11 +80,12 @@ async function opened() {
   const urls = field("urls").value.trim().split(/\s+/);
   const mine = new Session(urls, { src: field("src").value, tgt: field("tgt").value });
   session = mine;
+  waiting = 0;
   mine.addEventListener("state", (event) => {
     const { state, error } = /** @type {CustomEvent} */ (event).detail;
     if (mine !== session) return;
     if (error) showError(error);
-    else show(state === "open" && recording ? "Recording. Speak now." : STATES[/** @type {keyof STATES} */ (state)]);
+    else show(state === "open" && recording ? RECORDING : STATES[/** @type {keyof STATES} */ (state)]);
   });
   mine.addEventListener("lost", () => show("Something that was said may be lost. Say it again if no result comes."));
   await mine.open();
@@ -91,7 +100,8 @@ async function showResults(of) {
       list.append(item(result));
       while (list.children.length > SHOWN_MAX) list.firstElementChild?.remove();
       if (field("aloud").checked) of.play(result).catch(showError);
-      if (!recording) show("Ready.");
+      if (of === session) waiting -= 1;
+      if (!recording) show(waiting > 0 ? WAITING : "Ready.");
     }
   } catch (error) {
     showError(error);

@@ -14,6 +14,8 @@ from tests.browser.scripted_mesh import ScriptedMesh
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+RECORDING = "Recording. Speak; when you pause, what you said is translated."
+
 
 async def look(page: Page, name: str) -> None:
     """Keep a picture of the page in the directory that LINGUA_SCREENSHOTS names."""
@@ -32,7 +34,7 @@ async def test_a_person_records_and_reads_the_result(page: Page, pages: PageServ
     client = await mesh.client()
     assert (client.init.src_lang, client.init.tgt_lang) == ("en", "es")
     await client.welcome(use_binary_frame=True)
-    await expect(page.get_by_role("status")).to_have_text("Recording. Speak now.")
+    await expect(page.get_by_role("status")).to_have_text(RECORDING)
     chunks = await client.chunks(3)
     await look(page, "recording")
     await page.get_by_role("button", name="Stop").click()
@@ -86,5 +88,5 @@ async def test_a_lost_connection_is_shown_and_comes_back(page: Page, pages: Page
     again = await mesh.client()
     await expect(page.get_by_role("status")).to_contain_text("The connection is lost")
     await again.welcome(resumed=True, resend_from_seq=0)
-    await expect(page.get_by_role("status")).to_have_text("Recording. Speak now.")
+    await expect(page.get_by_role("status")).to_have_text(RECORDING)
     assert (await again.chunk()).seq == 0

@@ -1,4 +1,4 @@
-"""A tone in a WAV file, and what is left of it on the other side."""
+"""Tones in a WAV file, and what is left of them on the other side."""
 
 from __future__ import annotations
 
@@ -24,11 +24,16 @@ def pcm16(seconds: float, hz: float = HZ, rate: int = SAMPLE_RATE) -> bytes:
 
 def write_tone(path: Path, seconds: float = 2.0) -> Path:
     """A WAV file. Its tone ends on a whole wave, so that it can be repeated without a click."""
+    return write_wav(path, pcm16(seconds))
+
+
+def write_wav(path: Path, sound: bytes) -> Path:
+    """A WAV file of PCM16."""
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
         file.setframerate(SAMPLE_RATE)
-        file.writeframes(pcm16(seconds))
+        file.writeframes(sound)
     return path
 
 
