@@ -50,6 +50,14 @@ def test_sound_of_an_open_gate_does_not_wait() -> None:
         assert gate.push(sound) == [sound]
 
 
+def test_the_frame_that_makes_it_speech_is_passed_at_once_each_time() -> None:
+    gate = SpeechGate()
+    quiet, word = sound_of([(1_000, QUIET)]), sound_of([(60, VOICE)])
+    for _ in range(3):
+        gate.push(quiet)
+        assert gate.push(word) == [quiet[-300 * MS :] + word]
+
+
 def test_silence_that_is_held_back_comes_before_the_next_word_and_with_it() -> None:
     gate = SpeechGate()
     silence, word = sound_of([(680, QUIET)]), sound_of([(20, VOICE)], seed=1)
