@@ -65,6 +65,7 @@ from mesh.frames import (
     SessionClaimed,
     SessionNote,
     SessionRelease,
+    SessionReleased,
     SessionTaken,
     StatusChanged,
     Undone,
@@ -80,7 +81,7 @@ from mesh.metrics import LinkMetrics
 RECEIVED: Final = frozenset({
     NodeRegistered, NodeStale, Failed, SessionClaimed, Assign, Placed, Refused, Waiting, Undone, Notice, Push,
     ResultAck, CancelJob, Busy, Bounce, StatusChanged, ControlNode, QueryAnswer, SessionTaken, Mail, Post, Posted,
-    RoomState, PairingCode, Paired,
+    RoomState, PairingCode, Paired, SessionReleased,
 })  # fmt: skip
 #: Frames that only others get; one that arrives here all the same is counted and dropped.
 NOT_FOR_EDGES: Final = frozenset({
@@ -125,6 +126,7 @@ class EdgeLink:
         self._handlers: dict[type[Frame], Handler] = {
             NodeRegistered: self._on_answer,
             SessionClaimed: self._on_answer,
+            SessionReleased: self._on_answer,
             Posted: self._on_answer,
             RoomState: self._on_answer,
             PairingCode: self._on_answer,

@@ -19,7 +19,17 @@ from edge.core.session import Session
 from edge.link import EdgeLink
 from edge.requests import read_result
 from mesh.errors import ErrorCode, PeerError
-from mesh.frames import Dispatch, Failed, MailAsk, Post, Push, SessionClaim, SessionClaimed, decode_frame
+from mesh.frames import (
+    Dispatch,
+    Failed,
+    MailAsk,
+    Post,
+    Push,
+    SessionClaim,
+    SessionClaimed,
+    SessionRelease,
+    decode_frame,
+)
 from mesh.ids import is_id
 from mesh.log import get_logger
 from mesh.node_wire import JobResult
@@ -77,6 +87,8 @@ async def claim(link: EdgeLink, session: Session, token: Token, *, resume: bool)
     def on_answer(answer: Answer | None) -> None:
         if isinstance(answer, SessionClaimed):
             session.epoch = max(session.epoch, answer.epoch)
+            if session.closed:  # a repeat of the claim was heard after the session's end
+                release(link, session.session_id, session.epoch)
         if not answered.done():
             answered.set_result(answer)
 
@@ -89,6 +101,12 @@ async def claim(link: EdgeLink, session: Session, token: Token, *, resume: bool)
             return None
         raise PeerError(ErrorCode.__members__.get(answer.code, ErrorCode.INTERNAL_ERROR), answer.message)
     raise PeerError(ErrorCode.SCHEDULER_DEPENDENCY_DOWN, "the mesh did not answer in time")
+
+
+def release(link: EdgeLink, session_id: str, epoch: int) -> None:
+    """Nobody owns the session any more. Said until the mesh knows it, or for the usual time; then its record lapses."""
+    edge = link.identity
+    link.ask(lambda ref: SessionRelease(ref, session_id, edge, epoch), session_id, lambda answer: None)
 
 
 def claim_frame(ref: str, edge: str, session: Session, digest: str, resume: bool) -> SessionClaim:

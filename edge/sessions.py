@@ -18,14 +18,14 @@ from edge.opening import Opening
 from edge.outbox import Bounds
 from edge.posts import MOVED, Posts
 from edge.requests import Requests
-from edge.resuming import claim_frame
+from edge.resuming import claim_frame, release
 from edge.rooms import Rooms
 from edge.speech import Speech
 from edge.tools import Tools
 from mesh.clock import now_ms
 from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError
-from mesh.frames import SessionClaimed, SessionRelease, SessionTaken
+from mesh.frames import SessionClaimed, SessionTaken
 from mesh.link import Received
 from mesh.log import get_logger
 from mesh.session_wire import SessionCloseAck
@@ -153,9 +153,7 @@ class Sessions:
         actor.release(actor.acks.end())
         self.posts.gone(actor, "no_session")
         self.rooms.gone(actor)
-        self._link.to_session_cell(
-            session_id, SessionRelease(session_id=session_id, edge=self._link.identity, epoch=actor.session.epoch)
-        )
+        release(self._link, session_id, actor.session.epoch)
         log.info("session_closed", session_id=session_id, reason=reason)
 
     def _forget(self, actor: Actor) -> None:

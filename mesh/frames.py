@@ -36,6 +36,7 @@ from mesh.session_frames import SessionClaim as SessionClaim
 from mesh.session_frames import SessionClaimed as SessionClaimed
 from mesh.session_frames import SessionNote as SessionNote
 from mesh.session_frames import SessionRelease as SessionRelease
+from mesh.session_frames import SessionReleased as SessionReleased
 from mesh.session_frames import SessionTaken as SessionTaken
 
 # --- links: between a broker and its peers --------------------------------------------------------
@@ -481,7 +482,7 @@ AnyFrame = (
     Beat | BrokerBeat | Credit | Busy | Bounce | Goodbye
     | NodeRegister | NodeRegistered | NodeHeartbeat | NodeStale | NodeOffline | Failed
     | StatusChanged | ControlNode | ModelMissing
-    | SessionClaim | SessionClaimed | SessionRelease | SessionNote | SessionTaken
+    | SessionClaim | SessionClaimed | SessionRelease | SessionReleased | SessionNote | SessionTaken
     | MailAsk | Mail | MailTrim | Post | Posted
     | RoomRequest | RoomState | RoomSignal | PairingAsk | PairingCode | PairingUse | Paired
     | Dispatch | Assign | Placed | AssignFailed | Refused | Waiting | Undone
@@ -494,6 +495,7 @@ CONTROL_FRAMES: Final = frozenset({
     Beat, BrokerBeat, Credit, Busy, Bounce, Goodbye, NodeStale, NodeOffline, SessionRelease,
     Placed, AssignFailed, Refused, Waiting, Undone, JobEvent, ResultAck, Cancel, CancelJob,
     StatusChanged, ControlNode, ModelMissing, EdgeReport, SessionNote, SessionTaken, MailTrim, Posted,
+    SessionReleased,
 })  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

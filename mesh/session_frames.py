@@ -53,11 +53,19 @@ class SessionClaimed(Frame, frozen=True):
 
 
 class SessionRelease(Frame, frozen=True):
-    """Edge -> selector: the session is closed. Ignored unless owner and epoch match."""
+    """Edge -> selector: the session is closed. Ignored unless owner and epoch match. Answer: SessionReleased."""
 
+    ref: str
     session_id: str
     edge: str
     epoch: int
+
+
+class SessionReleased(Frame, frozen=True):
+    """Selector -> edge: that session is not the edge's, whether it was until now or not."""
+
+    ref: str
+    session_id: str
 
 
 class SessionNote(Frame, frozen=True):

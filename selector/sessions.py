@@ -13,7 +13,16 @@ from lua.store import Store
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.errors import StoreError
-from mesh.frames import MailAsk, MailTrim, Post, SessionClaim, SessionNote, SessionRelease, SessionTaken
+from mesh.frames import (
+    MailAsk,
+    MailTrim,
+    Post,
+    SessionClaim,
+    SessionNote,
+    SessionRelease,
+    SessionReleased,
+    SessionTaken,
+)
 from mesh.link import Received
 from mesh.log import get_logger
 from selector.core import mail, records
@@ -80,10 +89,11 @@ class Sessions:
             self._answer(message.broker, frame.session_id, answer)
 
     async def on_session_release(self, message: Received) -> None:
-        """A session is closed."""
+        """A session is closed. Unless the store says so nothing is answered, and the edge repeats it."""
         frame = message.frame
         assert isinstance(frame, SessionRelease)
         await self._store.release_session(frame.session_id, frame.edge, frame.epoch)
+        self._answer(message.broker, frame.session_id, Answer(frame.edge, SessionReleased(frame.ref, frame.session_id)))
 
     # --- mail -------------------------------------------------------------------------------------------------
 

@@ -30,6 +30,8 @@ from mesh.frames import (
     RoomState,
     SessionClaim,
     SessionClaimed,
+    SessionRelease,
+    SessionReleased,
 )
 
 
@@ -51,9 +53,9 @@ class MailPage(NamedTuple):
 
 #: Questions whose every answer counts.
 EpochQuestion = NodeRegister | SessionClaim
-Question = EpochQuestion | Query | MailAsk | Post | RoomRequest | RoomSignal | PairingAsk | PairingUse
+Question = EpochQuestion | SessionRelease | Query | MailAsk | Post | RoomRequest | RoomSignal | PairingAsk | PairingUse
 #: Answers that are frames and nothing more.
-PlainAnswer = NodeRegistered | SessionClaimed | Posted | RoomState | PairingCode | Paired | Failed
+PlainAnswer = NodeRegistered | SessionClaimed | SessionReleased | Posted | RoomState | PairingCode | Paired | Failed
 Answer = PlainAnswer | Answered | MailPage
 
 

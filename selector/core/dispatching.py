@@ -58,6 +58,7 @@ from mesh.frames import (
     SessionClaimed,
     SessionNote,
     SessionRelease,
+    SessionReleased,
     SessionTaken,
     StatusChanged,
     Undone,
@@ -77,7 +78,7 @@ TAKEN: Final = frozenset({
 NOT_OURS: Final = frozenset({
     Beat, BrokerBeat, Credit, Busy, Goodbye, NodeRegistered, NodeStale, Failed, SessionClaimed,
     Assign, Placed, Refused, Undone, Notice, Push, ResultAck, CancelJob, StatusChanged, ControlNode, Waiting,
-    QueryAnswer, SessionTaken, Mail, Posted, RoomState, PairingCode, Paired,
+    QueryAnswer, SessionTaken, Mail, Posted, RoomState, PairingCode, Paired, SessionReleased,
 })  # fmt: skip
 assert set(get_args(AnyFrame)) == TAKEN | NOT_OURS, "decide for every frame whether a selector takes it"
 assert not TAKEN & NOT_OURS

@@ -17,6 +17,7 @@ from mesh.frames import (
     SessionClaimed,
     SessionNote,
     SessionRelease,
+    SessionReleased,
     SessionTaken,
     encode,
 )
@@ -103,6 +104,7 @@ class FakeSessions:
         if record is not None and (record.owner, record.epoch) == (frame.edge, frame.epoch):
             del self.records[frame.session_id]
             self.sessions.pop(frame.session_id, None)
+        self.link.send(frame.edge, 0, SessionReleased(frame.ref, frame.session_id))
 
     # --- mail and posts ---------------------------------------------------------------------------
 

@@ -10,7 +10,19 @@ from typing import Any
 
 import pytest
 
-from mesh.frames import Frame, Mail, Push, SessionClaimed, SessionTaken
+from mesh.frames import (
+    FRAME_VERSION,
+    Frame,
+    Head,
+    Lane,
+    Mail,
+    Push,
+    SessionClaim,
+    SessionClaimed,
+    SessionRelease,
+    SessionTaken,
+)
+from mesh.link import Received
 from tests.wire.edge_rig import INIT, FakeSelector, Rig, Talk, running, until
 from tests.wire.test_edge_streaming import PCM, PIECES, sound_of, told
 
@@ -203,3 +215,33 @@ async def test_mail_that_nobody_needs_any_more_does_not_stay(tmp: Path) -> None:
         assert rig.selector.records[client.id].mail
         await thank(client, 0)
         await until(lambda: not rig.selector.records[client.id].mail, "the mail is empty")
+
+
+async def test_end_of_a_session_is_said_until_the_mesh_knows_it(tmp: Path) -> None:
+    async with running(tmp) as rig:
+        client = await rig.session(**RESUMABLE)
+        rig.selector.mute = lambda frame: isinstance(frame, SessionRelease)
+        await client.say({"type": "session_close", "session_id": client.id, "reason": "done"})
+        await client.hear("session_close_ack")
+        await until(lambda: len(rig.selector.seen_of(SessionRelease)) > 1, "it is said again")
+        rig.selector.mute = lambda frame: False
+        await until(lambda: not rig.selector.records, "the record is gone")
+        await until(lambda: not rig.edges[0].link.asks.open, "and nothing more is said")
+
+
+async def test_repeat_of_a_claim_that_is_heard_after_the_end_leaves_no_record(tmp: Path) -> None:
+    """The first answer took long, so the claim was repeated; the repeat was overtaken by the session's end."""
+    async with running(tmp) as rig:
+        rig.selector.mute = lambda frame: isinstance(frame, SessionClaim)
+        opening = asyncio.create_task(rig.session(**RESUMABLE))
+        await until(lambda: len(rig.selector.seen_of(SessionClaim)) > 1, "the claim is repeated")
+        rig.selector.mute = lambda frame: False
+        client = await opening
+        await client.say({"type": "session_close", "session_id": client.id, "reason": "done"})
+        await client.hear("session_close_ack")
+        await until(lambda: not rig.selector.records, "the record is gone")
+        first = rig.selector.seen_of(SessionClaim)[0]
+        head = Head(FRAME_VERSION, Lane.WORK, "", 0, rig.edges[0].identity, 0)
+        rig.selector._on_sessionclaim(Received(head, first, [], broker=""))
+        assert client.id in rig.selector.records
+        await until(lambda: not rig.selector.records, "the edge gives it back")
