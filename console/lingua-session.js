@@ -13,13 +13,13 @@
  */
 
 import { Playback } from "./playback.js";
-import { SpokenAudio } from "./session-audio.js";
 import { Connection } from "./session-connection.js";
-import { LinguaError, errorOf, isObject } from "./session-errors.js";
-import { binaryFrame, chunkMessage } from "./session-frames.js";
+import { LinguaError } from "./session-errors.js";
+import { SAMPLE_RATE, checkAgreed, sessionInit } from "./session-greeting.js";
+import { Hearing } from "./session-hearing.js";
 import { ResultOrder } from "./session-results.js";
 import { Rooms } from "./session-rooms.js";
-import { News } from "./news.js";
+import { Sender } from "./session-sending.js";
 
 export { LinguaError } from "./session-errors.js";
 export { Microphone, microphone } from "./microphone.js";
@@ -28,19 +28,8 @@ export { Speech, SpeechGate, speechOf } from "./speech-gate.js";
 /** @typedef {import("./session-results.js").Result} Result */
 /** @typedef {import("./session-connection.js").State} State */
 
-const CLIENT_VERSION = "lingua-web-0.1.0";
-const PLATFORM = "web";
-const SAMPLE_RATE = 16_000;
-const CODEC = "pcm16";
-/** Results that nobody has read yet; beyond, the oldest is dropped and `lost` is told. */
-const RESULTS_UNREAD_MAX = 1_000;
-/** Bytes that may wait inside the socket; beyond, chunks wait here. */
-const BUFFERED_BYTES_MAX = 1024 * 1024;
-const BUFFERED_WAIT_MS = 50;
 /** A little more than the mesh takes to tell the last results. */
 const CLOSE_MS = 12_000;
-/** Codes that end the session. */
-const FATAL = new Set(["SESSION_SUPERSEDED", "SESSION_CLOSED", "INVALID_SESSION"]);
 
 /**
  * @typedef {object} SessionOptions
@@ -65,22 +54,15 @@ export class Session extends EventTarget {
   /** Why the session ended, unless it was closed. @type {LinguaError | null} */
   error = null;
   #options;
-  #audio;
-  #order = new ResultOrder();
   #connection;
+  #order = new ResultOrder();
+  #sender;
   #rooms;
+  #hearing;
   #playback = new Playback();
   #resumeToken = "";
-  #useBinaryFrames = false;
-  /** @type {Result[]} */
-  #unread = [];
-  #toldResults = new News();
-  #sentAudio = new News();
-  #closeAck = new News();
   /** @type {Promise<void> | null} */
   #closing = null;
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  #nextTurn;
 
   /**
    * @param {string | string[]} urls  ws://host:port of any edge, or of several
@@ -89,16 +71,23 @@ export class Session extends EventTarget {
   constructor(urls, options) {
     super();
     this.#options = { src: "auto", ...options };
-    this.#audio = new SpokenAudio({ sampleRate: SAMPLE_RATE, keptBytesMax: options.keptBytesMax });
-    this.#rooms = new Rooms((message) => this.#send(message), (name, detail) => this.#tell(name, detail));
     const owner = {
-      greeting: () => this.#greeting(),
+      greeting: () => sessionInit(this.#options, this.#resumeToken, this.#order),
       heartbeat: () => ({ type: "client_heartbeat", session_id: this.sessionId, timestamp: Date.now() }),
       onWelcome: (/** @type {Record<string, any>} */ ack) => this.#onWelcome(ack),
-      onMessage: (/** @type {Record<string, any>} */ message) => this.#onMessage(message),
+      onMessage: (/** @type {Record<string, any>} */ message) => this.#hearing.onMessage(message),
       onState: (/** @type {State} */ state, /** @type {LinguaError | null} */ error) => this.#onState(state, error),
     };
-    this.#connection = new Connection([urls].flat(), owner, options.timing);
+    const tell = (/** @type {string} */ name, /** @type {unknown} */ detail) => this.#tell(name, detail);
+    const tellLost = (/** @type {string} */ reason) => this.#tellLost(reason);
+    const connection = new Connection([urls].flat(), owner, options.timing);
+    const order = this.#order;
+    const sender = new Sender(connection, order, { sampleRate: SAMPLE_RATE, keptBytesMax: options.keptBytesMax });
+    const rooms = new Rooms((message) => this.#send(message), tell);
+    this.#connection = connection;
+    this.#sender = sender;
+    this.#rooms = rooms;
+    this.#hearing = new Hearing({ connection, order, sender, rooms, tell, tellLost });
   }
 
   /** The id that the mesh gave; "" before the session is open. */
@@ -146,51 +135,24 @@ export class Session extends EventTarget {
   /** @param {number} withinMs */
   async #close(withinMs) {
     const goodbye = { type: "session_close", session_id: this.sessionId, reason: "client closed" };
-    if (this.#connection.send(goodbye)) await this.#closeAck.next(withinMs);
+    if (this.#connection.send(goodbye)) await this.#hearing.closeAck.next(withinMs);
     this.#connection.end(null);
-  }
-
-  #greeting() {
-    const { src, tgt, init } = this.#options;
-    const { lastIndex, lastSeq } = this.#order;
-    // A pairing code is good for once; the session that is resumed has its node.
-    const marks = { last_index: lastIndex, last_seq: lastSeq };
-    const resume = { resume_token: this.#resumeToken, ...marks, pairing_code: undefined };
-    return {
-      type: "session_init",
-      client_version: CLIENT_VERSION,
-      platform: PLATFORM,
-      src_lang: src,
-      tgt_lang: tgt,
-      audio_formats: [CODEC],
-      sample_rate: SAMPLE_RATE,
-      binary_frames: true,
-      resumable: true,
-      ...init,
-      ...(this.#resumeToken ? resume : {}),
-    };
   }
 
   /** @param {Record<string, any>} ack */
   #onWelcome(ack) {
-    const codec = ack.negotiated_codec ?? ack.negotiated_audio_format ?? CODEC;
-    const rate = ack.negotiated_sample_rate ?? SAMPLE_RATE;
-    if (codec !== CODEC || rate !== SAMPLE_RATE) {
-      throw new LinguaError("UNSUPPORTED_FEATURE", `the mesh wants ${codec} at ${rate} Hz, which is not spoken here`);
-    }
+    checkAgreed(ack);
     const before = this.sessionId;
+    const complete = this.#sender.onWelcome(ack);
     let lost = "";
     if (ack.resumed === true) {
-      const complete = this.#audio.onResumed(ack.resend_from_seq ?? this.#order.lastSeq + 1);
       this.#order.resume(ack.session_id, ack.lost === true);
       lost = ack.lost === true ? "results" : complete ? "" : "audio";
     } else {
-      this.#audio.onRestarted();
       this.#order.restart(ack.session_id);
       lost = before ? "session" : "";
     }
     this.#resumeToken = ack.resume_token ?? "";
-    this.#useBinaryFrames = ack.use_binary_frame === true;
     this.#rooms.enter(ack.room_code ?? "");
     if (lost) this.#tellLost(lost);
   }
@@ -200,7 +162,7 @@ export class Session extends EventTarget {
    * @param {LinguaError | null} error
    */
   #onState(state, error) {
-    if (state !== "open") clearTimeout(this.#nextTurn);
+    if (state !== "open") this.#sender.rest();
     if (state === "reconnecting") {
       this.#rooms.fail(new LinguaError("WS_DISCONNECTED", "the connection is lost"));
       if (this.#closing) return this.#connection.end(null);
@@ -209,10 +171,10 @@ export class Session extends EventTarget {
       this.error = error;
       this.#rooms.fail(error ?? new LinguaError("SESSION_CLOSED", "the session was closed"));
       void this.#playback.close();
-      for (const news of [this.#toldResults, this.#sentAudio, this.#closeAck]) news.tell();
+      this.#hearing.end();
     }
     this.#tell("state", { state, url: this.url, error });
-    if (state === "open") this.#sendAudio();
+    if (state === "open") this.#sender.send();
   }
 
   // --- speaking ----------------------------------------------------------------------------------
@@ -223,18 +185,13 @@ export class Session extends EventTarget {
    */
   speak(audio) {
     this.#assertAlive();
-    const bytes = bytesOf(audio);
-    if (!this.#audio.add(bytes, Date.now())) {
-      throw new LinguaError("SLOW_DOWN", `${this.#audio.keptBytes} bytes of audio wait to be sent`);
-    }
-    this.#sendAudio();
+    this.#sender.say(audio);
   }
 
   /** What was said until now is an utterance: translate it. */
   endUtterance() {
     this.#assertAlive();
-    this.#audio.endUtterance(Date.now());
-    this.#sendAudio();
+    this.#sender.endUtterance();
   }
 
   /**
@@ -250,7 +207,7 @@ export class Session extends EventTarget {
         this.endUtterance();
         continue;
       }
-      while (this.state !== "closed" && !this.#audio.hasRoomFor(audio.byteLength)) await this.#sentAudio.next();
+      await this.#sender.roomFor(audio.byteLength);
       this.speak(audio);
       if ((source.dropped ?? 0) > dropped) {
         dropped = source.dropped ?? 0;
@@ -258,20 +215,6 @@ export class Session extends EventTarget {
       }
     }
     this.endUtterance();
-  }
-
-  #sendAudio() {
-    clearTimeout(this.#nextTurn);
-    if (this.state !== "open") return;
-    let waitMs = /** @type {number | null} */ (BUFFERED_WAIT_MS);
-    if (this.#connection.bufferedBytes < BUFFERED_BYTES_MAX) {
-      const due = this.#audio.due(performance.now());
-      const form = this.#useBinaryFrames ? binaryFrame : chunkMessage;
-      for (const chunk of due.chunks) this.#connection.send(form(this.sessionId, chunk));
-      waitMs = due.waitMs;
-      if (due.chunks.length > 0) this.#sentAudio.tell();
-    }
-    if (waitMs !== null) this.#nextTurn = setTimeout(() => this.#sendAudio(), waitMs);
   }
 
   #assertAlive() {
@@ -285,14 +228,11 @@ export class Session extends EventTarget {
    * closed, and throws if it ended by an error.
    * @returns {AsyncGenerator<Result, void, void>}
    */
-  async *results() {
-    while (true) {
-      const result = this.#unread.shift();
-      if (result) yield result;
-      else if (this.error) throw this.error;
-      else if (this.state === "closed") return;
-      else await this.#toldResults.next();
-    }
+  results() {
+    return this.#hearing.results(() => {
+      if (this.error) throw this.error;
+      return this.state === "closed";
+    });
   }
 
   /**
@@ -382,60 +322,7 @@ export class Session extends EventTarget {
     if (!this.#connection.send(message)) throw new LinguaError("WS_DISCONNECTED", "the connection is lost");
   }
 
-  // --- listening ---------------------------------------------------------------------------------
-
-  /** @param {Record<string, any>} message */
-  #onMessage(message) {
-    switch (message.type) {
-      case "translation_result":
-      case "missing_result":
-        return this.#onResult(message);
-      case "utterance_ended":
-        this.#order.onUtteranceEnded(message);
-        return this.#audio.onEnded(this.#order.lastSeq);
-      case "server_heartbeat":
-        return;
-      case "session_close_ack":
-        return this.#closeAck.tell();
-      case "error":
-        this.#onError(message);
-        break;
-      case "ui_event":
-        if (message.event === "ERROR") this.#order.onReason(message);
-        break;
-      case "backpressure":
-        this.#audio.onBackpressure(message.action, message.resume_after_ms, performance.now());
-        break;
-      default:
-        if (this.#rooms.onMessage(message)) return;
-    }
-    this.#tell("event", message);
-  }
-
-  /** @param {Record<string, any>} message */
-  #onResult(message) {
-    if (!Number.isInteger(message.utterance_index)) return;
-    const { results, heard, ack } = this.#order.onResult(message);
-    this.#unread.push(...results);
-    while (this.#unread.length > RESULTS_UNREAD_MAX) {
-      this.#unread.shift();
-      this.#tellLost("results");
-    }
-    this.#audio.onEnded(this.#order.lastSeq);
-    if (ack) this.#connection.send(ack);
-    if (results.length > 0) this.#toldResults.tell();
-    if (heard) this.#tell("heard", heard);
-  }
-
-  /** @param {Record<string, any>} message */
-  #onError(message) {
-    const details = isObject(message.details) ? message.details : {};
-    if (FATAL.has(message.code)) this.#connection.end(errorOf(/** @type {any} */ (message)));
-    else if (message.code === "SLOW_DOWN" && Number.isInteger(details.seq)) {
-      this.#audio.onRefused(/** @type {number} */ (details.seq), performance.now());
-      this.#sendAudio();
-    } else this.#order.onReason(message);
-  }
+  // --- telling -----------------------------------------------------------------------------------
 
   /** @param {string} reason */
   #tellLost(reason) {
@@ -450,15 +337,4 @@ export class Session extends EventTarget {
   #tell(name, detail) {
     this.dispatchEvent(new CustomEvent(name, { detail }));
   }
-}
-
-/**
- * A copy, because the caller may use its buffer again.
- * @param {Int16Array | Uint8Array} audio
- */
-function bytesOf(audio) {
-  if (!(audio instanceof Int16Array || audio instanceof Uint8Array) || audio.byteLength % 2 !== 0) {
-    throw new LinguaError("INVALID_AUDIO", "this is not PCM16");
-  }
-  return new Uint8Array(audio.buffer, audio.byteOffset, audio.byteLength).slice();
 }
