@@ -194,7 +194,8 @@ class Runner:
                 self._answer(one, read_answer(script, part))
         elif isinstance(reply, failures.MovedError):
             self._slots.note_move(batch[0].slot, (reply.host, reply.port))
-            self._repeat(batch, reply, delayed=False)
+            # Two servers that each call the other the owner have not heard of a change yet.
+            self._repeat(batch, reply, delayed=batch[0].tries > 0)
         elif isinstance(reply, failures.AskError):
             self._spawn(self._ask(batch, (reply.host, reply.port)))
         elif isinstance(reply, _PASSING):
@@ -214,7 +215,10 @@ class Runner:
     def _repeat(self, batch: Batch, error: Exception, *, delayed: bool) -> None:
         """Send again, perhaps elsewhere; a call that was repeated too often fails."""
         again = [one for one in batch if one.tries < self._config.retries_max]
-        self._fail([one for one in batch if one.tries >= self._config.retries_max], f"Redis cannot be used: {error}")
+        self._fail(
+            [one for one in batch if one.tries >= self._config.retries_max],
+            f"Redis cannot be used: {type(error).__name__}: {error}",
+        )
         for one in again:
             one.tries += 1
         if again and delayed:
