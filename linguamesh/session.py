@@ -22,18 +22,12 @@ from typing import Any, Final
 
 from linguamesh.dial import OPEN_TIMEOUT_S, reconnect_delay_s, with_path
 from linguamesh.errors import RoomError, SessionError, Unreachable
-from linguamesh.session_closing import Goodbye
-from linguamesh.session_connection import Connection
-from linguamesh.session_core import Speech, Whole
-from linguamesh.session_hearing import Hearing
-from linguamesh.session_messages import codec_of, heartbeat, session_init, tts_ended, tts_started, utterance
-from linguamesh.session_pace import Pace
+from linguamesh.session_core import Whole
+from linguamesh.session_life import Life, Patience
+from linguamesh.session_messages import codec_of, session_init, tts_ended, tts_started, utterance
 from linguamesh.session_result import Translation
-from linguamesh.session_rooms import Rooms
-from linguamesh.session_sending import Sender
 from linguamesh.session_source import Sound, Source
 from linguamesh.session_streaming import CHUNK_MS, Streamer
-from linguamesh.session_waiting import Unread, Waiting
 from mesh import session_wire as wire
 from mesh.clock import wall_ms
 from mesh.errors import ErrorCode
@@ -100,24 +94,14 @@ class Session:
         self.sample_rate = sample_rate
         self._init = session_init(src, tgt, sample_rate, audio_formats, binary_frames, resume, options)
         self._timeout = timeout
-        self._close_timeout = close_timeout
-        self._heartbeat_interval = heartbeat_interval
-        self._speech = Speech(kept_bytes_max)
-        self._waiting = Waiting()
-        self._heard = Unread()
-        pace = Pace()
-        self._sender = Sender(self._speech, pace, self._waiting, self._send)
+        patience = Patience(open_timeout, close_timeout, heartbeat_interval, reconnect_for, reconnect_delay)
+        self._life = Life(urls, self._init, patience, kept_bytes_max, on_event)
+        self._hearing = self._life.hearing
+        self._sender = self._life.sender
+        self._waiting = self._life.waiting
+        self._rooms = self._life.rooms
         self._streamer = Streamer(self._sender, sample_rate)
-        self._rooms = Rooms(self._say)
-        self._hearing = Hearing(
-            self._init, self._speech, pace, self._waiting, self._heard, self._sender, self._rooms, on_event
-        )
-        self._connection = Connection(
-            urls, self._hearing, open_timeout=open_timeout, reconnect_for=reconnect_for, delay=reconnect_delay
-        )
-        self._goodbye = Goodbye(self._sender, self._speech, self._hearing)
         self._slots = asyncio.Semaphore(UTTERANCES_WAITING_MAX)
-        self._tasks: list[asyncio.Task[None]] = []
 
     # --- what it is -------------------------------------------------------------------------------
 
@@ -129,7 +113,7 @@ class Session:
     @property
     def url(self) -> str:
         """The address in use, or tried last."""
-        return self._connection.url
+        return self._life.connection.url
 
     @property
     def codec(self) -> str:
@@ -144,7 +128,7 @@ class Session:
     @property
     def reconnects(self) -> int:
         """How often the connection was lost and found again."""
-        return self._connection.reconnects
+        return self._life.connection.reconnects
 
     @property
     def lost(self) -> bool:
@@ -155,12 +139,7 @@ class Session:
     # --- life -------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Session:
-        await self._connection.open()
-        self._tasks = [
-            asyncio.create_task(self._serve(), name="session reader"),
-            asyncio.create_task(self._sender.run(), name="session sender"),
-            asyncio.create_task(self._heartbeat(), name="session heartbeat"),
-        ]
+        await self._life.open()
         return self
 
     async def __aexit__(
@@ -171,44 +150,7 @@ class Session:
     async def close(self, *, wait: bool = True) -> None:
         """Say goodbye and end. The mesh translates what was said until now; results that come within `close_timeout`
         are still yielded, and what waits then fails with SESSION_CLOSED. Safe to repeat."""
-        tasks, self._tasks = self._tasks, []
-        if not tasks:
-            return
-        try:
-            if self._hearing.over is None:
-                await self._goodbye.say(self._close_timeout if wait else 0)
-        except (SessionError, TimeoutError):
-            pass  # the mesh notices the closed socket
-        finally:
-            self._hearing.end(SessionError(ErrorCode.SESSION_CLOSED.name, "the session was closed"))
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-
-    async def _serve(self) -> None:
-        end = SessionError(ErrorCode.WS_DISCONNECTED.name, "the connection is lost")
-        try:
-            end = await self._connection.serve()
-        finally:
-            self._hearing.end(end)
-
-    async def _heartbeat(self) -> None:
-        while True:
-            await asyncio.sleep(self._heartbeat_interval)
-            await self._send(wire.encode(heartbeat(self.session_id)))
-
-    async def _send(self, data: str | bytes) -> bool:
-        return await self._connection.send(data)
-
-    async def _say(self, message: wire.ClientMessage) -> None:
-        self._check_open()
-        await self._sender.tell(lambda own: message)
-
-    def _check_open(self) -> None:
-        if self._hearing.ack is None:
-            raise SessionError(ErrorCode.INVALID_SESSION.name, "the session is not open: use `async with`")
-        if self._hearing.closing and self._hearing.over is None:
-            raise SessionError(ErrorCode.SESSION_CLOSED.name, "the session is being closed")
+        await self._life.close(wait=wait)
 
     # --- whole utterances -------------------------------------------------------------------------
 
@@ -279,8 +221,8 @@ class Session:
         tgt: str | None,
         options: dict[str, Any],
     ) -> Whole:
-        self._check_open()
-        if self._speech.has_streamed and not self._speech.keeps:
+        self._life.check_open()
+        if self._life.speech.has_streamed and not self._life.speech.keeps:
             text = "a whole utterance beside streamed audio needs a session that can be resumed"
             raise SessionError(ErrorCode.UNSUPPORTED_FEATURE.name, text)
         rate = self.sample_rate if sample_rate is None else sample_rate
@@ -309,11 +251,11 @@ class Session:
 
     async def end_utterance(self) -> None:
         """What was spoken until now is an utterance; without anything spoken there is none."""
-        self._check_open()
+        self._life.check_open()
         await self._streamer.end()
 
     def _check_codec(self) -> None:
-        self._check_open()
+        self._life.check_open()
         offered, ack = self._init.audio_formats or (), self._hearing.ack
         rate = ack.negotiated_sample_rate if ack else None
         if self.codec not in offered or (rate and rate != self.sample_rate):
@@ -325,13 +267,13 @@ class Session:
     async def tts_started(self, translation: Translation) -> None:
         """The user begins to hear a translation: silence meanwhile does not end an utterance."""
         now = wall_ms()
-        self._check_open()
+        self._life.check_open()
         await self._sender.tell(lambda own: tts_started(own, translation, now))
 
     async def tts_ended(self, translation: Translation) -> None:
         """The user has heard it."""
         now = wall_ms()
-        self._check_open()
+        self._life.check_open()
         await self._sender.tell(lambda own: tts_ended(own, translation, now))
 
     # --- rooms ------------------------------------------------------------------------------------
@@ -348,7 +290,7 @@ class Session:
 
     async def create_room(self, *, display_name: str | None = None, preferred_lang: str | None = None) -> str:
         """Open a room and enter it; its code. What others say comes in `preferred_lang`. RoomError if refused."""
-        self._check_open()
+        self._life.check_open()
         await self._sender.flush()
         return await self._rooms.create(display_name, preferred_lang)
 
@@ -356,13 +298,13 @@ class Session:
         self, code: str, *, display_name: str | None = None, preferred_lang: str | None = None
     ) -> list[wire.Participant]:
         """Enter a room; its members. RoomError if that is refused."""
-        self._check_open()
+        self._life.check_open()
         await self._sender.flush()
         return list(await self._rooms.join(code, display_name, preferred_lang))
 
     async def leave_room(self) -> None:
         """Leave the room, after all that was said in it; RoomError NOT_IN_ROOM if the session is in none."""
-        self._check_open()
+        self._life.check_open()
         await self._sender.flush()
         await self._rooms.leave()
 
@@ -376,5 +318,5 @@ class Session:
 
     async def heard(self) -> AsyncIterator[Translation]:
         """What others in the room say, translated: in order for each `speaker`, each once. Ends with the session."""
-        async for translation in self._heard.read():
+        async for translation in self._life.heard.read():
             yield translation
