@@ -83,6 +83,8 @@ class FakeSelector(FakeRooms, FakeSessions):
         FakeSessions.__init__(self)
         self.nodes: dict[str, tuple[str, int]] = {}
         self.jobs: dict[str, tuple[Dispatch, Assign]] = {}
+        #: Request and attempt -> the job that it became.
+        self._placed: dict[tuple[str, int], str] = {}
         self.seen: list[Frame] = []
         self.mute: Callable[[Frame], bool] = lambda frame: False
         #: How many Dispatches are told to wait in line before one is placed, and for how long.
@@ -152,10 +154,10 @@ class FakeSelector(FakeRooms, FakeSessions):
     def _on_dispatch(self, message: Received) -> None:
         frame = message.frame
         assert isinstance(frame, Dispatch)
-        for dispatch, assign in self.jobs.values():
-            if (dispatch.request_id, dispatch.attempt) == (frame.request_id, frame.attempt):
-                self.link.send(self.nodes_edge(assign), 0, assign, *message.payload)
-                return
+        placed = self.jobs.get(self._placed.get((frame.request_id, frame.attempt), ""))
+        if placed is not None:
+            self.link.send(self.nodes_edge(placed[1]), 0, placed[1], *message.payload)
+            return
         if self.in_line:
             self.in_line -= 1
             word = Waiting(frame.request_id, frame.attempt, "capacity_exceeded", self.ask_again_ms)
@@ -185,6 +187,7 @@ class FakeSelector(FakeRooms, FakeSessions):
             late_after_ms=self.late_after_ms,
         )
         self.jobs[assign.job_id] = (frame, assign)
+        self._placed[frame.request_id, frame.attempt] = assign.job_id
         self.link.send(edge, 0, assign, *message.payload)
 
     def nodes_edge(self, assign: Assign) -> str:
@@ -308,7 +311,7 @@ class Rig:
 
     async def talk(self, path: str, edge: int = 0, **options: Any) -> Talk:
         """A socket to an edge's own port."""
-        talk = Talk(await connect(self.url(path, edge), max_size=None, **options))
+        talk = Talk(await connect(self.url(path, edge), max_size=None, proxy=None, **options))
         self._talks.append(talk)
         return talk
 
