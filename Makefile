@@ -3,6 +3,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Test files side by side, in the order in which they are found: the longest are among the first.
+WORKERS ?= --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: help setup run test lint bench lock clean
@@ -18,7 +20,7 @@ run: $(VENV)/.run ## start a whole mesh on this machine (Ctrl-C stops it)
 
 test: $(VENV)/.dev ## lint, type-check and run every test
 	@$(MAKE) --no-print-directory lint
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(WORKERS) $(ARGS)
 
 lint: $(VENV)/.dev ## ruff, mypy --strict, import contracts, Lua headers
 	@$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -10,6 +11,31 @@ from pathlib import Path
 import pytest
 
 from linguamesh import redis_server as servers
+from tests.browser import chromium
+
+BROWSER = Path(__file__).parent / "browser"
+IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
+
+
+# Here and not in tests/browser: of several workers each reads that, and none of them has the last word.
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what was left out."""
+    missing = _left_out(config)
+    if missing:
+        terminalreporter.write_line(f"left out: tests/browser, {missing}", red=IN_CI)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """In CI nothing may be left out."""
+    if IN_CI and _left_out(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _left_out(config: pytest.Config) -> str:
+    """Why the tests in a browser could not run; "" if they could, or were not asked for."""
+    asked = [(config.rootpath / arg.partition("::")[0]).resolve() for arg in config.args]
+    concerned = any(BROWSER.is_relative_to(path) or path.is_relative_to(BROWSER) for path in asked)
+    return chromium.what_is_missing() if concerned else ""
 
 
 @pytest.fixture(scope="session")

