@@ -106,7 +106,7 @@ async def claim(link: EdgeLink, session: Session, token: Token, *, resume: bool)
 def release(link: EdgeLink, session_id: str, epoch: int) -> None:
     """Nobody owns the session any more. Said until the mesh knows it, or for the usual time; then its record lapses."""
     edge = link.identity
-    link.ask(lambda ref: SessionRelease(ref, session_id, edge, epoch), session_id, lambda answer: None)
+    link.ask(lambda ref: SessionRelease(session_id, edge, epoch, ref), session_id, lambda answer: None)
 
 
 def claim_frame(ref: str, edge: str, session: Session, digest: str, resume: bool) -> SessionClaim:

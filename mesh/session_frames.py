@@ -55,10 +55,11 @@ class SessionClaimed(Frame, frozen=True):
 class SessionRelease(Frame, frozen=True):
     """Edge -> selector: the session is closed. Ignored unless owner and epoch match. Answer: SessionReleased."""
 
-    ref: str
     session_id: str
     edge: str
     epoch: int
+    #: "": no answer is wanted.
+    ref: str = ""
 
 
 class SessionReleased(Frame, frozen=True):

@@ -93,7 +93,9 @@ class Sessions:
         frame = message.frame
         assert isinstance(frame, SessionRelease)
         await self._store.release_session(frame.session_id, frame.edge, frame.epoch)
-        self._answer(message.broker, frame.session_id, Answer(frame.edge, SessionReleased(frame.ref, frame.session_id)))
+        if frame.ref:
+            answer = Answer(frame.edge, SessionReleased(frame.ref, frame.session_id))
+            self._answer(message.broker, frame.session_id, answer)
 
     # --- mail -------------------------------------------------------------------------------------------------
 

@@ -77,7 +77,7 @@ def test_one_who_cannot_be_reached_does_not_answer() -> None:
         (Post("1", "a", "s-1", "result", "k"), Posted("1", "s-1", "told")),
         (RoomSignal("1", "a", "s-1", "123456", "s-2"), Posted("1", "s-2", "away")),
         (RoomRequest("1", "a", "s-1", "create"), RoomState("1", "123456", "room-1", [])),
-        (SessionRelease("1", "s-1", "a", 5), SessionReleased("1", "s-1")),
+        (SessionRelease("s-1", "a", 5, "1"), SessionReleased("1", "s-1")),
         (PairingAsk("1", "a", "n-1"), PairingCode("1", "n-1", "123456", 300_000)),
         (PairingUse("1", "a", "123456", "c", "u"), Paired("1", "n-1")),
         (PairingUse("1", "a", "123456", "c", "u"), Failed("1", "INVALID_PAIRING_CODE", "wrong")),

@@ -138,7 +138,7 @@ async def test_the_edge_that_loses_a_session_hears_of_it_at_once_and_whenever_it
     old.send_record("s-1", SessionNote("s-1", old.identity, first.epoch))
     told, _ = await old.take(SessionTaken)
     assert told == taken
-    old.send_record("s-1", SessionRelease("ref-r", "s-1", old.identity, first.epoch))
+    old.send_record("s-1", SessionRelease("s-1", old.identity, first.epoch, "ref-r"))
     released, _ = await old.take(SessionReleased)
     assert released == SessionReleased("ref-r", "s-1"), "there is no reason to say it again"
     new.send_record("s-1", SessionNote("s-1", new.identity, second.epoch))

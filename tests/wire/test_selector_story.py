@@ -322,7 +322,7 @@ async def test_sessions_are_claimed_by_compare_and_set(rig: Rig, edge: FakeEdge)
     other.send_record("s-1", SessionClaim("ref-2", "s-1", other.identity, first.epoch + 7, "", "en", "es"))
     failed, _ = await other.take(Failed)
     assert (failed.ref, failed.code) == ("ref-2", "INVALID_SESSION")
-    edge.send_record("s-1", SessionRelease("ref-r", "s-1", edge.identity, first.epoch))
+    edge.send_record("s-1", SessionRelease("s-1", edge.identity, first.epoch))
     async with rig.store() as store:
 
         async def is_released() -> bool:
