@@ -12,14 +12,14 @@ import sys
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import uvloop
 
 from bench import bare
+from bench.servers import redis_at_hand
 from bench.table import ms, percentile, print_table
 from linguamesh.node import Job, Node, Result
-from linguamesh.redis_server import RedisServer, free_port
+from linguamesh.redis_server import free_port
 from linguamesh.session import Session
 from tests.running_mesh import RunningMesh
 
@@ -121,13 +121,8 @@ def _print(
 
 def run() -> None:
     """Measure and print."""
-    with TemporaryDirectory(prefix="lm-") as name:
-        directory = Path(name)
-        server = RedisServer.start(directory / "redis")
-        try:
-            uvloop.run(_measure(directory, server.url))
-        finally:
-            server.stop()
+    with redis_at_hand() as (directory, url):
+        uvloop.run(_measure(directory, url))
 
 
 if __name__ == "__main__":

@@ -15,14 +15,13 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 
 import psutil
 import uvloop
 
+from bench.servers import redis_at_hand
 from bench.table import ms, percentile, print_table
 from linguamesh.node import Job, Node, Result
-from linguamesh.redis_server import RedisServer
 from linguamesh.session import Session
 from mesh import node_wire as wire
 from tests.running_mesh import RunningMesh
@@ -195,13 +194,8 @@ def _print(calm: Weather, storm: Weather, rate: float, heard: float) -> None:
 
 def run() -> None:
     """Measure and print."""
-    with TemporaryDirectory(prefix="lm-") as name:
-        directory = Path(name)
-        server = RedisServer.start(directory / "redis")
-        try:
-            uvloop.run(_measure(directory, server.url))
-        finally:
-            server.stop()
+    with redis_at_hand() as (directory, url):
+        uvloop.run(_measure(directory, url))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import psutil
@@ -23,9 +22,9 @@ import uvloop
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.asyncio.server import ServerConnection, serve
 
+from bench.servers import redis_at_hand
 from bench.table import print_table
 from linguamesh.node import Job, Node, Result
-from linguamesh.redis_server import RedisServer
 from mesh import audio_frames
 from mesh.audio_frames import AudioFrame
 from mesh.config import EdgeConfig
@@ -218,13 +217,8 @@ async def _measure(directory: Path, redis_url: str) -> None:
 
 def run() -> None:
     """Measure and print."""
-    with TemporaryDirectory(prefix="lm-") as name:
-        directory = Path(name)
-        server = RedisServer.start(directory / "redis")
-        try:
-            uvloop.run(_measure(directory, server.url))
-        finally:
-            server.stop()
+    with redis_at_hand() as (directory, url):
+        uvloop.run(_measure(directory, url))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
-"""Opening a WebSocket to the mesh, and how long to wait before the next try. Shared by both SDKs."""
+"""Opening a WebSocket to the mesh, sending, and how long to wait before the next try. Shared by both SDKs."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import random
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import InvalidHandshake, InvalidURI
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 
 from linguamesh.errors import Unreachable
 
@@ -20,11 +22,16 @@ MESSAGE_BYTES_MAX: Final = 8 * 1024 * 1024
 #: Messages received but not yet handled; beyond, the peer has to wait.
 MESSAGES_WAITING_MAX: Final = 64
 
+#: A send that takes longer means that the connection is stuck; it is cut and dialled again.
+SEND_TIMEOUT_S: Final = 5.0
+
 RECONNECT_BASE_S: Final = 0.5
 RECONNECT_CAP_S: Final = 15.0
 #: An edge prints its address as http://, for its /health; its sockets are at the same one.
 _SCHEMES: Final = {"http": "ws", "https": "wss"}
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+
+_log = logging.getLogger("linguamesh.dial")
 
 
 def with_path(url: str, path: str) -> str:
@@ -71,6 +78,20 @@ async def dial(url: str, *, open_timeout_s: float = OPEN_TIMEOUT_S) -> ClientCon
         raise Unreachable(f"no answer from {url} within {open_timeout_s:g} s") from None
     except OSError as error:
         raise Unreachable(f"cannot connect to {url}: {_reason(error)}") from None
+
+
+async def send(connection: ClientConnection, data: str | bytes, url: str) -> bool:
+    """True if it went into a live connection. One that takes nothing any more is cut."""
+    try:
+        async with asyncio.timeout(SEND_TIMEOUT_S):
+            await connection.send(data)
+    except ConnectionClosed:
+        return False
+    except TimeoutError:
+        _log.warning("connection to %s is stuck, cutting it", url)
+        connection.transport.abort()
+        return False
+    return True
 
 
 def _reason(error: OSError) -> str:

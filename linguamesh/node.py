@@ -20,7 +20,7 @@ from typing import Any, Final
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from linguamesh.dial import OPEN_TIMEOUT_S, dial, reconnect_delay_s, with_path
+from linguamesh.dial import OPEN_TIMEOUT_S, dial, reconnect_delay_s, send, with_path
 from linguamesh.errors import JobFailed, NodeRefused, Unreachable
 from linguamesh.node_job import Gpu, Job, Result, Usage
 from linguamesh.node_messages import Profile
@@ -34,8 +34,6 @@ __all__ = ["Control", "Gpu", "Job", "JobFailed", "Node", "NodeRefused", "Result"
 
 HEARTBEAT_INTERVAL_S: Final = 15.0
 REGISTER_TIMEOUT_S: Final = 10.0
-#: A send that takes longer means that the connection is stuck; it is cut and dialled again.
-SEND_TIMEOUT_S: Final = 5.0
 #: How long running jobs may go on after `close`.
 DRAIN_S: Final = 2.0
 #: The close code for "this node connected again elsewhere".
@@ -296,18 +294,7 @@ class Node:
     async def _send(self, text: str) -> bool:
         """True if it went into a live connection. What did not is either kept (results) or not worth repeating."""
         connection = self._connection
-        if connection is None:
-            return False
-        try:
-            async with asyncio.timeout(SEND_TIMEOUT_S):
-                await connection.send(text)
-        except ConnectionClosed:
-            return False
-        except TimeoutError:
-            _log.warning("connection to %s is stuck, cutting it", self.url)
-            connection.transport.abort()
-            return False
-        return True
+        return connection is not None and await send(connection, text, self.url)
 
     # --- messages ---------------------------------------------------------------------------------
 

@@ -13,14 +13,12 @@ from typing import Final, Protocol
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from linguamesh.dial import dial
+from linguamesh.dial import dial, send
 from linguamesh.errors import LinguaError, SessionError, Unreachable
 from mesh import session_wire as wire
 from mesh.clock import now_ms
 from mesh.errors import ErrorCode, PeerError
 
-#: A send that takes longer means that the connection is stuck; it is cut and dialled again.
-SEND_TIMEOUT_S: Final = 5.0
 #: A connection that lived shorter than this was no success: the next one waits, from the second such time on.
 STEADY_MS: Final = 1_000
 #: The close code for "this session connected again elsewhere".
@@ -127,18 +125,7 @@ class Connection:
     async def send(self, data: str | bytes) -> bool:
         """True if it went into a live connection."""
         socket = self._socket
-        if socket is None:
-            return False
-        try:
-            async with asyncio.timeout(SEND_TIMEOUT_S):
-                await socket.send(data)
-        except ConnectionClosed:
-            return False
-        except TimeoutError:
-            _log.warning("connection to %s is stuck, cutting it", self.url)
-            socket.transport.abort()
-            return False
-        return True
+        return socket is not None and await send(socket, data, self.url)
 
     # --- inside -----------------------------------------------------------------------------------
 

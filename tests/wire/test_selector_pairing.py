@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,25 +25,6 @@ def mesh(request: pytest.FixtureRequest) -> Iterator[Rig]:
     process = "_redis_process" if request.param == "server" else "_cluster_processes"
     with selecting(request.getfixturevalue(process), "s1", "s2", LINGUA_PAIRING_WRONG_PER_CLIENT_MAX="5") as rig:
         yield rig
-
-
-@pytest.fixture
-async def rig(mesh: Rig, request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
-    """The mesh, over an emptied Redis; what a test adds to it ends with the test."""
-    request.getfixturevalue("redis_cluster" if mesh.config.redis.cluster else "redis_server")
-    lasting = list(mesh.processes)
-    yield mesh
-    await mesh.close_edges()
-    mesh.end([process for process in mesh.processes if process not in lasting])
-
-
-@pytest.fixture
-def raw(rig: Rig) -> Iterator[RedisClient]:
-    """A client that looks behind the selectors' backs."""
-    make = redis.RedisCluster if rig.config.redis.cluster else redis.Redis
-    client: RedisClient = make.from_url(rig.config.redis.url)
-    yield client
-    client.close()
 
 
 async def answer(edge: FakeEdge, ref: str) -> Any:

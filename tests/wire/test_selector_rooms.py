@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -47,25 +47,6 @@ def mesh(request: pytest.FixtureRequest) -> Iterator[Rig]:
         LINGUA_SELECTOR_PRESENCE_TTL_MS="3600000",  # the edges of these tests report to nobody
     ) as rig:
         yield rig
-
-
-@pytest.fixture
-async def rig(mesh: Rig, request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
-    """The mesh, over an emptied Redis; what a test adds to it ends with the test."""
-    request.getfixturevalue("redis_cluster" if mesh.config.redis.cluster else "redis_server")
-    lasting = list(mesh.processes)
-    yield mesh
-    await mesh.close_edges()
-    mesh.end([process for process in mesh.processes if process not in lasting])
-
-
-@pytest.fixture
-def raw(rig: Rig) -> Iterator[RedisClient]:
-    """A client that looks behind the selectors' backs."""
-    make = redis.RedisCluster if rig.config.redis.cluster else redis.Redis
-    client: RedisClient = make.from_url(rig.config.redis.url)
-    yield client
-    client.close()
 
 
 def ask(edge: FakeEdge, action: str, session_id: str, code: str = "", **fields: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -54,14 +54,6 @@ def mesh(request: pytest.FixtureRequest) -> Iterator[Rig]:
     }
     with selecting(request.getfixturevalue(process), "s1", **settings) as rig:
         yield rig
-
-
-@pytest.fixture
-async def rig(mesh: Rig, request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
-    """The mesh, over an emptied Redis."""
-    request.getfixturevalue("redis_cluster" if mesh.config.redis.cluster else "redis_server")
-    yield mesh
-    await mesh.close_edges()
 
 
 async def claim(edge: FakeEdge, session_id: str = "s-1", **more: Any) -> SessionClaimed:
