@@ -149,6 +149,7 @@ class Opening:
             self._sessions.requests.take(letter.push, letter.result)
         for post, body in found.posts:
             self._sessions.posts.take_mail(actor, post, body)
+        self._sessions.rooms.tell_again(actor)
         actor.pump()
 
     async def _take_over(
@@ -204,6 +205,7 @@ class Opening:
             self._sessions.speech.adopt(actor, dispatch_of(push, session, self._link.identity), push, result, last_seq)
         for post, body in posts:
             self._sessions.posts.take_mail(actor, post, body)
+        self._sessions.rooms.tell_again(actor)
         actor.pump()
 
     def _acknowledge(

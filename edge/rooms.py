@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ from edge.core.about import About
 from edge.core.asks import Answer
 from edge.core.fanout import Fan, plan
 from edge.core.letters import MEMBERS, Letter
+from edge.core.roster import members_of
 from edge.core.session import Spoken, language_of
 from edge.link import EdgeLink
 from edge.posts import Posts, numbered_key, read_key
@@ -20,13 +20,11 @@ from mesh.frames import Failed, Post, Posted, RoomMember, RoomRequest, RoomSigna
 from mesh.log import get_logger
 from mesh.session_wire import (
     MissingResult,
-    Participant,
     RoomCreate,
     RoomCreateAck,
     RoomError,
     RoomJoin,
     RoomLeave,
-    RoomMembers,
     RoomRawVoicePreference,
     TranslationResult,
     UtteranceEnded,
@@ -295,35 +293,30 @@ class Rooms:
         """Who asked hears it too. If it has a later list meanwhile, that one again, for it waits for an answer."""
         if actor.roster.take(state.room_id, state.version):
             actor.tell(members_of(state))
+        else:
+            self.tell_again(actor)
+
+    def tell_again(self, actor: Actor) -> None:
+        """Who is in the room now. A client that was away was not told who came and went meanwhile."""
+        code = actor.room
+        if not code:
             return
 
         def looked(answer: Answer | None) -> None:
-            if isinstance(answer, RoomState) and not actor.ended:
+            if actor.ended or actor.room != code:
+                return
+            if isinstance(answer, RoomState) and not actor.roster.is_older(answer.room_id, answer.version):
                 actor.roster.take(answer.room_id, answer.version)
                 actor.tell(members_of(answer))
+            elif isinstance(answer, Failed) and answer.code in _GONE:
+                actor.room = ""
+                actor.note(away=actor.socket is None)
+                self._tell_error(actor, answer.code, answer.message)
 
-        self._request(actor, "look", state.room_code, looked)
+        self._request(actor, "look", code, looked)
 
     def _tell_error(self, actor: Actor, code: str, message: str) -> None:
         actor.tell(RoomError(code=code, message=message))
-
-
-def members_of(state: RoomState) -> RoomMembers:
-    """The room as its members see it."""
-    return RoomMembers(room_code=state.room_code, members=list(_participants(state.members)))
-
-
-def _participants(members: Iterable[RoomMember]) -> Iterable[Participant]:
-    for member in members:
-        joined = datetime.fromtimestamp(member.joined_ms / 1_000, UTC)
-        yield Participant(
-            participant_id=member.session_id,
-            session_id=member.session_id,
-            display_name=member.display_name or None,
-            preferred_lang=member.preferred_lang or None,
-            raw_voice_preferences=dict(member.voices),
-            joined_at=joined.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        )
 
 
 def _who(message: RoomCreate | RoomJoin) -> dict[str, str]:

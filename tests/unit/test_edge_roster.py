@@ -16,3 +16,10 @@ def test_versions_of_another_room_begin_anew() -> None:
     assert roster.take("room-1", 9)
     assert roster.take("room-2", 1)
     assert not roster.take("room-2", 1)
+
+
+def test_same_list_is_no_news_and_yet_not_older() -> None:
+    roster = Roster()
+    roster.take("room-1", 3)
+    assert [roster.is_older("room-1", version) for version in (2, 3, 4)] == [True, False, False]
+    assert not roster.is_older("room-2", 1)

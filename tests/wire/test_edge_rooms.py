@@ -271,3 +271,30 @@ async def test_who_joins_is_answered_although_a_later_list_came_first(tmp: Path)
             await join(far, code, "es")
             assert len((await near.hear("room_members"))["members"]) == 3
         assert len((await near.hear("room_members"))["members"]) == 3, "the answer, as it is now"
+
+
+@pytest.mark.parametrize("edge", [0, 1], ids=["here", "elsewhere"])
+async def test_member_that_comes_back_hears_who_is_there_now(tmp: Path, edge: int) -> None:
+    async with running(tmp, edges=2) as rig:
+        member, other = await rig.session(**RESUMABLE), await rig.session(1)
+        code = await enter(rig, member, (other, "es"))
+        cut(member)
+        await until(lambda: rig.selector.records[member.id].away, "the mesh knows")
+        await other.say({"type": "room_leave", "room_code": code})
+        await until(lambda: len(rig.selector.rooms[code]) == 1, "the other one left meanwhile")
+        again, ack = await back(rig, member, edge)
+        assert ack["room_code"] == code
+        assert [one["session_id"] for one in (await again.hear("room_members"))["members"]] == [member.id]
+
+
+async def test_member_whose_room_ended_while_it_was_away_hears_that(tmp: Path) -> None:
+    async with running(tmp, edges=2) as rig:
+        member = await rig.session(**RESUMABLE)
+        code = await enter(rig, member)
+        cut(member)
+        await until(lambda: rig.selector.records[member.id].away, "the mesh knows")
+        del rig.selector.rooms[code]
+        again, _ = await back(rig, member, 1)
+        assert (await again.hear("room_error"))["code"] == "ROOM_NOT_FOUND"
+        await again.say({"type": "room_create", "client_ts": 1})
+        await again.hear("room_members")
