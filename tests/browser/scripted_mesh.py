@@ -135,7 +135,10 @@ class ScriptedMesh:
     async def __aenter__(self) -> ScriptedMesh:
         self._clients: asyncio.Queue[Client] = asyncio.Queue()
         self._faults: list[str] = []
-        self._server: Server = await serve(self._serve, "127.0.0.1", 0, compression=None)
+        self._accepted: list[ServerConnection] = []
+        self._server: Server = await serve(
+            self._serve, "127.0.0.1", 0, compression=None, create_connection=self._accept
+        )
         self.url = f"ws://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
@@ -145,11 +148,24 @@ class ScriptedMesh:
         self._server.close()
         await self._server.wait_closed()
         # The browser opens sockets in advance, on which it says nothing: one may have come as the server closed.
-        for _ in range(3):
-            for connection in self._server.all_connections:
-                connection.transport.abort()
-            await asyncio.sleep(0)
+        async with asyncio.timeout(WAIT_S):
+            while not await self._is_quiet():  # noqa: ASYNC110 - only the connections can tell
+                await asyncio.sleep(0.01)
         assert self._faults == [], "the client said what the mesh would refuse"
+
+    def _accept(self, *args: Any, **options: Any) -> ServerConnection:
+        self._accepted.append(ServerConnection(*args, **options))
+        return self._accepted[-1]
+
+    async def _is_quiet(self) -> bool:
+        """True if nothing is left of any socket. One that is there is cut."""
+        await asyncio.sleep(0)  # one that was accepted just now gets its connection
+        left = [connection for connection in self._accepted if not connection.connection_lost_waiter.done()]
+        for connection in left:
+            transport = getattr(connection, "transport", None)  # none yet, if it is being set up
+            if transport is not None:
+                transport.abort()
+        return not left
 
     async def stop_listening(self) -> None:
         """No more connections; those that are there stay."""
