@@ -43,6 +43,8 @@ Send = Callable[..., str]
 ROUND_MS: Final = 10
 #: A Cancel may overtake its Dispatch, which stands in another lane: so many are remembered.
 WITHDRAWN_MAX: Final = 4_096
+#: Paired nodes that are looked for and remembered.
+SOUGHT_MAX: Final = 1_024
 
 log = get_logger()
 
@@ -76,6 +78,8 @@ class Placer:
         self._line = WaitingLine(config, metrics, send, refusals, self._try_again, self._look_up)
         #: Request and attempt -> when its edge took it back; the oldest first. What it sends later is wanted again.
         self._withdrawn: dict[tuple[str, int], int] = {}
+        #: Paired nodes that were not there -> when to look again: one that left for good must not cost every request.
+        self._sought: dict[str, int] = {}
 
     def rules(self, now_ms: int) -> Rules:
         """The kernel's rules: limits from the configuration, prices from the weights in force."""
@@ -215,8 +219,14 @@ class Placer:
         """A node's code may be used within milliseconds after another selector registered it."""
         if not paired:
             return False
-        facts = self._table.facts_of(paired)
-        return facts is None or facts.status == Status.REGISTERING
+        facts, now_ms = self._table.facts_of(paired), clock.now_ms()
+        if (facts is not None and facts.status != Status.REGISTERING) or now_ms < self._sought.get(paired, 0):
+            return False
+        self._sought.pop(paired, None)
+        self._sought[paired] = now_ms + self._config.selector.snapshot_ms
+        if len(self._sought) > SOUGHT_MAX:
+            del self._sought[next(iter(self._sought))]
+        return True
 
     def _choose(self, requests: list[Request]) -> tuple[JobRows, Floats, Rules, Choice]:
         started_us = clock.wall_us()

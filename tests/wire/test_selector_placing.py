@@ -84,6 +84,16 @@ async def test_a_paired_node_is_found_before_the_snapshot_would_show_it(rig: Rig
     assert assign.node_id == "node-2"
 
 
+async def test_a_paired_node_that_left_for_good_is_not_looked_for_at_every_request(rig: Rig) -> None:
+    edge = await edge_of(rig, LINGUA_SELECTOR_SNAPSHOT_MS="60000", LINGUA_SELECTOR_SNAPSHOT_IDLE_MS="60000")
+    await edge.add_node("node-1", max_jobs=8)
+    looked = []
+    for number in range(5):
+        await edge.place(f"r-{number}", session_id=f"s-{number}", preferred_node="gone")
+        looked.append(rig.metric("s1", "lingua_selector_snapshot_seconds_count"))
+    assert looked[-1] - looked[0] <= 1, "the node's own news are one reason to look"
+
+
 async def test_the_nearest_deadline_goes_first(rig: Rig) -> None:
     edge = await edge_of(rig)
     running = await fill(edge)
