@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Final, get_args
+from typing import Final
 
 import msgspec
 
@@ -17,79 +17,32 @@ from mesh.clock import now_ms
 from mesh.config import Config
 from mesh.frames import (
     FRAME_VERSION,
-    AnyFrame,
-    Assign,
-    AssignFailed,
-    Beat,
     Bounce,
-    BrokerBeat,
     Busy,
-    Cancel,
-    CancelJob,
-    ControlNode,
-    Credit,
-    Dispatch,
-    EdgeReport,
     Failed,
     Frame,
-    Goodbye,
     Head,
-    JobDone,
-    JobEvent,
     Mail,
-    MailAsk,
-    MailTrim,
-    ModelMissing,
-    NodeHeartbeat,
-    NodeOffline,
-    NodeRegister,
     NodeRegistered,
-    NodeStale,
-    Notice,
     Paired,
-    PairingAsk,
     PairingCode,
-    PairingUse,
-    Placed,
-    Post,
     Posted,
-    Push,
     Query,
     QueryAnswer,
-    Refused,
-    ResultAck,
-    RoomRequest,
-    RoomSignal,
+    Role,
     RoomState,
-    SessionClaim,
     SessionClaimed,
-    SessionNote,
-    SessionRelease,
     SessionReleased,
-    SessionTaken,
-    StatusChanged,
-    Undone,
-    Waiting,
     decode_frame,
+    frames_to,
     lane_of,
 )
 from mesh.link import Link, Received
 from mesh.log import get_logger
 from mesh.metrics import LinkMetrics
 
-#: Frames that mean something to an edge.
-RECEIVED: Final = frozenset({
-    NodeRegistered, NodeStale, Failed, SessionClaimed, Assign, Placed, Refused, Waiting, Undone, Notice, Push,
-    ResultAck, CancelJob, Busy, Bounce, StatusChanged, ControlNode, QueryAnswer, SessionTaken, Mail, Post, Posted,
-    RoomState, PairingCode, Paired, SessionReleased,
-})  # fmt: skip
-#: Frames that only others get; one that arrives here all the same is counted and dropped.
-NOT_FOR_EDGES: Final = frozenset({
-    Beat, BrokerBeat, Credit, Goodbye, NodeRegister, NodeHeartbeat, NodeOffline, SessionClaim, SessionRelease,
-    Dispatch, AssignFailed, JobEvent, JobDone, Cancel, ModelMissing, Query, EdgeReport, SessionNote, MailAsk, MailTrim,
-    RoomRequest, RoomSignal, PairingAsk, PairingUse,
-})  # fmt: skip
-assert set(get_args(AnyFrame)) == RECEIVED | NOT_FOR_EDGES, "a new frame must be listed here"
+#: Each has a handler; any other frame that arrives is logged and dropped.
+RECEIVED: Final = frames_to(Role.EDGE)
 
 Handler = Callable[[Received], None]
 #: A frame of ours that a broker gave back, and after how many ms it may be tried again (0 = not said).

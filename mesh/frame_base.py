@@ -1,9 +1,9 @@
-"""Frame base: the head that brokers read, the two lanes, and the class that every frame derives from."""
+"""Frame base: the head that brokers read, the two lanes, the roles, and the class that every frame derives from."""
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import Final
+from enum import Flag, IntEnum, auto
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -16,6 +16,16 @@ class Lane(IntEnum):
 
     CONTROL = 0
     WORK = 1
+
+
+class Role(Flag):
+    """The receiver of a frame. A frame may have more than one."""
+
+    BROKER = auto()
+    EDGE = auto()
+    SELECTOR = auto()
+    #: The link of an edge or selector itself, below its handlers.
+    LINK = auto()
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -39,5 +49,21 @@ BROKER: Final = "@broker"
 PAYLOAD_PARTS_MAX: Final = 12
 
 
-class Frame(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+class FrameMeta(msgspec.StructMeta):
+    """Pops the class arguments `to` (receivers) and `lane`, which msgspec would refuse as unknown."""
+
+    def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **arguments: Any) -> FrameMeta:
+        own = {key: arguments.pop(key) for key in ("to", "lane") if key in arguments}
+        if any(isinstance(base, FrameMeta) for base in bases) and len(own) < 2:
+            raise TypeError(f"frame {name} needs to= and lane=")
+        cls = super().__new__(mcls, name, bases, namespace, **arguments)
+        for key, value in own.items():
+            setattr(cls, key, value)
+        return cls
+
+
+class Frame(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False, metaclass=FrameMeta):
     """Base of all frames; the class name is the tag."""
+
+    to: ClassVar[Role]
+    lane: ClassVar[Lane]

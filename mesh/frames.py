@@ -4,12 +4,13 @@ Every message is a multipart: `head, frame, *payload`. A broker decodes the head
 the frame and its payload (audio, results) cross it untouched. The grammar is in docs/protocol.md.
 
 Rules: structs are arrays on the wire, so new fields go last, with a default, and fields are never
-reordered. A frame that is not listed in `AnyFrame` cannot be decoded.
+reordered. A frame that is not listed in `AnyFrame` cannot be decoded. Its class
+arguments name its receivers (`to`) and its lane; control overtakes work: such frames are small, and late ones do harm.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, get_args
 
 import msgspec
 
@@ -19,6 +20,7 @@ from mesh.frame_base import PAYLOAD_PARTS_MAX as PAYLOAD_PARTS_MAX
 from mesh.frame_base import Frame as Frame
 from mesh.frame_base import Head as Head
 from mesh.frame_base import Lane as Lane
+from mesh.frame_base import Role as Role
 from mesh.session_frames import Mail as Mail
 from mesh.session_frames import MailAsk as MailAsk
 from mesh.session_frames import MailTrim as MailTrim
@@ -42,7 +44,7 @@ from mesh.session_frames import SessionTaken as SessionTaken
 # --- links: between a broker and its peers --------------------------------------------------------
 
 
-class Beat(Frame, frozen=True):
+class Beat(Frame, frozen=True, to=Role.BROKER, lane=Lane.CONTROL):
     """Peer -> broker, every beat_ms: I am here. The first one introduces the peer."""
 
     kind: str  # "edge" | "selector"
@@ -53,7 +55,7 @@ class Beat(Frame, frozen=True):
     draining: bool = False
 
 
-class BrokerBeat(Frame, frozen=True):
+class BrokerBeat(Frame, frozen=True, to=Role.LINK, lane=Lane.CONTROL):
     """Broker -> peer, every beat_ms. A new boot id means a new broker: counters start again."""
 
     broker_id: str
@@ -63,25 +65,25 @@ class BrokerBeat(Frame, frozen=True):
     sent: int = 0
 
 
-class Credit(Frame, frozen=True):
+class Credit(Frame, frozen=True, to=Role.BROKER, lane=Lane.CONTROL):
     """Selector -> broker: total work messages consumed so far."""
 
     consumed: int
 
 
-class Busy(Frame, frozen=True):
+class Busy(Frame, frozen=True, to=Role.EDGE, lane=Lane.CONTROL):
     """Broker -> sender: no selector has credit. Parts that follow: the original head and frame."""
 
     retry_after_ms: int
 
 
-class Bounce(Frame, frozen=True):
+class Bounce(Frame, frozen=True, to=Role.EDGE | Role.SELECTOR, lane=Lane.CONTROL):
     """Broker -> sender: could not be delivered. Parts that follow: the original head and frame."""
 
     reason: str  # "unroutable" | "queue_full" | "expired" | "no_selector"
 
 
-class Goodbye(Frame, frozen=True):
+class Goodbye(Frame, frozen=True, to=Role.BROKER, lane=Lane.CONTROL):
     """Peer -> broker: I am leaving; send nothing more."""
 
 
@@ -120,7 +122,7 @@ class NodeLoad(msgspec.Struct, frozen=True, array_like=True):
     running_jobs: int = 0
 
 
-class NodeRegister(Frame, frozen=True):
+class NodeRegister(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
     """Edge -> selector: a node registered on a socket of mine. Answer: NodeRegistered | Failed."""
 
     ref: str
@@ -129,7 +131,7 @@ class NodeRegister(Frame, frozen=True):
     caps: NodeCaps
 
 
-class NodeRegistered(Frame, frozen=True):
+class NodeRegistered(Frame, frozen=True, to=Role.EDGE, lane=Lane.WORK):
     """Selector -> edge. The epoch names this connection; a later registration gets a higher one."""
 
     ref: str
@@ -138,7 +140,7 @@ class NodeRegistered(Frame, frozen=True):
     status: str
 
 
-class NodeHeartbeat(Frame, frozen=True):
+class NodeHeartbeat(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
     """Edge -> selector. `caps` is None while unchanged since the last one sent. Answer: NodeStale or none."""
 
     node_id: str
@@ -150,7 +152,7 @@ class NodeHeartbeat(Frame, frozen=True):
     jobs: list[str] | None = None
 
 
-class NodeStale(Frame, frozen=True):
+class NodeStale(Frame, frozen=True, to=Role.EDGE, lane=Lane.CONTROL):
     """Selector -> edge: the epoch is not the current one.
 
     "superseded": another connection owns the node, close yours. "unknown": the record is gone, register again.
@@ -161,7 +163,7 @@ class NodeStale(Frame, frozen=True):
     reason: str
 
 
-class NodeOffline(Frame, frozen=True):
+class NodeOffline(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.CONTROL):
     """Edge -> selector: the node's socket closed. Ignored unless the epoch is the current one.
 
     The node is detached from then on: it costs more to choose it, and after edge.reconnect_grace_ms it is offline.
@@ -173,7 +175,7 @@ class NodeOffline(Frame, frozen=True):
     reason: str
 
 
-class StatusChanged(Frame, frozen=True):
+class StatusChanged(Frame, frozen=True, to=Role.EDGE, lane=Lane.CONTROL):
     """Selector -> edge: the node's status is another one now, and why."""
 
     node_id: str
@@ -182,7 +184,7 @@ class StatusChanged(Frame, frozen=True):
     reason: str
 
 
-class ControlNode(Frame, frozen=True):
+class ControlNode(Frame, frozen=True, to=Role.EDGE, lane=Lane.CONTROL):
     """Selector -> edge: an operator's command for a node of yours.
 
     "drain": tell the node, give it no more, and hand over what it has not finished by `deadline_ms` (wall clock).
@@ -196,7 +198,7 @@ class ControlNode(Frame, frozen=True):
     deadline_ms: int = 0
 
 
-class ModelMissing(Frame, frozen=True):
+class ModelMissing(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.CONTROL):
     """Edge -> selector, by the node's cell: the node said MODEL_NOT_AVAILABLE, `count` times since the last word."""
 
     node_id: str
@@ -209,7 +211,7 @@ class ModelMissing(Frame, frozen=True):
     count: int = 1
 
 
-class Failed(Frame, frozen=True):
+class Failed(Frame, frozen=True, to=Role.EDGE, lane=Lane.WORK):
     """Selector -> edge: the request `ref` was refused; `code` is from mesh.errors."""
 
     ref: str
@@ -220,7 +222,7 @@ class Failed(Frame, frozen=True):
 # --- jobs -----------------------------------------------------------------------------------------
 
 
-class Dispatch(Frame, frozen=True):
+class Dispatch(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
     """Edge A -> selector: find a node for this utterance. Payload: work (a Work struct), audio.
 
     Repeated with the same request_id and attempt until `Placed`, `Refused` or `Undone` answers.
@@ -280,7 +282,7 @@ class Work(msgspec.Struct, frozen=True, array_like=True):
     turn_id: str | None = None
 
 
-class Assign(Frame, frozen=True):
+class Assign(Frame, frozen=True, to=Role.EDGE, lane=Lane.WORK):
     """Selector -> edge B, which owns the node: run this. Payload: work, audio. Answer: Placed to A, or AssignFailed."""
 
     job_id: str
@@ -299,7 +301,7 @@ class Assign(Frame, frozen=True):
     late_after_ms: int = 0
 
 
-class Placed(Frame, frozen=True):
+class Placed(Frame, frozen=True, to=Role.EDGE, lane=Lane.CONTROL):
     """Edge B -> edge A: the node has the job. Ends A's resending of Dispatch."""
 
     request_id: str
@@ -311,7 +313,7 @@ class Placed(Frame, frozen=True):
     late_after_ms: int = 0
 
 
-class AssignFailed(Frame, frozen=True):
+class AssignFailed(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.CONTROL):
     """Edge B -> selector: that node is not here, its socket is stuck, it came back without the job, or it went away.
 
     "node_gone" is said long after the node went: if it lives by then with a newer epoch elsewhere, it keeps the job.
@@ -326,7 +328,7 @@ class AssignFailed(Frame, frozen=True):
     reason: str  # "node_absent" | "node_stuck" | "job_lost" | "node_gone" | "node_error" | "drained"
 
 
-class Refused(Frame, frozen=True):
+class Refused(Frame, frozen=True, to=Role.EDGE, lane=Lane.CONTROL):
     """Selector -> edge A: no node can take it now. retry_after_ms 0 = do not try again."""
 
     request_id: str
@@ -342,7 +344,7 @@ class Refused(Frame, frozen=True):
     waited_ms: int = 0
 
 
-class Waiting(Frame, frozen=True):
+class Waiting(Frame, frozen=True, to=Role.EDGE, lane=Lane.CONTROL):
     """Selector -> edge A: no node is free, the request stands in line here. Ask again after that time, not sooner."""
 
     request_id: str
@@ -351,7 +353,7 @@ class Waiting(Frame, frozen=True):
     ask_again_ms: int
 
 
-class Undone(Frame, frozen=True):
+class Undone(Frame, frozen=True, to=Role.EDGE, lane=Lane.CONTROL):
     """Selector -> edge A: the attempt came to nothing; dispatch again with attempt + 1."""
 
     request_id: str
@@ -362,7 +364,7 @@ class Undone(Frame, frozen=True):
     exclude_node: bool
 
 
-class JobEvent(Frame, frozen=True):
+class JobEvent(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.CONTROL):
     """Edge B -> selector: the job moved. `event`: one or more events of mesh.jobs, separated by blanks, in order."""
 
     job_id: str
@@ -371,7 +373,7 @@ class JobEvent(Frame, frozen=True):
     event: str
 
 
-class Notice(Frame, frozen=True):
+class Notice(Frame, frozen=True, to=Role.EDGE, lane=Lane.WORK):
     """Edge B -> edge A, best effort: progress worth showing. Payload for asr_partial: the node's JSON text."""
 
     session_id: str
@@ -382,7 +384,7 @@ class Notice(Frame, frozen=True):
     request_id: str
 
 
-class JobDone(Frame, frozen=True):
+class JobDone(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
     """Edge B -> selector: the node's job_result. Payload: its JSON text. Repeated until `ResultAck`."""
 
     job_id: str
@@ -402,7 +404,7 @@ class JobDone(Frame, frozen=True):
     audio_ms: int = 0
 
 
-class Push(Frame, frozen=True):
+class Push(Frame, frozen=True, to=Role.EDGE, lane=Lane.WORK):
     """Selector -> edge A: a result for a session of yours. Payload: the node's job_result JSON text."""
 
     job_id: str
@@ -414,7 +416,7 @@ class Push(Frame, frozen=True):
     utterance_index: int
 
 
-class ResultAck(Frame, frozen=True):
+class ResultAck(Frame, frozen=True, to=Role.EDGE, lane=Lane.CONTROL):
     """Edge A or selector -> edge B: stop repeating JobDone.
 
     verdict: "delivered" | "duplicate" | "fenced" | "no_session" | "parked" (it waits in the session's mail).
@@ -426,7 +428,7 @@ class ResultAck(Frame, frozen=True):
     verdict: str
 
 
-class Cancel(Frame, frozen=True):
+class Cancel(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.CONTROL):
     """Edge A -> selector: nobody waits for this job any more."""
 
     request_id: str
@@ -437,7 +439,7 @@ class Cancel(Frame, frozen=True):
     reason: str
 
 
-class CancelJob(Frame, frozen=True):
+class CancelJob(Frame, frozen=True, to=Role.EDGE, lane=Lane.CONTROL):
     """Selector -> edge B: tell the node to stop (best effort)."""
 
     job_id: str
@@ -450,7 +452,7 @@ class CancelJob(Frame, frozen=True):
 # --- operators ------------------------------------------------------------------------------------
 
 
-class Query(Frame, frozen=True):
+class Query(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
     """Edge -> selector: a question or command of an operator. Answer: QueryAnswer. Kinds: docs/protocol.md."""
 
     ref: str
@@ -459,14 +461,14 @@ class Query(Frame, frozen=True):
     params: dict[str, list[str]]
 
 
-class QueryAnswer(Frame, frozen=True):
+class QueryAnswer(Frame, frozen=True, to=Role.EDGE, lane=Lane.WORK):
     """Selector -> edge. Payload: JSON, or bytes where the kind says so. `status` as in HTTP."""
 
     ref: str
     status: int
 
 
-class EdgeReport(Frame, frozen=True):
+class EdgeReport(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.CONTROL):
     """Edge -> selector, every presence_ms: I live, and this is what became of my utterances."""
 
     edge: str
@@ -490,13 +492,8 @@ AnyFrame = (
     | Query | QueryAnswer | EdgeReport
 )  # fmt: skip
 
-#: Frames that overtake work: small, and late ones do harm.
-CONTROL_FRAMES: Final = frozenset({
-    Beat, BrokerBeat, Credit, Busy, Bounce, Goodbye, NodeStale, NodeOffline, SessionRelease,
-    Placed, AssignFailed, Refused, Waiting, Undone, JobEvent, ResultAck, Cancel, CancelJob,
-    StatusChanged, ControlNode, ModelMissing, EdgeReport, SessionNote, SessionTaken, MailTrim, Posted,
-    SessionReleased,
-})  # fmt: skip
+#: Every frame, in the order of the union.
+FRAMES: Final[tuple[type[Frame], ...]] = get_args(AnyFrame)
 
 _encoder = msgspec.msgpack.Encoder()
 _head_decoder = msgspec.msgpack.Decoder(Head)
@@ -514,6 +511,11 @@ def pair_of(src_lang: str, tgt_lang: str) -> str:
     return f"{src_lang}>{tgt_lang}"
 
 
+def frames_to(role: Role) -> frozenset[type[Frame]]:
+    """The frames that a role receives."""
+    return frozenset(frame for frame in FRAMES if role in frame.to)
+
+
 def lane_of(frame: Frame) -> Lane:
     """The lane a frame travels in."""
-    return Lane.CONTROL if type(frame) in CONTROL_FRAMES else Lane.WORK
+    return frame.lane

@@ -34,7 +34,7 @@ def tables() -> dict[str, str]:
         "operator": _messages(control_wire.Command),
         "control": _messages(control_wire.ControlAnswer),
         "parts": _table(("object", "fields", "meaning"), (_row(part) for part in parts())),
-        "frames": _table(("frame", "lane", "fields", "meaning"), map(_frame, get_args(frames.AnyFrame))),
+        "frames": _table(("frame", "to", "lane", "fields", "meaning"), map(_frame, frames.FRAMES)),
         "structs": _table(
             ("struct", "fields", "meaning"),
             map(_row, _STRUCTS),
@@ -70,9 +70,9 @@ def _row(cls: type[msgspec.Struct]) -> tuple[str, str, str]:
     return f"`{cls.__name__}`", _fields(cls), _meaning(cls)
 
 
-def _frame(cls: type[frames.Frame]) -> tuple[str, str, str, str]:
-    lane = "control" if cls in frames.CONTROL_FRAMES else "work"
-    return f"`{cls.__name__}`", lane, _fields(cls), _meaning(cls)
+def _frame(cls: type[frames.Frame]) -> tuple[str, str, str, str, str]:
+    to = ", ".join(role.name.lower() for role in frames.Role if role in cls.to and role.name)
+    return f"`{cls.__name__}`", to, cls.lane.name.lower(), _fields(cls), _meaning(cls)
 
 
 def _fields(cls: type[msgspec.Struct]) -> str:

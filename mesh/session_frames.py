@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import msgspec
 
-from mesh.frame_base import Frame
+from mesh.frame_base import Frame, Lane, Role
 
 # --- ownership --------------------------------------------------------------------------------------
 
 
-class SessionClaim(Frame, frozen=True):
+class SessionClaim(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
     """Edge -> selector: this session is mine now. Answer: SessionClaimed | Failed.
 
     epoch 0 takes over whatever is there; otherwise it must be the epoch in force. With `resume` the record must be
@@ -36,7 +36,7 @@ class SessionClaim(Frame, frozen=True):
     resumable: bool = False
 
 
-class SessionClaimed(Frame, frozen=True):
+class SessionClaimed(Frame, frozen=True, to=Role.EDGE, lane=Lane.WORK):
     """Selector -> edge. What follows the epoch is what the record held, for a session that is resumed."""
 
     ref: str
@@ -52,7 +52,7 @@ class SessionClaimed(Frame, frozen=True):
     lost: int = 0
 
 
-class SessionRelease(Frame, frozen=True):
+class SessionRelease(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.CONTROL):
     """Edge -> selector: the session is closed. Ignored unless owner and epoch match. Answer: SessionReleased."""
 
     session_id: str
@@ -62,14 +62,14 @@ class SessionRelease(Frame, frozen=True):
     ref: str = ""
 
 
-class SessionReleased(Frame, frozen=True):
+class SessionReleased(Frame, frozen=True, to=Role.EDGE, lane=Lane.CONTROL):
     """Selector -> edge: that session is not the edge's, whether it was until now or not."""
 
     ref: str
     session_id: str
 
 
-class SessionNote(Frame, frozen=True):
+class SessionNote(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.CONTROL):
     """Edge -> selector: the session lives, which renews its record. SessionTaken if it is not the edge's own."""
 
     session_id: str
@@ -81,7 +81,7 @@ class SessionNote(Frame, frozen=True):
     room: str | None = None
 
 
-class SessionTaken(Frame, frozen=True):
+class SessionTaken(Frame, frozen=True, to=Role.EDGE, lane=Lane.CONTROL):
     """Selector -> edge: another edge owns the session now, with that epoch. edge "": the record is gone, claim anew."""
 
     session_id: str
@@ -92,7 +92,7 @@ class SessionTaken(Frame, frozen=True):
 # --- mail: what waits for a session that is away ------------------------------------------------------
 
 
-class MailAsk(Frame, frozen=True):
+class MailAsk(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
     """Edge -> selector: what waits for my session, after that entry. Answer: Mail | Failed."""
 
     ref: str
@@ -102,7 +102,7 @@ class MailAsk(Frame, frozen=True):
     after: str = ""
 
 
-class Mail(Frame, frozen=True):
+class Mail(Frame, frozen=True, to=Role.EDGE, lane=Lane.WORK):
     """Selector -> edge: a page of mail, oldest first. Payload: two parts per entry, its frame (Push or Post) and body.
 
     `last` is the id of the page's last entry, "" if there is none; `more`: ask again after it.
@@ -114,7 +114,7 @@ class Mail(Frame, frozen=True):
     more: bool
 
 
-class MailTrim(Frame, frozen=True):
+class MailTrim(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.CONTROL):
     """Edge -> selector: the client has all mail up to that entry. Ignored unless owner and epoch match."""
 
     session_id: str
@@ -126,7 +126,7 @@ class MailTrim(Frame, frozen=True):
 # --- posts: a message for a session, wherever it is ----------------------------------------------------
 
 
-class Post(Frame, frozen=True):
+class Post(Frame, frozen=True, to=Role.EDGE | Role.SELECTOR, lane=Lane.WORK):
     """Edge -> selector -> the edge that owns the session. Payload: the JSON text for its client. Answer: Posted.
 
     Repeated with the same `key` until answered; the receiver tells its client once. A selector that lets a room expire
@@ -144,7 +144,7 @@ class Post(Frame, frozen=True):
     room_code: str = ""
 
 
-class Posted(Frame, frozen=True):
+class Posted(Frame, frozen=True, to=Role.EDGE, lane=Lane.CONTROL):
     """To the sender of a Post. verdict: "told" | "parked" | "away" | "no_session"."""
 
     ref: str
@@ -165,7 +165,7 @@ class RoomMember(msgspec.Struct, frozen=True, array_like=True):
     voices: dict[str, bool] = {}
 
 
-class RoomRequest(Frame, frozen=True):
+class RoomRequest(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
     """Edge -> selector, by the room's cell (create: the session's). Answer: RoomState | Failed.
 
     action: "create" | "join" | "leave" | "prefer" | "speak" (somebody speaks, which keeps the room alive) | "look".
@@ -184,7 +184,7 @@ class RoomRequest(Frame, frozen=True):
     wanted: bool = True
 
 
-class RoomState(Frame, frozen=True):
+class RoomState(Frame, frozen=True, to=Role.EDGE, lane=Lane.WORK):
     """Selector -> edge: the room after that request, members in the order in which they came."""
 
     ref: str
@@ -195,7 +195,7 @@ class RoomState(Frame, frozen=True):
     version: int = 0
 
 
-class RoomSignal(Frame, frozen=True):
+class RoomSignal(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
     """Edge -> selector, by the room's cell: pass this to another member. Payload: the JSON text for it.
 
     Checked: both are members, and the receiver wants the sender's voice. Then it goes on as a Post with that ref, whose
@@ -212,7 +212,7 @@ class RoomSignal(Frame, frozen=True):
 # --- pairing ------------------------------------------------------------------------------------------
 
 
-class PairingAsk(Frame, frozen=True):
+class PairingAsk(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
     """Edge -> selector, by the node's cell: a code for this node. Answer: PairingCode | Failed."""
 
     ref: str
@@ -220,7 +220,7 @@ class PairingAsk(Frame, frozen=True):
     node_id: str
 
 
-class PairingCode(Frame, frozen=True):
+class PairingCode(Frame, frozen=True, to=Role.EDGE, lane=Lane.WORK):
     """Selector -> edge: whoever presents this code first, within that time, is paired with the node."""
 
     ref: str
@@ -229,7 +229,7 @@ class PairingCode(Frame, frozen=True):
     expires_in_ms: int
 
 
-class PairingUse(Frame, frozen=True):
+class PairingUse(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
     """Edge -> selector, by the code's cell: a client presents a code. Answer: Paired | Failed.
 
     `client`: a digest of where the client comes from; wrong codes are counted by it. A repeat of the same use, which
@@ -243,7 +243,7 @@ class PairingUse(Frame, frozen=True):
     use: str
 
 
-class Paired(Frame, frozen=True):
+class Paired(Frame, frozen=True, to=Role.EDGE, lane=Lane.WORK):
     """Selector -> edge: the node that the code stood for."""
 
     ref: str

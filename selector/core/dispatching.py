@@ -6,82 +6,27 @@ Every function returns frames to send (or None); the rims ask, decide here, and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, get_args
+from typing import Final, NamedTuple
 
 from lua.answers import Committed, Release, Released
 from mesh.errors import ErrorCode
 from mesh.frames import (
-    AnyFrame,
     Assign,
     AssignFailed,
-    Beat,
-    Bounce,
-    BrokerBeat,
-    Busy,
-    Cancel,
     CancelJob,
-    ControlNode,
-    Credit,
     Dispatch,
-    EdgeReport,
-    Failed,
     Frame,
-    Goodbye,
-    JobDone,
-    JobEvent,
-    Mail,
-    MailAsk,
-    MailTrim,
-    ModelMissing,
-    NodeHeartbeat,
-    NodeOffline,
-    NodeRegister,
-    NodeRegistered,
-    NodeStale,
-    Notice,
-    Paired,
-    PairingAsk,
-    PairingCode,
-    PairingUse,
-    Placed,
-    Post,
-    Posted,
-    Push,
-    Query,
-    QueryAnswer,
     Refused,
-    ResultAck,
-    RoomRequest,
-    RoomSignal,
-    RoomState,
-    SessionClaim,
-    SessionClaimed,
-    SessionNote,
-    SessionRelease,
-    SessionReleased,
-    SessionTaken,
-    StatusChanged,
+    Role,
     Undone,
-    Waiting,
+    frames_to,
     pair_of,
 )
 from mesh.jobs import State
 from selector.core.filters import LASTING, NO_NODES, REASON, Filter, is_hopeless, main_filter, removed_by_name
 
-#: Frames that a selector gets and acts upon; selector/loop.py has a lane for each.
-TAKEN: Final = frozenset({
-    NodeRegister, NodeHeartbeat, NodeOffline, SessionClaim, SessionRelease,
-    Dispatch, AssignFailed, JobEvent, JobDone, Cancel, Bounce, ModelMissing, Query, EdgeReport,
-    SessionNote, MailAsk, MailTrim, Post, RoomRequest, RoomSignal, PairingAsk, PairingUse,
-})  # fmt: skip
-#: Frames that are for others. If one comes it is counted and dropped.
-NOT_OURS: Final = frozenset({
-    Beat, BrokerBeat, Credit, Busy, Goodbye, NodeRegistered, NodeStale, Failed, SessionClaimed,
-    Assign, Placed, Refused, Undone, Notice, Push, ResultAck, CancelJob, StatusChanged, ControlNode, Waiting,
-    QueryAnswer, SessionTaken, Mail, Posted, RoomState, PairingCode, Paired, SessionReleased,
-})  # fmt: skip
-assert set(get_args(AnyFrame)) == TAKEN | NOT_OURS, "decide for every frame whether a selector takes it"
-assert not TAKEN & NOT_OURS
+#: Frames that a selector acts upon; selector/loop.py has a lane for each. Any other is counted and dropped.
+TAKEN: Final = frames_to(Role.SELECTOR)
 
 #: Reasons of AssignFailed that matter here. Absent: its edge has no such node. Lost: the node came back without the
 #: job, and is fine. Gone: its socket closed long ago; it may live elsewhere by now, with the job. With any other (it is

@@ -5,19 +5,24 @@ from __future__ import annotations
 import pytest
 
 from edge.core.asks import MailPage, Question
-from edge.link import NOT_FOR_EDGES, RECEIVED, EdgeLink
+from edge.link import RECEIVED, EdgeLink
 from mesh.config import Config
 from mesh.frames import (
     FRAME_VERSION,
+    Assign,
+    Beat,
     Bounce,
+    BrokerBeat,
     Dispatch,
     Frame,
     Head,
+    JobDone,
     Mail,
     MailAsk,
     PairingAsk,
     PairingUse,
     Post,
+    Push,
     Query,
     ResultAck,
     RoomRequest,
@@ -92,5 +97,6 @@ def test_mail_is_passed_on_with_all_its_parts() -> None:
     assert answers == [MailPage("1", mail, (b"frame", b"body"))]
 
 
-def test_every_frame_for_edges_has_one_place() -> None:
-    assert not RECEIVED & NOT_FOR_EDGES
+def test_an_edge_receives_exactly_the_frames_addressed_to_edges() -> None:
+    assert {Assign, Push, Bounce, Post} <= RECEIVED
+    assert not RECEIVED & {Dispatch, JobDone, Beat, BrokerBeat}

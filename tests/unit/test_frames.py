@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import contextlib
+import types
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -9,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mesh import frames
-from mesh.frames import AnyFrame, Frame, Head, Lane, Work
+from mesh.frames import AnyFrame, Frame, Head, Lane, Role, Work
+from tests.unit.golden_samples import plain
 
 FRAMES: tuple[type[Frame], ...] = get_args(AnyFrame)
 STRUCTS: tuple[type[msgspec.Struct], ...] = (Head, Work, frames.NodeCaps, frames.NodeLoad, frames.RoomMember, *FRAMES)
@@ -39,6 +42,10 @@ WORK_FRAMES = {
     frames.PairingUse,
     frames.Paired,
 }
+
+
+#: Frame name -> its sample in hex.
+GOLDEN = dict(line.split() for line in Path(__file__).with_name("golden_frames.txt").read_text().splitlines())
 
 
 def name_of(cls: type) -> str:
@@ -103,10 +110,35 @@ def test_every_frame_class_is_listed_once() -> None:
 
 
 def test_every_frame_has_its_lane() -> None:
-    assert set(FRAMES) == frames.CONTROL_FRAMES | WORK_FRAMES
-    assert not frames.CONTROL_FRAMES & WORK_FRAMES
+    assert {frame for frame in FRAMES if frame.lane is Lane.WORK} == WORK_FRAMES
+    assert {frame.lane for frame in set(FRAMES) - WORK_FRAMES} == {Lane.CONTROL}
     assert frames.lane_of(frames.Goodbye()) is Lane.CONTROL
     assert frames.lane_of(frames.SessionClaimed(ref="r", session_id="s", epoch=1)) is Lane.WORK
+
+
+def test_every_frame_has_receivers() -> None:
+    assert frames.frames_to(Role.BROKER) == {frames.Beat, frames.Credit, frames.Goodbye}
+    assert frames.frames_to(Role.LINK) == {frames.BrokerBeat}
+    assert frames.frames_to(Role.EDGE) & frames.frames_to(Role.SELECTOR) == {frames.Bounce, frames.Post}
+    assert set(FRAMES) == frozenset().union(*(frames.frames_to(role) for role in Role))
+
+
+@pytest.mark.parametrize("arguments", [{}, {"to": Role.EDGE}, {"lane": Lane.WORK}])
+def test_a_frame_without_receiver_or_lane_is_a_type_error(arguments: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match="to= and lane="):
+        types.new_class("Lost", (Frame,), {"frozen": True, **arguments})
+
+
+def test_class_arguments_are_no_fields() -> None:
+    assert frames.Credit.__struct_fields__ == ("consumed",)
+    assert frames.Credit(1).to is Role.BROKER
+
+
+@pytest.mark.parametrize("kind", FRAMES, ids=name_of)
+def test_the_bytes_of_every_frame_are_those_on_record(kind: type[Frame]) -> None:
+    """A peer of another release reads these bytes. New fields go last: append to the record, change nothing in it."""
+    assert frames.encode(plain(kind)).hex() == GOLDEN[kind.__name__]
+    assert frames.decode_frame(bytes.fromhex(GOLDEN[kind.__name__])) == plain(kind)
 
 
 @pytest.mark.parametrize("kind", STRUCTS, ids=name_of)

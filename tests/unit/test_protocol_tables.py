@@ -50,8 +50,16 @@ def test_every_message_is_there_with_all_its_fields(name: str, samples: list[Sam
 def test_every_frame_is_there_with_its_lane() -> None:
     table = rows("frames")
     assert list(table) == [frame.__name__ for frame in get_args(frames.AnyFrame)]
-    control = {name for name, cells in table.items() if cells[0] == "control"}
-    assert control == {frame.__name__ for frame in frames.CONTROL_FRAMES}
+    assert {name: cells[1] for name, cells in table.items()} == {
+        frame.__name__: frame.lane.name.lower() for frame in frames.FRAMES
+    }
+
+
+def test_every_frame_is_there_with_its_receivers() -> None:
+    table = rows("frames")
+    assert (table["Dispatch"][0], table["Bounce"][0], table["BrokerBeat"][0]) == ("selector", "edge, selector", "link")
+    for frame in frames.FRAMES:
+        assert {frames.Role[name.upper()] for name in table[frame.__name__][0].split(", ")} == set(frame.to)
 
 
 def test_every_error_is_there_with_its_number_and_hint() -> None:

@@ -1,20 +1,26 @@
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
 from lua.answers import Beaten, Committed, Drained, Release, Released
 from mesh.frames import (
-    AnyFrame,
     Assign,
     AssignFailed,
+    Bounce,
+    BrokerBeat,
+    Busy,
     CancelJob,
     ControlNode,
+    Dispatch,
     Failed,
+    JobDone,
     NodeHeartbeat,
     NodeLoad,
     NodeStale,
+    Post,
+    Push,
     StatusChanged,
     Undone,
 )
@@ -26,8 +32,9 @@ BOUND = Committed("bound", "job-01-x", "n", "edge:b:1", 7, 1, "DISPATCHED")
 LOST_MS = 8_000
 
 
-def test_every_frame_is_either_taken_or_not_ours() -> None:
-    assert set(get_args(AnyFrame)) == dispatching.TAKEN | dispatching.NOT_OURS
+def test_a_selector_takes_exactly_the_frames_addressed_to_selectors() -> None:
+    assert {Dispatch, JobDone, Bounce, Post} <= dispatching.TAKEN
+    assert not dispatching.TAKEN & {Assign, Push, Busy, BrokerBeat}
 
 
 def test_a_new_job_goes_to_the_edge_of_its_node() -> None:

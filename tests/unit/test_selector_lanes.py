@@ -73,6 +73,6 @@ async def test_what_gathers_during_a_slow_call_goes_together_in_the_next_batch()
 
 
 def test_beats_are_never_a_selectors_business() -> None:
-    from selector.core.dispatching import NOT_OURS
+    from selector.core.dispatching import TAKEN
 
-    assert Beat in NOT_OURS
+    assert Beat not in TAKEN
