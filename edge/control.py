@@ -6,7 +6,6 @@ and the operator is told so.
 
 from __future__ import annotations
 
-import ipaddress
 from http import HTTPStatus
 from typing import Any
 
@@ -23,6 +22,7 @@ from mesh.config import EdgeConfig
 from mesh.control_wire import Command, ControlAnswer, ControlError, Done, Drain, Pair, decode_command
 from mesh.errors import ErrorCode, PeerError
 from mesh.log import get_logger
+from mesh.loopback import is_loopback
 
 log = get_logger()
 
@@ -122,13 +122,3 @@ def may_command(connection: ServerConnection, request: Request) -> bool:
     if any(name in request.headers for name in ("Origin", "Forwarded", "X-Forwarded-For")):
         return False
     return is_loopback(str(connection.remote_address[0]))
-
-
-def is_loopback(host: str) -> bool:
-    """True if an address is this machine's own."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return (mapped or address).is_loopback

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import socket
 from collections.abc import Callable
 from importlib.metadata import version
@@ -11,9 +10,7 @@ from importlib.metadata import version
 from edge.link import EdgeLink
 from mesh.clock import now_ms, wall_ms
 from mesh.frames import EdgeReport
-
-#: The reports of many edges that started together drift apart by up to this part of the interval.
-JITTER = 0.2
+from mesh.jitter import jittered_ms
 
 
 class Reports:
@@ -36,7 +33,7 @@ class Reports:
         """Report, if that is due. A report that gets lost is made good by the next."""
         if now < self._due_ms:
             return
-        self._due_ms = now + round(self._every_ms * random.uniform(1 - JITTER, 1))
+        self._due_ms = now + jittered_ms(self._every_ms)
         self._link.to_any_selector(
             EdgeReport(
                 edge=self._link.identity,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Final, NamedTuple
@@ -17,7 +16,8 @@ from edge.metrics import EdgeMetrics
 from edge.pages import API, Pages
 from mesh.config import EdgeConfig
 from mesh.errors import ConfigError
-from mesh.metrics import CONTENT_TYPE, LOOPBACK, render
+from mesh.loopback import LOOPBACK, is_loopback
+from mesh.metrics import CONTENT_TYPE, render
 
 SESSION_PATH: Final = "/ws/session"
 NODE_PATH: Final = "/ws/node"
@@ -158,11 +158,7 @@ class Server:
 
 def check_host(config: EdgeConfig) -> None:
     """ConfigError if the host is reachable from elsewhere and nobody said that this is wanted."""
-    try:
-        is_loopback = ipaddress.ip_address(config.host).is_loopback
-    except ValueError:
-        is_loopback = config.host == "localhost"
-    if not is_loopback and not config.insecure:
+    if not is_loopback(config.host) and not config.insecure:
         raise ConfigError(
             f"edge.host {config.host!r} is reachable from other machines and there is no authentication yet; "
             "use 127.0.0.1, or set edge.insecure = true if that is what you want"

@@ -12,6 +12,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 
 from linguamesh.errors import Unreachable
+from mesh.loopback import is_loopback
 
 OPEN_TIMEOUT_S: Final = 10.0
 CLOSE_TIMEOUT_S: Final = 2.0
@@ -29,7 +30,6 @@ RECONNECT_BASE_S: Final = 0.5
 RECONNECT_CAP_S: Final = 15.0
 #: An edge prints its address as http://, for its /health; its sockets are at the same one.
 _SCHEMES: Final = {"http": "ws", "https": "wss"}
-_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 _log = logging.getLogger("linguamesh.dial")
 
@@ -68,7 +68,7 @@ async def dial(url: str, *, open_timeout_s: float = OPEN_TIMEOUT_S) -> ClientCon
             max_queue=MESSAGES_WAITING_MAX,
             compression=None,
             # A proxy from the environment never leads back to this machine.
-            proxy=None if host in _LOOPBACK else True,
+            proxy=None if is_loopback(host) else True,
         )
     except InvalidURI as error:
         raise Unreachable(f"{url} is not a WebSocket address (ws:// or wss://): {error.msg}") from None

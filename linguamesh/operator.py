@@ -16,6 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.sync.client import connect
 
 from linguamesh.errors import MeshRefused, Unreachable
+from mesh.loopback import is_loopback
 
 #: An edge asks selectors before it answers, so this is longer than the edge's own patience with them.
 TIMEOUT_S: Final = 10.0
@@ -24,7 +25,6 @@ ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 
 CONTROL_PATH: Final = "/ws/control"
 _HTTP: Final = {"ws": "http", "wss": "https", "http": "http", "https": "https"}
-_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 class Operator:
@@ -36,7 +36,7 @@ class Operator:
         self.base = urlunsplit((scheme, parts.netloc, "", "", ""))
         self._control = urlunsplit((scheme.replace("http", "ws"), parts.netloc, CONTROL_PATH, "", ""))
         self._timeout_s = timeout_s
-        self._is_here = parts.hostname in _LOOPBACK
+        self._is_here = is_loopback(parts.hostname)
         # A proxy from the environment never leads back to this machine.
         self._open = urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if self._is_here else [])).open
 

@@ -15,14 +15,13 @@ from mesh.config import Config
 from mesh.errors import StoreError
 from mesh.frames import NodeCaps, NodeLoad
 from mesh.ids import is_id
+from mesh.jobs import RUNNING_JOBS_MAX
 from mesh.keys import Keys, lease_member
 
 #: Somebody else may change a node's pools between our look and our write; so often we look again.
 POOL_TRIES: Final = 4
 #: Nodes that one scan of a cell looks at.
 SCAN_MAX: Final = 64
-#: Running jobs that a heartbeat may name. Who names more is not compared with anything.
-RUNS_MAX: Final = 1_024
 #: Services that one node can lack at a time.
 MARKS_MAX: Final = 64
 #: Characters of a service's name that are kept.
@@ -87,7 +86,7 @@ class Nodes:
 
     def _beat_call(self, beat: Heartbeat, caps: NodeCaps | None, pools: Sequence[str], before: str) -> Call:
         cell = cell_of(beat.node_id, self._cells)
-        runs = None if beat.jobs is None or len(beat.jobs) > RUNS_MAX else self._runs(beat, cell)
+        runs = None if beat.jobs is None or len(beat.jobs) > RUNNING_JOBS_MAX else self._runs(beat, cell)
         args = {
             "node_id": beat.node_id, "edge": beat.edge, "epoch": beat.epoch,
             "event": "healthy" if beat.healthy else "unhealthy", "load": pack_load(beat.load),

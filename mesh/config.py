@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from mesh.choosing import ModelsConfig, ModulesConfig, PoolsConfig, SpeedConfig, check_pools
 from mesh.errors import ConfigError
+from mesh.jobs import RUNNING_JOBS_MAX
 from mesh.settings import Bytes, Count, MemoryBytes, Ms, Percent, Port, Seconds, Section
 from mesh.speaking import PairingConfig, RoomsConfig, SessionConfig, SpeechConfig
 from mesh.weights import Weights
@@ -177,8 +178,8 @@ class NodeConfig(Section, frozen=True):
     #: A node silent for longer gets no new work.
     heartbeat_timeout_ms: Ms = 45_000
     record_ttl_seconds: Seconds = 3_600
-    max_jobs_default: Annotated[int, Meta(ge=1, le=1_024)] = 4
-    max_jobs_limit: Annotated[int, Meta(ge=1, le=1_024)] = 64
+    max_jobs_default: Annotated[int, Meta(ge=1, le=RUNNING_JOBS_MAX)] = 4
+    max_jobs_limit: Annotated[int, Meta(ge=1, le=RUNNING_JOBS_MAX)] = 64
     #: Removed nodes that a cell remembers, so that snapshots hear of them.
     tombstones_max: Count = 1_000
     #: Healthy heartbeats in a row that make a registering node ready.

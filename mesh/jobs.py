@@ -13,6 +13,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+#: Running jobs of one node that a heartbeat may list. A longer list is disregarded: the node's slots are not audited.
+RUNNING_JOBS_MAX: Final = 1_024
+
 
 class State(StrEnum):
     """Where a job is."""

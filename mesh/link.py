@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple, Protocol, cast
 
 import msgspec
 import zmq
@@ -92,6 +92,22 @@ class _Wire:
         self.writable = False
         #: A look at the socket is already scheduled.
         self.draining = False
+
+
+class Send(Protocol):
+    """`Link.send`, as handlers get it."""
+
+    def __call__(
+        self,
+        to: str,
+        cell: int,
+        frame: Frame,
+        *payload: bytes,
+        deadline_ms: int = 0,
+        avoid: str = "",
+        prefer: str = "",
+    ) -> str:
+        """Hand a message to one live broker; its endpoint, or "" when none took it."""
 
 
 class Link:

@@ -30,9 +30,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from mesh.errors import ConfigError
+from mesh.loopback import LOOPBACK
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
-LOOPBACK: Final = "127.0.0.1"
 OTHER: Final = "other"
 #: Values of a label whose list is not known beforehand.
 LABEL_VALUES_MAX: Final = 64

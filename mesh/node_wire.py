@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, TypeAlias, get_args
 import msgspec
 from msgspec import Meta, Raw
 
+from mesh.jobs import RUNNING_JOBS_MAX
 from mesh.session_wire import Mode
 from mesh.wire import (
     Attempt,
@@ -240,7 +241,7 @@ class NodeHeartbeat(Message, frozen=True, kw_only=True):
     processing_metrics: ProcessingMetrics | None = None
     language_capabilities: NodeLanguageCapabilities | None = None
     # extension: what the node is running
-    jobs: Annotated[list[JobRef], Meta(max_length=1_024)] | None = None
+    jobs: Annotated[list[JobRef], Meta(max_length=RUNNING_JOBS_MAX)] | None = None
 
 
 class JobAck(Message, frozen=True, kw_only=True):

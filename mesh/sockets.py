@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -13,6 +12,7 @@ import zmq.backend
 
 from mesh.config import LinkConfig
 from mesh.errors import ConfigError
+from mesh.loopback import is_loopback
 
 #: Seconds of idleness before the kernel probes a TCP connection; ZeroMQ's own heartbeats are much quicker.
 _TCP_KEEPALIVE_SECONDS = 30
@@ -113,11 +113,7 @@ def _refuse_exposed(endpoint: str) -> None:
     if endpoint.startswith("ipc://"):
         return
     host = (urlsplit(endpoint).hostname or "") if endpoint.startswith("tcp://") else ""
-    try:
-        safe = host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        safe = False
-    if not safe:
+    if not is_loopback(host):
         raise ConfigError(
             f"refusing to listen on {endpoint}: broker links are not authenticated, so they may use only "
             "ipc://<path> or tcp://127.0.0.1:<port>"

@@ -18,15 +18,13 @@ from mesh.config import Config
 from mesh.errors import StoreError
 from mesh.frames import Assign, AssignFailed, Bounce, Cancel, JobDone, JobEvent, decode_frame
 from mesh.jobs import Event
-from mesh.link import Received
+from mesh.link import Received, Send
 from mesh.log import get_logger
 from selector.core import dispatching, results
 from selector.core.columns import NodeTable
 from selector.faults import Faults
 from selector.metrics import SelectorMetrics
 from selector.snapshot import Snapshot
-
-Send = Callable[..., str]
 
 log = get_logger()
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
 from collections.abc import Iterable
-from typing import Final
 
 from lua.store import Store
 from mesh import clock
 from mesh.config import SelectorConfig
 from mesh.errors import StoreError
+from mesh.jitter import sleep_jittered
 from mesh.link import Received
 from mesh.log import get_logger
 from selector.core.living import Living
 from selector.presence import EDGE
-
-#: Each pause is up to this much shorter, so that selectors do not look together.
-JITTER: Final = 0.2
 
 log = get_logger()
 
@@ -50,4 +45,4 @@ class EdgesAlive:
                 log.warning("presence_unknown", error=str(error))
             else:
                 self._living.looked(present, clock.now_ms())
-            await asyncio.sleep(self._pause_ms / 1_000 * (1 - JITTER * random.random()))
+            await sleep_jittered(self._pause_ms)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from lua.store import Store
@@ -10,12 +9,10 @@ from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError, StoreError
 from mesh.frames import Failed, Frame, Paired, PairingAsk, PairingCode, PairingUse
 from mesh.ids import is_code, is_id, new_code
-from mesh.link import Received
+from mesh.link import Received, Send
 from mesh.log import get_logger
 from selector.core.records import store_down
 from selector.metrics import SelectorMetrics
-
-Send = Callable[..., str]
 
 #: Random codes tried before a node is told to ask later.
 CODE_TRIES_MAX: Final = 16

@@ -8,7 +8,6 @@ docs/adr/0010-waiting-conflicts-and-decisions.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from lua.answers import Committed
@@ -19,7 +18,7 @@ from mesh.config import Config
 from mesh.errors import StoreError
 from mesh.frames import Assign, Dispatch, Undone
 from mesh.ids import new_job_unique
-from mesh.link import Received
+from mesh.link import Received, Send
 from mesh.log import get_logger
 from mesh.node_life import Status
 from selector.core import dispatching, records
@@ -36,8 +35,6 @@ from selector.refusing import Refusals
 from selector.request import Chosen, Request
 from selector.snapshot import Snapshot
 from selector.waiting import WaitingLine
-
-Send = Callable[..., str]
 
 #: What another round costs, about: a candidate that is worse by more is not taken before the last one.
 ROUND_MS: Final = 10

@@ -6,8 +6,6 @@ last good set stays in force.
 
 from __future__ import annotations
 
-import asyncio
-import random
 from typing import Final
 
 import msgspec
@@ -16,6 +14,7 @@ from lua.answers import StoredWeights
 from lua.store import Store
 from mesh.config import Config
 from mesh.errors import StoreError
+from mesh.jitter import sleep_jittered
 from mesh.log import get_logger
 from mesh.weights import Weights
 from selector.metrics import SelectorMetrics
@@ -23,8 +22,6 @@ from selector.metrics import SelectorMetrics
 #: The version of the configuration's own weights.
 CONFIGURED: Final = 0
 _NOT_SET: Final = StoredWeights(CONFIGURED, None, 0, "")
-#: Each pause is up to this much shorter, so that selectors do not ask together.
-JITTER: Final = 0.2
 
 log = get_logger()
 
@@ -59,7 +56,7 @@ class Policy:
         """Look for ever."""
         while True:
             await self.refresh()
-            await asyncio.sleep(self._pause_ms / 1_000 * (1 - JITTER * random.random()))
+            await sleep_jittered(self._pause_ms)
 
     async def refresh(self) -> None:
         """Look once. Never raises StoreError."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import random
 import socket
 from collections.abc import Callable
 from typing import Final
@@ -15,6 +13,7 @@ from mesh import clock
 from mesh.config import SelectorConfig
 from mesh.errors import StoreError
 from mesh.frames import EdgeReport
+from mesh.jitter import sleep_jittered
 from mesh.link import Received
 from mesh.log import get_logger
 
@@ -24,8 +23,6 @@ EDGE: Final = "edge"
 EDGE_COUNTS: Final = (
     "accepted", "delivered", "failed", "refused", "cancelled", "in_flight", "sessions", "nodes",
 )  # fmt: skip
-#: Each pause is up to this much shorter, so that processes which started together do not stay together.
-JITTER: Final = 0.2
 
 log = get_logger()
 
@@ -50,7 +47,7 @@ class Announcer:
                 await self._store.announce(SELECTOR, self._identity, self._facts._replace(counts=self._counts()))
             except StoreError as error:
                 log.warning("presence_failed", error=str(error))
-            await asyncio.sleep(self._pause_ms / 1_000 * (1 - JITTER * random.random()))
+            await sleep_jittered(self._pause_ms)
 
     async def on_edge_report(self, message: Received) -> None:
         """An edge lives. It can speak only for itself."""

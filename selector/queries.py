@@ -17,7 +17,7 @@ from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError, StoreError
 from mesh.frames import Query, QueryAnswer
 from mesh.ids import is_id
-from mesh.link import Received
+from mesh.link import Received, Send
 from mesh.log import get_logger
 from selector.core.asking import Asked, Refusal
 from selector.core.reports import invariants_answer
@@ -30,7 +30,6 @@ from selector.policy import Policy
 from selector.presence import EDGE, SELECTOR
 from selector.registry import Registry
 
-Send = Callable[..., str]
 Answer = dict[str, Any] | bytes
 
 #: The longest time that a drain may be given.

@@ -12,6 +12,7 @@ from typing import Final
 from mesh import clock
 from mesh.cells import cell_of
 from mesh.config import Config
+from mesh.link import Send
 from mesh.log import get_logger
 from selector.core import dispatching
 from selector.core.columns import NodeTable
@@ -34,7 +35,6 @@ OUTLOOKS_US: Final = 10_000
 #: Audio within the same second has the same prospects.
 AUDIO_STEP_MS: Final = 1_000
 
-Send = Callable[..., str]
 
 log = get_logger()
 

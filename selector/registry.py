@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -20,7 +19,9 @@ from mesh.frames import (
     NodeRegister,
     NodeRegistered,
 )
-from mesh.link import Received
+from mesh.jitter import sleep_jittered
+from mesh.jobs import RUNNING_JOBS_MAX
+from mesh.link import Received, Send
 from mesh.log import get_logger
 from mesh.node_life import Status
 from selector.core import dispatching, records
@@ -32,14 +33,8 @@ from selector.faults import Faults
 from selector.metrics import SelectorMetrics
 from selector.snapshot import Snapshot
 
-Send = Callable[..., str]
-
-#: Jobs that one heartbeat may list; a longer list is no list, the node's slots are left alone.
-JOBS_AUDITED_MAX: Final = 1_024
 #: The store tells a few changes of a cell at a time; so often it is asked again before the next scan.
 SCAN_PAGES_MAX: Final = 16
-#: Each pause between scans is up to this much shorter, so that selectors do not scan together.
-JITTER: Final = 0.2
 
 log = get_logger()
 
@@ -195,7 +190,7 @@ class Registry:
     async def scan(self) -> None:
         """Look for ever for nodes that time has changed. Every selector does; each change is found by one."""
         while True:
-            await asyncio.sleep(self._config.node.status_scan_ms / 1_000 * (1 - JITTER * random.random()))
+            await sleep_jittered(self._config.node.status_scan_ms)
             await asyncio.gather(*(self._scan_cell(cell) for cell in range(self._config.mesh.cells)))
 
     async def _scan_cell(self, cell: int) -> None:
@@ -248,7 +243,7 @@ class Registry:
 def _beat(frame: NodeHeartbeat, caps: NodeCaps | None, status: str) -> Heartbeat:
     healthy = caps is not None and is_healthy(caps, frame.load, status == Status.REGISTERING)
     jobs = frame.jobs
-    listed = None if jobs is None or len(jobs) > JOBS_AUDITED_MAX else tuple(jobs)
+    listed = None if jobs is None or len(jobs) > RUNNING_JOBS_MAX else tuple(jobs)
     return Heartbeat(frame.node_id, frame.edge, frame.epoch, frame.load, healthy, listed)
 
 

@@ -21,6 +21,7 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 import msgspec
 
 from mesh.errors import ConfigError
+from mesh.loopback import is_loopback
 from mesh.process import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, EXIT_UNREACHABLE
 from mesh.weights import Weights
 
@@ -31,7 +32,6 @@ TOP: Final = 10
 _HTTP: Final = {"ws": "http", "wss": "https", "http": "http", "https": "https"}
 #: The mesh is full, or its selectors are silent.
 _UNAVAILABLE: Final = (503, 504)
-_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 class Unreachable(Exception):
@@ -120,7 +120,7 @@ def _base(url: str) -> str:
 
 def _get(address: str) -> bytes:
     # A proxy from the environment never leads back to this machine.
-    is_here = urlsplit(address).hostname in _LOOPBACK
+    is_here = is_loopback(urlsplit(address).hostname)
     opener = urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if is_here else []))
     try:
         with opener.open(address, timeout=TIMEOUT_S) as response:

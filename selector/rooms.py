@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
@@ -13,21 +12,19 @@ from mesh.config import Config
 from mesh.errors import ErrorCode, StoreError
 from mesh.frames import Failed, Post, RoomRequest, RoomSignal
 from mesh.ids import is_code, is_id, new_code, new_room_id
-from mesh.link import Received
+from mesh.jitter import sleep_jittered
+from mesh.link import Received, Send
 from mesh.log import get_logger
 from selector.core import rooming
 from selector.core.dispatching import Answer
 from selector.core.records import store_down
 from selector.metrics import SelectorMetrics
 
-Send = Callable[..., str]
 #: Tells sessions something, wherever they are.
 Poster = Callable[[Sequence[tuple[Post, bytes]]], Awaitable[None]]
 
 #: The store ends a few rooms of a cell at a time; so often it is asked again before the next scan.
 SCAN_PAGES_MAX: Final = 16
-#: Each pause between scans is up to this much shorter, so that selectors do not scan together.
-JITTER: Final = 0.2
 
 log = get_logger()
 
@@ -120,7 +117,7 @@ class Rooms:
     async def scan(self) -> None:
         """Look for ever for rooms that were silent for too long. Every selector does; each room is ended by one."""
         while True:
-            await asyncio.sleep(self._config.rooms.scan_ms / 1_000 * (1 - JITTER * random.random()))
+            await sleep_jittered(self._config.rooms.scan_ms)
             await asyncio.gather(*(self._scan_cell(cell) for cell in range(self._config.mesh.cells)))
 
     async def _scan_cell(self, cell: int) -> None:

@@ -23,14 +23,13 @@ from mesh.frames import (
     SessionReleased,
     SessionTaken,
 )
-from mesh.link import Received
+from mesh.link import Received, Send
 from mesh.log import get_logger
 from selector.core import mail, records
 from selector.core.dispatching import Answer
 from selector.faults import Faults
 from selector.metrics import SelectorMetrics
 
-Send = Callable[..., str]
 Lives = Callable[[str], bool]
 
 log = get_logger()

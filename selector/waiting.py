@@ -16,6 +16,7 @@ from mesh import clock
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.frames import Waiting
+from mesh.link import Send
 from mesh.log import get_logger
 from selector.core.dispatching import LINE_FULL, TOO_LATE
 from selector.core.waiting import Line, Waiter, is_too_late
@@ -30,7 +31,6 @@ FIRST_LOT: Final = 4
 #: A request without a deadline has this one: it leaves the line long before.
 NO_DEADLINE_MS: Final = 86_400_000
 
-Send = Callable[..., str]
 #: Looks for nodes for requests that were in line; sets `outcome` of those that found one.
 TryAgain = Callable[[list[Request]], Awaitable[None]]
 #: Tells which requests were placed all the same, perhaps by another selector; sets their `outcome`.

@@ -39,11 +39,9 @@ from edge.core.running import Running
 from edge.core.timers import earliest
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Assign, CancelJob, ControlNode, JobDone, ResultAck
-from mesh.jobs import Event
+from mesh.jobs import RUNNING_JOBS_MAX, Event
 from mesh.keys import lease_member
 
-#: Jobs of one node that a heartbeat names. A node that says more is not believed, and its leases are not audited.
-JOBS_NAMED_MAX: Final = 1_024
 _ACKNOWLEDGED: Final = "acknowledged"
 _CANCELLED: Final = "cancelled"
 #: Ends after which nothing more is to be said of a job.
@@ -218,7 +216,7 @@ class Deliveries:
         frames = [assignment.frame for assignment in self._running.of(node_id).values()]
         members.update(lease_member(frame.job_id, frame.attempt) for frame in frames)
         members.update(lease_member(result.done.job_id, result.done.attempt) for result in self._kept.of_node(node_id))
-        return sorted(members) if len(members) <= JOBS_NAMED_MAX else None
+        return sorted(members) if len(members) <= RUNNING_JOBS_MAX else None
 
     def node_gone(self, node_id: str, epoch: int, now_ms: int) -> None:
         """The node's last socket here closed; it may come back within the grace."""

@@ -17,8 +17,9 @@ from edge.core.assignment import (
     TellNode,
     WriteJob,
 )
-from edge.core.deliveries import JOBS_NAMED_MAX, Deliveries
+from edge.core.deliveries import Deliveries
 from mesh.frames import AssignFailed, CancelJob, ControlNode, Placed, ResultAck
+from mesh.jobs import RUNNING_JOBS_MAX
 from tests.unit.delivery_samples import GRACE_MS, KEPT_MS, LIMITS, NAMED_MS, PAYLOAD, assign, report
 
 KEY = "n/job-00-1#1"
@@ -171,7 +172,7 @@ def test_running_is_what_the_node_names_and_what_the_edge_knows_until_it_is_ackn
     assert core.jobs_of("n", [("job-00-2", 1)]) == ["job-00-1#1"], "it named that before it knew"
     core.on_cancel(CancelJob("job-00-1", 1, "n", "", ""), 30)
     assert core.jobs_of("n", [("job-00-1", 1)]) == [] == core.jobs_of("m", [])
-    assert core.jobs_of("n", [("job-00-1", attempt) for attempt in range(2, JOBS_NAMED_MAX + 3)]) is None
+    assert core.jobs_of("n", [("job-00-1", attempt) for attempt in range(2, RUNNING_JOBS_MAX + 3)]) is None
 
 
 def test_job_that_a_node_does_not_name_for_a_whole_heartbeat_is_lost() -> None:

@@ -11,8 +11,8 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from edge.control import is_loopback
 from mesh.frames import Query
+from mesh.loopback import is_loopback
 from tests.wire.edge_rig import Talk, running
 
 
