@@ -16,7 +16,9 @@ from broker.metrics import BrokerCollector
 from mesh import clock, config, log, metrics
 from mesh.errors import ConfigError
 from mesh.ids import new_peer_identity
+from mesh.loopback import LOOPBACK
 from mesh.process import EXIT_CONFIG, EXIT_OK, announce_ready, die_with_parent
+from mesh.words import ProcessKind
 
 #: Leaves room for 2^30 acquaintances above it in a signed 64-bit counter of 32-bit spans.
 _ACQUAINTANCES_START_MAX = 1 << 30
@@ -49,8 +51,8 @@ def _serve(options: argparse.Namespace) -> int:
     settings = config.load(options.config)
     frontend = options.frontend or _endpoint(settings.link.frontends, options.index, "link.frontends", "--frontend")
     backend = options.backend or _endpoint(settings.link.backends, options.index, "link.backends", "--backend")
-    identity = new_peer_identity("broker", options.name)
-    log.configure(settings.log, "broker", identity)
+    identity = new_peer_identity(ProcessKind.BROKER, options.name)
+    log.configure(settings.log, ProcessKind.BROKER, identity)
     switch = Switch(
         broker_id=options.name,
         boot_id=identity.rpartition(":")[2],
@@ -67,9 +69,14 @@ def _serve(options: argparse.Namespace) -> int:
         _stop_on_signals(loop, wake_write)
         metrics_port = metrics.serve(settings.broker.metrics_port)
         announce_ready(
-            "broker", options.name, identity, url=f"http://127.0.0.1:{metrics_port}", metrics_port=metrics_port,
-            frontend=front, backend=back,
-        )  # fmt: skip
+            ProcessKind.BROKER,
+            options.name,
+            identity,
+            url=f"http://{LOOPBACK}:{metrics_port}",
+            metrics_port=metrics_port,
+            frontend=front,
+            backend=back,
+        )
         # Everything made so far lives as long as the process: keep the collector from walking it while frames wait.
         gc.freeze()
         loop.run()

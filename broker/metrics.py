@@ -12,6 +12,7 @@ from broker.core.counts import HOP_EDGES_US
 from broker.core.credit import KIND_OF_SIDE, Peer, Side
 from broker.core.switch import Switch
 from mesh.frames import Lane
+from mesh.words import BounceReason, DropReason
 
 _US: Final = 1_000_000.0
 
@@ -48,11 +49,11 @@ class BrokerCollector(Collector):
         counts = self._switch.counts
         yield CounterMetricFamily("lingua_broker_busy", "Work refused because no selector had credit", counts.busy)
         bounced = CounterMetricFamily("lingua_broker_bounces", "Messages sent back", labels=["reason"])
-        for reason, count in counts.bounced.copy().items():
-            bounced.add_metric([reason], count)
+        for bounce in BounceReason:
+            bounced.add_metric([bounce.value], counts.bounced[bounce])
         dropped = CounterMetricFamily("lingua_broker_dropped", "Messages thrown away", labels=["reason"])
-        for reason, count in counts.dropped.copy().items():
-            dropped.add_metric([reason], count)
+        for reason in (*BounceReason, *DropReason):
+            dropped.add_metric([reason.value], counts.dropped[reason])
         yield bounced
         yield dropped
 

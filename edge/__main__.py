@@ -14,17 +14,18 @@ from mesh.errors import ConfigError
 from mesh.ids import is_id, new_peer_identity
 from mesh.link import LinkError
 from mesh.metrics import LinkMetrics, describe_process
+from mesh.words import ProcessKind
 
 
 async def serve(name: str, settings: config.Config, stop: asyncio.Event) -> None:
     """Serve until `stop` is set."""
-    identity = new_peer_identity("edge", name)
-    log.configure(settings.log, "edge", identity)
-    describe_process("edge", version("lingua-mesh"))
+    identity = new_peer_identity(ProcessKind.EDGE, name)
+    log.configure(settings.log, ProcessKind.EDGE, identity)
+    describe_process(ProcessKind.EDGE, version("lingua-mesh"))
     edge = Edge(settings, identity, EdgeMetrics(), LinkMetrics())
     await edge.start()
     process.announce_ready(
-        "edge",
+        ProcessKind.EDGE,
         name,
         identity,
         url=f"http://127.0.0.1:{edge.server.own_port}",

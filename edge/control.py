@@ -23,6 +23,7 @@ from mesh.control_wire import Command, ControlAnswer, ControlError, Done, Drain,
 from mesh.errors import ErrorCode, PeerError
 from mesh.log import get_logger
 from mesh.loopback import is_loopback
+from mesh.words import QueryKind, SocketKind
 
 log = get_logger()
 
@@ -44,7 +45,7 @@ class Control:
 
     async def serve(self, connection: ServerConnection) -> None:
         """One operator, from the first command to the last."""
-        socket = Socket(connection, "control", self._bounds, self._metrics)
+        socket = Socket(connection, SocketKind.CONTROL, self._bounds, self._metrics)
         self.sockets.add(socket)
         try:
             async for text in socket.messages():
@@ -70,7 +71,7 @@ class Control:
         finally:
             socket.count_in(command)
         if isinstance(answer, ControlError):
-            self._metrics.errors_total.labels("control", answer.code).inc()
+            self._metrics.errors_total.labels(SocketKind.CONTROL, answer.code).inc()
         socket.tell(answer)
 
     async def _obey(self, command: Command) -> ControlAnswer:
@@ -92,15 +93,15 @@ def question_of(command: Command) -> tuple[str, dict[str, list[str]], str]:
             params["deadline_ms"] = [str(command.deadline_ms)]
         if command.reason:
             params["reason"] = [command.reason]
-        return "drain", params, command.node_id
+        return QueryKind.DRAIN, params, command.node_id
     if isinstance(command, Pair):
-        return "pair", {"node_id": [command.node_id]}, command.node_id
+        return QueryKind.PAIR, {"node_id": [command.node_id]}, command.node_id
     params = {"weights": [msgspec.json.encode(command.weights).decode()]}
     if command.expected_version is not None:
         params["expected_version"] = [str(command.expected_version)]
     if command.by:
         params["by"] = [command.by]
-    return "weights_set", params, ""
+    return QueryKind.WEIGHTS_SET, params, ""
 
 
 def answer_of(answered: Answered) -> ControlAnswer:

@@ -20,6 +20,7 @@ from mesh.config import Config
 from mesh.log import get_logger
 from mesh.metrics import LinkMetrics
 from mesh.modules import check_modules
+from mesh.words import ConnectionRefusal, EdgeCount
 
 #: The timer never fires more often than this, however much is due.
 TICK_MS_MIN: Final = 10
@@ -83,7 +84,11 @@ class Edge:
             await asyncio.sleep(TICK_MS_MIN / 1_000)
 
     def _counts(self) -> dict[str, int]:
-        return {**self.sessions.requests.counts(), "sessions": len(self.sessions), "nodes": len(self.nodes)}
+        return {
+            **self.sessions.requests.counts(),
+            EdgeCount.SESSIONS: len(self.sessions),
+            EdgeCount.NODES: len(self.nodes),
+        }
 
     def _sockets(self) -> list[Socket]:
         return [*self.sessions.sockets, *self.nodes.sockets, *self.control.sockets]
@@ -142,6 +147,6 @@ class Edge:
         silent_ms = self.config.edge.idle_timeout_seconds * 1_000
         for socket in self._sockets():
             if now - socket.heard_ms >= silent_ms and socket.outbox.is_open:
-                self.metrics.refused_total.labels("idle").inc()
+                self.metrics.refused_total.labels(ConnectionRefusal.IDLE).inc()
                 log.info("socket_idle", peer=socket.peer, silent_ms=now - socket.heard_ms)
                 socket.outbox.close(CLOSE_GOING_AWAY, "idle: nothing was heard for too long")

@@ -24,14 +24,15 @@ from mesh.handover import job_assign_from
 from mesh.link import Received
 from mesh.log import get_logger
 from mesh.node_wire import JobCancel, JobResultAck, NodeControl
+from mesh.words import NodeCommand, ResultDrop, SocketKind
 
 #: Ends of a result that nobody gets -> the metric's reason.
 DROPPED: Final = {
-    "fenced": "fenced",
-    "late": "fenced",
-    "no_session": "no_session",
-    "shed": "overflow",
-    "expired": "overflow",
+    "fenced": ResultDrop.FENCED,
+    "late": ResultDrop.FENCED,
+    "no_session": ResultDrop.NO_SESSION,
+    "shed": ResultDrop.OVERFLOW,
+    "expired": ResultDrop.OVERFLOW,
 }
 
 log = get_logger()
@@ -41,7 +42,7 @@ class NodeSocket(Socket):
     """One connection on /ws/node."""
 
     def __init__(self, connection: ServerConnection, bounds: Bounds, metrics: EdgeMetrics, config: EdgeConfig) -> None:
-        super().__init__(connection, "node", bounds, metrics)
+        super().__init__(connection, SocketKind.NODE, bounds, metrics)
         self.node = NodeConnection(config.heartbeat_min_ms)
         self.opened_ms = now_ms()
         #: To rest before its next message is read: it complains too much.
@@ -156,7 +157,7 @@ class Jobs:
 
     def _send_done(self, effect: effects.SendDone) -> None:
         if effect.done.resend:
-            self._metrics.resends_total.labels("JobDone").inc()
+            self._metrics.resends_total.labels(JobDone.__name__).inc()
         broker = self._link.to_job_cell(effect.done.job_id, effect.done, effect.text, avoid=effect.avoid)
         self.deliveries.sent(effect.key, broker)
 
@@ -175,7 +176,7 @@ class Jobs:
         control = effect.control
         socket = self._socket_of(control.node_id)
         if socket is not None:
-            is_drain = control.command == "drain"
+            is_drain = control.command == NodeCommand.DRAIN
             socket.tell(
                 NodeControl(
                     command=control.command,

@@ -40,6 +40,7 @@ from mesh.frames import (
 from mesh.link import Link, Received
 from mesh.log import get_logger
 from mesh.metrics import LinkMetrics
+from mesh.words import ProcessKind
 
 #: Each has a handler; any other frame that arrives is logged and dropped.
 RECEIVED: Final = frames_to(Role.EDGE)
@@ -65,7 +66,7 @@ class EdgeLink:
         self.asks = asks.Asks(asks.Limits(config.edge.resend_ms, early_ms_max(config), config.edge.answer_timeout_ms))
         self._link = Link(
             identity=identity,
-            kind="edge",
+            kind=ProcessKind.EDGE,
             endpoints=config.link.frontends,
             config=config.link,
             window=0,

@@ -6,17 +6,38 @@ from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry
 
+from edge.core.cuts import Reason
 from mesh.control_wire import FROM_OPERATOR
 from mesh.errors import ErrorCode
 from mesh.frames import AnyFrame
 from mesh.metrics import REGISTRY, RESULT_SECONDS, Metrics
 from mesh.node_wire import FROM_NODE, FROM_SCHEDULER
 from mesh.session_wire import FROM_CLIENT, FROM_SERVER
+from mesh.words import (
+    COMMAND_KINDS,
+    AssignFailure,
+    BackpressureAction,
+    CancelReason,
+    ConnectionRefusal,
+    HedgeOutcome,
+    MissingReason,
+    PostFailure,
+    PostVerdict,
+    QueryKind,
+    ResultDrop,
+    ResultOutcome,
+    ResumeOutcome,
+    SocketKind,
+)
 
 DIRECTIONS: Final = ("in", "out")
 FRAME_NAMES: Final = tuple(frame.__name__ for frame in get_args(AnyFrame))
 _CODECS: Final = (FROM_CLIENT, FROM_SERVER, FROM_NODE, FROM_SCHEDULER, FROM_OPERATOR)
 MESSAGE_TYPES: Final = tuple(sorted({"binary", "done", "invalid"}.union(*(codec.types for codec in _CODECS))))
+#: A request that is for no page.
+NO_PAGE: Final = "none"
+PAGE_KINDS: Final = (*(kind for kind in QueryKind if kind not in COMMAND_KINDS), NO_PAGE)
+CUT_REASONS: Final = tuple(reason.name.lower() for reason in Reason)
 ERROR_CODES: Final = tuple(code.name for code in ErrorCode)
 
 
@@ -34,18 +55,18 @@ class EdgeMetrics(Metrics):
         self.messages_total = self._counters(
             "lingua_edge_messages_total",
             "WebSocket messages",
-            {"peer": PEERS, "direction": DIRECTIONS, "type": MESSAGE_TYPES},
+            {"peer": SocketKind, "direction": DIRECTIONS, "type": MESSAGE_TYPES},
         )
         self.errors_total = self._counters(
-            "lingua_edge_errors_total", "Errors told to peers", {"peer": PEERS, "code": ERROR_CODES}
+            "lingua_edge_errors_total", "Errors told to peers", {"peer": SocketKind, "code": ERROR_CODES}
         )
         self.slow_consumers_total = self._counters(
-            "lingua_edge_slow_consumers_total", "Sockets cut because they did not read", {"peer": PEERS}
+            "lingua_edge_slow_consumers_total", "Sockets cut because they did not read", {"peer": SocketKind}
         )
         self.refused_total = self._counters(
             "lingua_edge_refused_total",
             "Connections refused or closed by us",
-            {"reason": ("full", "path", "idle", "superseded", "draining", "handshake", "too_large", "forbidden")},
+            {"reason": ConnectionRefusal},
         )
 
         self.pages_total = self._counters(
@@ -57,38 +78,38 @@ class EdgeMetrics(Metrics):
         self.results_total = self._counters(
             "lingua_edge_results_total",
             "How utterances ended",
-            {"outcome": ("result", "silence", "failed", "timeout", "no_node", "cancelled", "duplicate", "late")},
+            {"outcome": ResultOutcome},
         )
         self.cuts_total = self._counters(
             "lingua_edge_cuts_total",
             "Utterances cut from streams, by what ended them",
-            {"reason": ("manual", "pause", "timeout", "max_duration", "max_length", "close")},
+            {"reason": CUT_REASONS},
         )
         self.missing_total = self._counters(
             "lingua_edge_missing_total",
             "Indices that clients were told to have no result",
-            {"reason": ("gap_timeout", "pending_overflow_evict", "job_failed", "silence_detected")},
+            {"reason": MissingReason},
         )
         self.resumes_total = self._counters(
             "lingua_edge_resumes_total",
             "Sessions that came back: to this edge, from another, or too late",
-            {"outcome": ("here", "elsewhere", "lost")},
+            {"outcome": ResumeOutcome},
         )
         self.posts_total = self._counters(
             "lingua_edge_posts_total",
             "Messages of this edge for members of rooms",
-            {"verdict": ("told", "parked", "away", "no_session", "no_answer", "dropped")},
+            {"verdict": (*PostVerdict, *PostFailure)},
         )
         self.attempts_total = self._counter("lingua_edge_attempts_total", "Dispatches with a new attempt number")
         self.hedges_total = self._counters(
             "lingua_edge_hedges_total",
             "Late jobs that a second node got as well, or would have got, and what came of it",
-            {"outcome": ("won", "lost", "refused", "failed", "promoted", "cancelled", "over_budget")},
+            {"outcome": HedgeOutcome},
         )
         self.cancels_total = self._counters(
             "lingua_edge_cancels_total",
             "Jobs that nobody waited for any more",
-            {"reason": CANCEL_REASONS},
+            {"reason": CancelReason},
         )
         self.resends_total = self._counters(
             "lingua_edge_resends_total", "Frames sent again for want of an answer", {"frame": FRAME_NAMES}
@@ -96,12 +117,12 @@ class EdgeMetrics(Metrics):
         self.dropped_results_total = self._counters(
             "lingua_edge_dropped_results_total",
             "Results given up at the node's edge",
-            {"reason": ("fenced", "no_session", "overflow", "unasked")},
+            {"reason": ResultDrop},
         )
         self.given_back_total = self._counters(
             "lingua_edge_jobs_given_back_total",
             "Jobs that a node of this edge will not finish, by reason",
-            {"reason": ("node_absent", "node_stuck", "job_lost", "node_gone", "node_error", "drained")},
+            {"reason": AssignFailure},
         )
         self.model_words_dropped_total = self._counter(
             "lingua_edge_model_words_dropped_total", "Words of nodes about missing models for which there was no room"
@@ -109,20 +130,10 @@ class EdgeMetrics(Metrics):
         self.backpressure_total = self._counters(
             "lingua_edge_backpressure_total",
             "Clients told to send less",
-            {"action": ("BUSY", "PAUSE", "SLOW_DOWN")},
+            {"action": BackpressureAction},
         )
         self.waiting = self._gauge("lingua_edge_utterances_waiting", "Utterances that have no result yet")
         self.results_kept = self._gauge("lingua_edge_results_kept", "Results kept until acknowledged")
         self.result_seconds = self._histogram(
             "lingua_edge_result_seconds", "From the utterance's arrival to its result's departure", RESULT_SECONDS
         )
-
-
-CANCEL_REASONS: Final = (
-    "session_closed", "job_timeout", "no_available_node", "node_unavailable", "superseded", "failed",
-    "gap_timeout",
-)  # fmt: skip
-PAGE_KINDS: Final = (
-    "explain", "invariants", "metrics", "node", "none", "pools", "recording", "selectors", "simulate", "weights",
-)  # fmt: skip
-PEERS: Final = ("session", "node", "control")

@@ -39,6 +39,7 @@ from mesh.node_wire import (
     decode_from_node,
 )
 from mesh.wire import Message
+from mesh.words import ConnectionRefusal
 
 #: Service ids whose type is remembered of one node.
 SERVICE_TYPES_MAX: Final = 1_024
@@ -281,7 +282,7 @@ class Nodes:
         socket.tell_error(PeerError(effect.code, effect.message))
 
     def _close(self, socket: NodeSocket, effect: node.Close) -> None:
-        self._metrics.refused_total.labels("superseded").inc()
+        self._metrics.refused_total.labels(ConnectionRefusal.SUPERSEDED).inc()
         log.info("node_superseded", node_id=socket.node.node_id, epoch=socket.node.epoch)
         socket.tell_error(PeerError(ErrorCode.NODE_SUPERSEDED, effect.reason))
         socket.outbox.close(effect.code, effect.reason)

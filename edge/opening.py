@@ -22,6 +22,7 @@ from mesh.frames import Post, SessionClaimed, SessionNote
 from mesh.ids import is_id, new_session_id
 from mesh.log import get_logger
 from mesh.session_wire import PROTOCOL_VERSION, SessionInit, SessionInitAck
+from mesh.words import ResumeOutcome
 
 if TYPE_CHECKING:
     from edge.sessions import Sessions
@@ -76,7 +77,7 @@ class Opening:
         self._sessions.attach(actor, socket)
         failed = bool(message.resume_token)
         if failed:
-            self._metrics.resumes_total.labels("lost").inc()
+            self._metrics.resumes_total.labels(ResumeOutcome.LOST).inc()
         self._acknowledge(actor, socket, token, resumed=False if failed else None, lost=True if failed else None)
 
     def _session(self, session_id: str, message: SessionInit) -> Session:
@@ -125,7 +126,7 @@ class Opening:
         self, actor: Actor, socket: ClientSocket, token: Token, message: SessionInit, claimed: SessionClaimed
     ) -> None:
         """The session is here still, with all that it knew; what came while its client was away may be in the mail."""
-        self._metrics.resumes_total.labels("here").inc()
+        self._metrics.resumes_total.labels(ResumeOutcome.HERE).inc()
         actor.life.attached(now_ms())  # its time does not run out while its mail is read
         try:
             found = await self._mail_of(actor.session, claimed)
@@ -156,7 +157,7 @@ class Opening:
         self, socket: ClientSocket, token: Token, message: SessionInit, claimed: SessionClaimed
     ) -> None:
         """The session was elsewhere: go on from what the client has, and from what waited in the mail."""
-        self._metrics.resumes_total.labels("elsewhere").inc()
+        self._metrics.resumes_total.labels(ResumeOutcome.ELSEWHERE).inc()
         session = self._session(token.session_id, message)
         session.epoch = claimed.epoch
         session.trace_id = claimed.trace_id or session.trace_id

@@ -20,11 +20,12 @@ from edge.core.asks import Answered
 from edge.core.pages import API as API
 from edge.core.pages import Page, PageError, Whom, added_up, page_of
 from edge.link import EdgeLink
-from edge.metrics import EdgeMetrics
+from edge.metrics import NO_PAGE, EdgeMetrics
 from mesh.clock import now_ms
 from mesh.config import EdgeConfig
 from mesh.errors import ErrorCode
 from mesh.log import get_logger
+from mesh.words import EdgeCount, QueryKind
 
 JSON: Final = "application/json"
 MSGPACK: Final = "application/vnd.msgpack"
@@ -49,7 +50,7 @@ class Pages:
 
     async def answer(self, target: str) -> Response:
         """The answer to a GET of `target`, whatever happens."""
-        kind = "none"
+        kind = NO_PAGE
         self._open += 1
         try:
             if self._open > self._pages_max:
@@ -77,7 +78,7 @@ class Pages:
         if page.whom is Whom.NAMED:
             return _passed_on(await self._named(page, end_ms), MSGPACK)
         answer = await self._ask(page, end_ms, record_id=page.about)
-        if page.kind == "invariants" and answer.status == HTTPStatus.OK:
+        if page.kind == QueryKind.INVARIANTS and answer.status == HTTPStatus.OK:
             return json_response(200, self._with_our_own(msgspec.json.decode(answer.body)))
         return _passed_on(answer)
 
@@ -93,7 +94,7 @@ class Pages:
         return answer
 
     async def _selectors(self, end_ms: int) -> list[str]:
-        answer = await self._ask(Page("selectors", Whom.ANY, {}), end_ms)
+        answer = await self._ask(Page(QueryKind.SELECTORS, Whom.ANY, {}), end_ms)
         if answer.status != HTTPStatus.OK:
             raise PageError(504, ErrorCode.SCHEDULER_DEPENDENCY_DOWN, "no selector can say who the selectors are")
         found = msgspec.json.decode(answer.body, type=dict[str, list[str]])
@@ -154,7 +155,7 @@ class Pages:
     def _with_our_own(self, answer: dict[str, Any]) -> dict[str, Any]:
         """The mesh's invariants with what this edge can say for itself at this very moment."""
         counts = self._counts()
-        balanced = counts["accepted"] == sum(counts.values()) - counts["accepted"]
+        balanced = counts[EdgeCount.ACCEPTED] == sum(counts.values()) - counts[EdgeCount.ACCEPTED]
         own = {"edge": self._link.identity, **counts, "balanced": balanced}
         return {**answer, "ok": bool(answer.get("ok")) and balanced, "edge": own}
 

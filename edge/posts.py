@@ -24,6 +24,7 @@ from mesh.config import Config
 from mesh.frames import Post, Posted
 from mesh.link import Received
 from mesh.log import get_logger
+from mesh.words import PostFailure, PostKind, PostVerdict
 
 log = get_logger()
 
@@ -75,9 +76,9 @@ class Posts:
         if self._letters.put(speaker, letter):
             self._next((speaker, letter.listener))
             return
-        self._metrics.posts_total.labels("dropped").inc()
+        self._metrics.posts_total.labels(PostFailure.DROPPED).inc()
         self._next((speaker, letter.listener))
-        letter.done("dropped")
+        letter.done(PostFailure.DROPPED)
 
     def forget(self, speaker: str) -> None:
         """The speaker is not here any more: what was expected of it and not sent does not come."""
@@ -92,7 +93,7 @@ class Posts:
         """Wait no longer for listeners of this edge that do not acknowledge."""
         for pair in self._waits.pop_due(now):
             try:
-                self._going[pair].on_verdict("no_answer")
+                self._going[pair].on_verdict(PostFailure.NO_ANSWER)
             except Exception:
                 # Whatever went wrong with one speaker, the others go on.
                 log.exception("post_failed", speaker=pair[0], listener=pair[1])
@@ -142,7 +143,7 @@ class Posts:
 
     def _ask(self, letter: Letter, on_verdict: Callable[[str], None]) -> None:
         def on_answer(answer: Answer | None) -> None:
-            on_verdict(answer.verdict if isinstance(answer, Posted) else "no_answer")
+            on_verdict(answer.verdict if isinstance(answer, Posted) else PostFailure.NO_ANSWER)
 
         timeout_ms = self._config.session.resume_ms if letter.park else 0
         self._link.ask(
@@ -176,13 +177,13 @@ class Posts:
         """Tell our client; False if it is not there."""
         if actor.socket is None:
             return False
-        if post.kind == "result":
+        if post.kind == PostKind.RESULT:
             self._on_result(actor, post, body, answer)
             return True
         on_kind = self.on_kind.get(post.kind)
         if on_kind is None or on_kind(actor, post):
             actor.socket.tell_encoded(_TYPES.get(post.kind, post.kind), body)
-        answer("told")
+        answer(PostVerdict.TOLD)
         return True
 
     def _on_result(self, actor: Actor, post: Post, body: bytes, answer: Callable[[str], None]) -> None:
@@ -192,7 +193,7 @@ class Posts:
             if unposted is not None:
                 unposted.answers[post.edge] = answer
             else:
-                answer("told")
+                answer(PostVerdict.TOLD)
             return
         actor.listening.pop(speaker, None)
         actor.listening[speaker] = index
@@ -201,7 +202,7 @@ class Posts:
         assert actor.socket is not None
         actor.socket.tell_encoded("translation_result", body)
         if not actor.resumable:
-            answer("told")
+            answer(PostVerdict.TOLD)
             return
         actor.unposted[speaker, index] = Unposted(body, {post.edge: answer})
         if len(actor.unposted) > self._config.session.unacked_max:
@@ -214,10 +215,10 @@ class Posts:
     def on_ack(self, actor: Actor, speaker: str, index: int) -> None:
         """The client has what that member said, up to that index."""
         for key in [key for key in actor.unposted if key[0] == speaker and key[1] <= index]:
-            _answer(actor.unposted.pop(key), "told")
+            _answer(actor.unposted.pop(key), PostVerdict.TOLD)
 
     def gone(self, actor: Actor, verdict: str) -> None:
-        """The session is over ("no_session"), or another edge's (MOVED): what it was told may not have arrived."""
+        """The session is over (NO_SESSION), or another edge's (MOVED): what it was told may not have arrived."""
         unposted, actor.unposted = actor.unposted, {}
         for one in unposted.values():
             _answer(one, verdict)
@@ -236,7 +237,7 @@ def _answer(unposted: Unposted, verdict: str) -> None:
 
 
 #: Kind of a post -> type of its message, where they differ.
-_TYPES: Final = {"signal": "webrtc_offer"}
+_TYPES: Final[dict[str, str]] = {PostKind.SIGNAL: "webrtc_offer"}
 
 
 def numbered_key(of: str, number: int) -> str:

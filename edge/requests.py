@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, get_args
+from typing import Any, Final, Protocol, get_args
 
 from edge.actor import Actor
 from edge.core import request as effects
@@ -23,6 +23,12 @@ from mesh.log import get_logger
 from mesh.node_wire import AsrPartial, JobResult, decode_from_node, decode_job_result
 from mesh.session_wire import Backpressure
 from mesh.wire import Message
+from mesh.words import BackpressureAction, NoticeEvent, ResultOutcome, ResultVerdict
+
+_OUTCOMES: Final = {
+    ErrorCode.JOB_TIMEOUT: ResultOutcome.TIMEOUT,
+    ErrorCode.NO_AVAILABLE_NODE: ResultOutcome.NO_NODE,
+}
 
 log = get_logger()
 
@@ -134,9 +140,9 @@ class Requests:
         if request is None or request.current.number != notice.attempt:
             return
         now = now_ms()
-        if notice.event == "accepted":
+        if notice.event == NoticeEvent.ACCEPTED:
             self._tell(request, [results.ui_event(request, "NODE_ACCEPTED", now, notice.job_id)])
-        elif notice.event == "asr_partial":
+        elif notice.event == NoticeEvent.ASR_PARTIAL:
             partial = decode_from_node(message.payload[0])
             assert isinstance(partial, AsrPartial)
             self._tell(request, results.for_partial(request, partial, now))
@@ -162,7 +168,7 @@ class Requests:
     def _send_dispatch(self, effect: effects.SendDispatch) -> None:
         request, attempt = effect.request, effect.attempt
         if effect.why is effects.Why.REPEAT:
-            self._metrics.resends_total.labels("Dispatch").inc()
+            self._metrics.resends_total.labels(Dispatch.__name__).inc()
         elif effect.why is effects.Why.NEXT:
             self._metrics.attempts_total.inc()
         broker = self._link.to_session_cell(
@@ -198,7 +204,7 @@ class Requests:
 
     def _fail(self, effect: effects.Fail) -> None:
         request = effect.request
-        outcome = {ErrorCode.JOB_TIMEOUT: "timeout", ErrorCode.NO_AVAILABLE_NODE: "no_node"}.get(effect.code, "failed")
+        outcome = _OUTCOMES.get(effect.code, ResultOutcome.FAILED)
         self._metrics.results_total.labels(outcome).inc()
         log.info(
             "utterance_failed",
@@ -219,11 +225,13 @@ class Requests:
         actor = self._actor_of(push.session_id)
         if actor is not None and actor.acks.holds(push):
             return  # its keeper hears when the client has it
-        if effect.verdict != "delivered":
-            self._metrics.results_total.labels("duplicate" if effect.verdict == "duplicate" else "late").inc()
+        if effect.verdict != ResultVerdict.DELIVERED:
+            is_duplicate = effect.verdict == ResultVerdict.DUPLICATE
+            outcome = ResultOutcome.DUPLICATE if is_duplicate else ResultOutcome.LATE
+            self._metrics.results_total.labels(outcome).inc()
         self.acknowledge(push, effect.verdict)
 
-    def acknowledge(self, push: Push, verdict: str = "delivered") -> None:
+    def acknowledge(self, push: Push, verdict: ResultVerdict = ResultVerdict.DELIVERED) -> None:
         """Tell the keeper of a result what became of it."""
         if push.node_edge:
             ack = ResultAck(job_id=push.job_id, attempt=push.attempt, node_id=push.node_id, verdict=verdict)
@@ -235,8 +243,8 @@ class Requests:
     def _tell_backpressure(self, effect: effects.TellBackpressure) -> None:
         actor = self._actor_of(effect.session_id)
         if actor is not None and actor.session.may_slow_down(now_ms()):
-            self._metrics.backpressure_total.labels("SLOW_DOWN").inc()
-            actor.tell(Backpressure(action="SLOW_DOWN", resume_after_ms=effect.resume_after_ms))
+            self._metrics.backpressure_total.labels(BackpressureAction.SLOW_DOWN).inc()
+            actor.tell(Backpressure(action=BackpressureAction.SLOW_DOWN, resume_after_ms=effect.resume_after_ms))
 
     def _tell(self, request: Request, messages: Iterable[Message]) -> None:
         """Progress of a request. Of several for one utterance the speaker sees that of the first."""
@@ -259,8 +267,8 @@ def read_result(push: Push, text: bytes) -> JobResult | None:
 
 def _outcome_of(result: JobResult | None) -> str:
     if result is None or not result.success:
-        return "failed"
-    return "silence" if is_silence(result) else "result"
+        return ResultOutcome.FAILED
+    return ResultOutcome.SILENCE if is_silence(result) else ResultOutcome.RESULT
 
 
 def _limits_of(config: Config) -> Limits:

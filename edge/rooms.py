@@ -10,7 +10,7 @@ from edge.actor import Actor
 from edge.core.about import About
 from edge.core.asks import Answer
 from edge.core.fanout import Fan, plan
-from edge.core.letters import MEMBERS, Letter
+from edge.core.letters import Letter
 from edge.core.roster import members_of
 from edge.core.session import Spoken, language_of
 from edge.link import EdgeLink
@@ -34,13 +34,14 @@ from mesh.session_wire import (
 )
 from mesh.speaking import RoomsConfig
 from mesh.wire import Message, encode_utf8
+from mesh.words import PostKind, PostVerdict, RoomAction
 
 #: What the mesh answers when a room or a membership is gone.
 _GONE: Final = frozenset({ErrorCode.ROOM_NOT_FOUND.name, ErrorCode.NOT_IN_ROOM.name})
 #: And when it may know more in a moment.
 _PASSING: Final = ErrorCode.SCHEDULER_DEPENDENCY_DOWN.name
 #: What puts a session into a room.
-_ENTERS: Final = frozenset({"create", "join"})
+_ENTERS: Final = frozenset({RoomAction.CREATE, RoomAction.JOIN})
 
 Then = Callable[[RoomState], None]
 
@@ -54,8 +55,8 @@ class Rooms:
         self._config = config
         self._link = link
         self._posts = posts
-        posts.on_kind["room_expired"] = self._on_expired
-        posts.on_kind[MEMBERS] = self._on_members
+        posts.on_kind[PostKind.ROOM_EXPIRED] = self._on_expired
+        posts.on_kind[PostKind.ROOM_MEMBERS] = self._on_members
         self.handlers: dict[type[Message], Callable[[Actor, Any], None]] = {
             RoomCreate: self._on_create,
             RoomJoin: self._on_join,
@@ -77,7 +78,7 @@ class Rooms:
             actor.tell(RoomCreateAck(room_code=state.room_code, room_id=state.room_id))
             self._entered(actor, state)
 
-        self._ask(actor, created, "create", "", **_who(message))
+        self._ask(actor, created, RoomAction.CREATE, "", **_who(message))
 
     def _on_join(self, actor: Actor, message: RoomJoin) -> None:
         code = message.room_code.strip()
@@ -88,7 +89,7 @@ class Rooms:
             actor.room = state.room_code
             self._entered(actor, state)
 
-        self._ask(actor, joined, "join", code, **_who(message))
+        self._ask(actor, joined, RoomAction.JOIN, code, **_who(message))
 
     def _entered(self, actor: Actor, state: RoomState) -> None:
         actor.note(away=actor.socket is None)
@@ -111,13 +112,13 @@ class Rooms:
             actor.note(away=actor.socket is None)
             self._tell_all(actor, state)
 
-        self._ask(actor, left, "leave", actor.room)
+        self._ask(actor, left, RoomAction.LEAVE, actor.room)
 
     def gone(self, actor: Actor) -> None:
         """The session ended: its room shall know."""
         code, actor.room = actor.room, ""
         if code:
-            self._request(actor, "leave", code, lambda answer: self._on_left(actor, answer))
+            self._request(actor, RoomAction.LEAVE, code, lambda answer: self._on_left(actor, answer))
 
     def _on_left(self, actor: Actor, answer: Answer | None) -> None:
         if isinstance(answer, RoomState):
@@ -142,7 +143,7 @@ class Rooms:
             self._tell_all(actor, state)
 
         target, wanted = message.target_session_id, message.receive_raw_voice
-        self._ask(actor, preferred, "prefer", message.room_code.strip(), target=target, wanted=wanted)
+        self._ask(actor, preferred, RoomAction.PREFER, message.room_code.strip(), target=target, wanted=wanted)
 
     def _on_signal(self, actor: Actor, message: WebrtcOffer | WebrtcAnswer | WebrtcIce) -> None:
         """Pass it on; the receiver sees from whom it comes."""
@@ -160,7 +161,7 @@ class Rooms:
                 self._tell_error(actor, ErrorCode.INTERNAL_ERROR.name, "the mesh did not answer in time")
             elif isinstance(answer, Failed):
                 self._tell_error(actor, answer.code, answer.message)
-            elif isinstance(answer, Posted) and answer.verdict != "told":
+            elif isinstance(answer, Posted) and answer.verdict != PostVerdict.TOLD:
                 self._tell_error(actor, ErrorCode.MEMBER_NOT_FOUND.name, "that member is not connected now")
 
         def question(ref: str) -> RoomSignal:
@@ -190,7 +191,7 @@ class Rooms:
             then(answer.members if isinstance(answer, RoomState) else ())
             actor.pump()
 
-        self._request(actor, "speak", actor.room, on_answer)
+        self._request(actor, RoomAction.SPEAK, actor.room, on_answer)
 
     def plan(self, actor: Actor, members: Sequence[RoomMember]) -> list[Fan]:
         """Into which languages an utterance goes, and who hears each."""
@@ -213,7 +214,7 @@ class Rooms:
         def done(listener: str, verdict: str) -> None:
             nonlocal left
             left -= 1
-            if verdict == "no_session":
+            if verdict == PostVerdict.NO_SESSION:
                 self._remove(actor, listener)
             if actor.resumable and not actor.ended:
                 actor.release(actor.acks.listens(index, -1))
@@ -222,7 +223,7 @@ class Rooms:
 
         for listener in about.listeners:
             key = numbered_key(actor.session_id, index)
-            letter = Letter(listener, "result", key, body, actor.room, True, partial(done, listener))
+            letter = Letter(listener, PostKind.RESULT, key, body, actor.room, True, partial(done, listener))
             self._posts.send(actor.session_id, letter)
 
     def _remove(self, actor: Actor, member: str) -> None:
@@ -235,7 +236,7 @@ class Rooms:
 
         if code:
             edge = self._link.identity
-            self._link.ask(lambda ref: RoomRequest(ref, edge, member, "leave", code), code, on_answer)
+            self._link.ask(lambda ref: RoomRequest(ref, edge, member, RoomAction.LEAVE, code), code, on_answer)
 
     def _lane_done(self, actor: Actor, about: About) -> None:
         actor.fans[about.index] -= 1
@@ -287,7 +288,7 @@ class Rooms:
         for member in state.members:
             if member.session_id != actor.session_id:
                 code, ignore = state.room_code, lambda verdict: None
-                self._posts.send(code, Letter(member.session_id, MEMBERS, key, body, code, False, ignore))
+                self._posts.send(code, Letter(member.session_id, PostKind.ROOM_MEMBERS, key, body, code, False, ignore))
 
     def _tell_own(self, actor: Actor, state: RoomState) -> None:
         """Who asked hears it too. If it has a later list meanwhile, that one again, for it waits for an answer."""
@@ -313,7 +314,7 @@ class Rooms:
                 actor.note(away=actor.socket is None)
                 self._tell_error(actor, answer.code, answer.message)
 
-        self._request(actor, "look", code, looked)
+        self._request(actor, RoomAction.LOOK, code, looked)
 
     def _tell_error(self, actor: Actor, code: str, message: str) -> None:
         actor.tell(RoomError(code=code, message=message))

@@ -18,6 +18,7 @@ from mesh.config import EdgeConfig
 from mesh.errors import ConfigError
 from mesh.loopback import LOOPBACK, is_loopback
 from mesh.metrics import CONTENT_TYPE, render
+from mesh.words import ConnectionRefusal
 
 SESSION_PATH: Final = "/ws/session"
 NODE_PATH: Final = "/ws/node"
@@ -117,12 +118,12 @@ class Server:
         if path.startswith(API):
             return self._rooms.pages.answer(request.path)
         if path not in self._serve:
-            return self._turn_away(connection, HTTPStatus.NOT_FOUND, "path", "Not found\n")
+            return self._turn_away(connection, HTTPStatus.NOT_FOUND, ConnectionRefusal.PATH, "Not found\n")
         if path == CONTROL_PATH and not may_command(connection, request):
             text = "Commands are taken from programs on this machine only\n"
-            return self._turn_away(connection, HTTPStatus.FORBIDDEN, "forbidden", text)
+            return self._turn_away(connection, HTTPStatus.FORBIDDEN, ConnectionRefusal.FORBIDDEN, text)
         if self._refusing or self._is_full(path):
-            reason = "draining" if self._refusing else "full"
+            reason = ConnectionRefusal.DRAINING if self._refusing else ConnectionRefusal.FULL
             text = "Try another edge, or again shortly\n"
             return self._turn_away(connection, HTTPStatus.SERVICE_UNAVAILABLE, reason, text)
         connection.protocol.max_message_size = self._bytes_max[path]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from websockets.asyncio.server import ServerConnection
 
 from edge.actor import Actor
@@ -29,9 +27,7 @@ from mesh.frames import SessionClaimed, SessionTaken
 from mesh.link import Received
 from mesh.log import get_logger
 from mesh.session_wire import SessionCloseAck
-
-#: Close code of a socket whose session has a newer connection (docs/protocol.md).
-CLOSE_SUPERSEDED: Final = 4009
+from mesh.words import CloseCode, ConnectionRefusal, PostVerdict, ResultOutcome, SocketKind
 
 log = get_logger()
 
@@ -80,7 +76,7 @@ class Sessions:
 
     async def serve(self, connection: ServerConnection) -> None:
         """One client, from its first message to its last."""
-        socket = ClientSocket(connection, "session", self._bounds, self._metrics)
+        socket = ClientSocket(connection, SocketKind.SESSION, self._bounds, self._metrics)
         self.sockets.add(socket)
         try:
             async for data in socket.messages():
@@ -148,10 +144,10 @@ class Sessions:
         """The session is over, and nobody waits for its results."""
         session_id = actor.session_id
         self._forget(actor)
-        self._metrics.results_total.labels("cancelled").inc(self.custody.waiting(session_id))
+        self._metrics.results_total.labels(ResultOutcome.CANCELLED).inc(self.custody.waiting(session_id))
         self.requests.run(self.custody.close_session(session_id, now_ms()))
         actor.release(actor.acks.end())
-        self.posts.gone(actor, "no_session")
+        self.posts.gone(actor, PostVerdict.NO_SESSION)
         self.rooms.gone(actor)
         release(self._link, session_id, actor.session.epoch)
         log.info("session_closed", session_id=session_id, reason=reason)
@@ -216,10 +212,10 @@ class Sessions:
     def cut_off(self, socket: ClientSocket) -> None:
         """Close the older connection of a session that has a newer one."""
         socket.actor = None
-        self._metrics.refused_total.labels("superseded").inc()
+        self._metrics.refused_total.labels(ConnectionRefusal.SUPERSEDED).inc()
         text = "superseded by a newer connection of this session"
         socket.tell_error(PeerError(ErrorCode.SESSION_SUPERSEDED, text))
-        socket.outbox.close(CLOSE_SUPERSEDED, text)
+        socket.outbox.close(CloseCode.SUPERSEDED, text)
 
     # --- time -------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from mesh.clock import now_ms
 from mesh.errors import ErrorCode, PeerError
 from mesh.log import get_logger
 from mesh.wire import Message, encode_utf8, error_of
+from mesh.words import SocketKind
 
 # A close code (docs/protocol.md).
 CLOSE_GOING_AWAY: Final = 1001
@@ -24,8 +25,8 @@ log = get_logger()
 class Socket:
     """One connection on /ws/session or /ws/node."""
 
-    def __init__(self, connection: ServerConnection, peer: str, bounds: Bounds, metrics: EdgeMetrics) -> None:
-        self.peer = peer  # "session" | "node"
+    def __init__(self, connection: ServerConnection, peer: SocketKind, bounds: Bounds, metrics: EdgeMetrics) -> None:
+        self.peer = peer
         self.heard_ms = now_ms()
         self.outbox = Outbox(connection, bounds, self._on_cut)
         self._connection = connection

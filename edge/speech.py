@@ -33,6 +33,7 @@ from mesh.log import get_logger
 from mesh.node_wire import JobResult
 from mesh.session_wire import MissingResult, TranslationResult
 from mesh.wire import Message
+from mesh.words import CancelReason, MissingReason
 
 log = get_logger()
 
@@ -147,7 +148,7 @@ class Speech:
         now = now_ms()
         for language, lane in list(actor.lanes.items()):
             self.told(actor, language, lane.skip(cut.index, now))
-        self._miss(actor, About(cut.index, "", (), trace_id, cut.last_seq), "job_failed")
+        self._miss(actor, About(cut.index, "", (), trace_id, cut.last_seq), MissingReason.JOB_FAILED)
 
     # --- from the nodes -----------------------------------------------------------------------------
 
@@ -163,9 +164,9 @@ class Speech:
         if result is None or not result.success:
             for message in self._failure(request, push, result, now):
                 actor.tell(message)
-            self._miss(actor, about, "job_failed")
+            self._miss(actor, about, MissingReason.JOB_FAILED)
         elif is_silence(result):
-            self._miss(actor, about, "silence_detected")
+            self._miss(actor, about, MissingReason.SILENCE_DETECTED)
         else:
             actor.session.warm_node = push.node_id
             if about.place is not None:
@@ -191,7 +192,7 @@ class Speech:
             return
         for told in results.for_failure(request, code, message, details, now_ms()):
             actor.tell(told)
-        self._miss(actor, about, "job_failed")
+        self._miss(actor, about, MissingReason.JOB_FAILED)
         actor.pump()
 
     def _failure(self, request: Request, push: Push, result: JobResult | None, now: int) -> list[Message]:
@@ -253,7 +254,7 @@ class Speech:
         found = [(key, way) for key, way in actor.under_way.items() if (way.lane, way.index) == (lane, miss.index)]
         for request_id, _ in found:
             del actor.under_way[request_id]
-            self._requests.run(self._custody.give_up(request_id, "gap_timeout", now_ms()))
+            self._requests.run(self._custody.give_up(request_id, CancelReason.GAP_TIMEOUT, now_ms()))
             log.info("index_given_up", session_id=actor.session_id, request_id=request_id, reason=miss.reason)
         return found[0][1] if found else None
 

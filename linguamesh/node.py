@@ -29,6 +29,7 @@ from linguamesh.node_pairing import Pairing
 from linguamesh.node_work import Handler, Work
 from mesh import node_wire as wire
 from mesh.errors import ErrorCode, PeerError
+from mesh.words import CloseCode
 
 __all__ = ["Control", "Gpu", "Job", "JobFailed", "Node", "NodeRefused", "Result", "Unreachable", "Usage"]
 
@@ -36,8 +37,6 @@ HEARTBEAT_INTERVAL_S: Final = 15.0
 REGISTER_TIMEOUT_S: Final = 10.0
 #: How long running jobs may go on after `close`.
 DRAIN_S: Final = 2.0
-#: The close code for "this node connected again elsewhere".
-CLOSE_SUPERSEDED: Final = 4009
 
 #: Refusals that may pass; all others are final.
 _PASSING: Final = frozenset({
@@ -270,7 +269,7 @@ class Node:
                 raise Unreachable(f"{self.url} cannot register nodes now: {message.code}: {message.message}")
 
     def _check_close_code(self, connection: ClientConnection) -> None:
-        if connection.close_code == CLOSE_SUPERSEDED:
+        if connection.close_code == CloseCode.SUPERSEDED:
             code = ErrorCode.NODE_SUPERSEDED
             raise NodeRefused(code.name, f"another connection uses the node id {self.node_id}")
         _log.info("connection to %s ended: %s %s", self.url, connection.close_code, connection.close_reason)

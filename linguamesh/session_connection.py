@@ -18,15 +18,14 @@ from linguamesh.errors import LinguaError, SessionError, Unreachable
 from mesh import session_wire as wire
 from mesh.clock import now_ms
 from mesh.errors import ErrorCode, PeerError
+from mesh.words import CloseCode
 
 #: A connection that lived shorter than this was no success: the next one waits, from the second such time on.
 STEADY_MS: Final = 1_000
-#: The close code for "this session connected again elsewhere".
-CLOSE_SUPERSEDED: Final = 4009
 
 #: Close codes after which another connection would end no better.
 _FINAL_CLOSES: Final = {
-    CLOSE_SUPERSEDED: (ErrorCode.SESSION_SUPERSEDED, "a newer connection took this session over"),
+    CloseCode.SUPERSEDED: (ErrorCode.SESSION_SUPERSEDED, "a newer connection took this session over"),
     1007: (ErrorCode.INVALID_MESSAGE, "the mesh could not read a message"),
     1009: (ErrorCode.MESSAGE_TOO_LARGE, "a message was too large"),
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from mesh.words import BackpressureAction
+
 #: While the mesh is slow: one message in so much time, which holds as much sound.
 SLOW_EVERY_MS: Final = 500
 #: How long the mesh's wish counts if it does not say, and at most.
@@ -22,7 +24,7 @@ class Pace:
     def asked(self, action: str, resume_after_ms: int | None, now_ms: int) -> None:
         """The mesh asked for less."""
         until_ms = now_ms + min(WISH_MS_DEFAULT if resume_after_ms is None else resume_after_ms, WISH_MS_MAX)
-        if action == "SLOW_DOWN":
+        if action == BackpressureAction.SLOW_DOWN:
             self._slow_until_ms = max(self._slow_until_ms, until_ms)
         else:
             self._silent_until_ms = max(self._silent_until_ms, until_ms)
@@ -30,7 +32,7 @@ class Pace:
     def refused(self, now_ms: int) -> None:
         """Something was not taken: it is sent again after the pause that the mesh asks for, or else a short one."""
         if self._silent_until_ms <= now_ms:
-            self.asked("BUSY", None, now_ms)
+            self.asked(BackpressureAction.BUSY, None, now_ms)
 
     def wait_ms(self, now_ms: int) -> int:
         """How long to wait before the next message; 0 = not at all."""

@@ -20,11 +20,12 @@ from linguamesh.stack_place import PortGuard, StateDirectory
 from linguamesh.stack_redis import StackRedis
 from mesh import config
 from mesh.errors import ConfigError
+from mesh.words import ProcessKind
 
 #: More processes of one kind than this are a slip of the finger.
 PROCESSES_MAX: Final = 64
 DEMO_NODES_MAX: Final = 1_000
-_STOP_ORDER: Final = ("nodes", "edge", "selector", "broker")
+_STOP_ORDER: Final = ("nodes", ProcessKind.EDGE, ProcessKind.SELECTOR, ProcessKind.BROKER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +94,15 @@ class Stack:
     async def _start(self, place: StateDirectory, port: int) -> None:
         """All processes; those that do not need one another at the same time."""
         env = self._environment(place, port)
-        first = self._roles("broker", self._options.brokers, place, env)
-        first += self._roles("edge", self._options.edges, place, env)
+        first = self._roles(ProcessKind.BROKER, self._options.brokers, place, env)
+        first += self._roles(ProcessKind.EDGE, self._options.edges, place, env)
         try:
             async with asyncio.TaskGroup() as group:
                 for child in first:
                     group.create_task(child.start())
                 await asyncio.sleep(0)  # lets them start before Redis takes the thread
                 env = {**env, **self._redis.start(place.path / "redis", keep=place.is_kept)}
-                for child in self._roles("selector", self._options.selectors, place, env):
+                for child in self._roles(ProcessKind.SELECTOR, self._options.selectors, place, env):
                     group.create_task(child.start())
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
@@ -125,7 +126,7 @@ class Stack:
         children = []
         for number in range(count):
             name = f"{kind}-{number}"
-            index = ["--index", str(number)] if kind == "broker" else []
+            index = ["--index", str(number)] if kind == ProcessKind.BROKER else []
             command = [sys.executable, "-P", "-m", kind, "--name", name, "--die-with-parent", *index]
             children.append(self._child(Spec(kind, name, command, env), place))
         return children
@@ -191,9 +192,11 @@ class Stack:
             "session_ws": f"ws://{address}/ws/session",
             "node_ws": f"ws://{address}/ws/node",
             "redis": self._redis.shown_url,
-            "edges": [{"id": child.name, "pid": child.pid, "url": child.ready["url"]} for child in of("edge")],
-            "brokers": [{"id": child.name, "pid": child.pid} for child in of("broker")],
-            "selectors": [{"id": child.name, "pid": child.pid} for child in of("selector")],
+            "edges": [
+                {"id": child.name, "pid": child.pid, "url": child.ready["url"]} for child in of(ProcessKind.EDGE)
+            ],
+            "brokers": [{"id": child.name, "pid": child.pid} for child in of(ProcessKind.BROKER)],
+            "selectors": [{"id": child.name, "pid": child.pid} for child in of(ProcessKind.SELECTOR)],
             "nodes": [{"id": node_id, "pid": child.pid} for child in of("nodes") for node_id in child.ready["nodes"]],
             "state_dir": str(state_dir),
         }

@@ -15,6 +15,12 @@ _NO_SPEEDS: Final[dict[str, Speed]] = {}
 _NO_NUMBERS: Final[dict[str, int]] = {}
 
 
+#: Verdicts that are labels of metrics too.
+CommitVerdict = Literal["new", "bound", "full", "unknown"]
+AdvanceVerdict = Literal["moved", "same", "fenced", "unknown"]
+ClaimVerdict = Literal["ok", "held", "gone", "wrong_token"]
+
+
 class Registered(NamedTuple):
     """The connection's epoch, and the status that the record has now; the node's load and its version."""
 
@@ -134,7 +140,7 @@ class Committed(NamedTuple):
     `used` and `version` are the node's after a "new".
     """
 
-    verdict: Literal["new", "bound", "full", "unknown"]
+    verdict: CommitVerdict
     job_id: str = ""
     node_id: str = ""
     node_edge: str = ""
@@ -194,7 +200,7 @@ class Advanced(NamedTuple):
     changed.
     """
 
-    verdict: Literal["moved", "same", "fenced", "unknown"]
+    verdict: AdvanceVerdict
     state: str = ""
     finished: bool = False
     edge: str = ""
@@ -259,7 +265,7 @@ class Claimed(NamedTuple):
     owner: str
     epoch: int
     #: "held": another epoch is in force. "gone", "wrong_token": it cannot be resumed.
-    verdict: Literal["ok", "held", "gone", "wrong_token"] = "ok"
+    verdict: ClaimVerdict = "ok"
     #: The edge that lost it by this claim; "" if none did.
     before: str = ""
     tenant_id: str = ""

@@ -47,7 +47,7 @@ from mesh.session_frames import SessionTaken as SessionTaken
 class Beat(Frame, frozen=True, to=Role.BROKER, lane=Lane.CONTROL):
     """Peer -> broker, every beat_ms: I am here. The first one introduces the peer."""
 
-    kind: str  # "edge" | "selector"
+    kind: str  # mesh.words.ProcessKind: EDGE or SELECTOR
     #: How many work messages the broker may have outstanding here (selectors; 0 for edges).
     window: int
     #: Work messages taken from this broker since the link began; counters heal lost credit.
@@ -80,7 +80,7 @@ class Busy(Frame, frozen=True, to=Role.EDGE, lane=Lane.CONTROL):
 class Bounce(Frame, frozen=True, to=Role.EDGE | Role.SELECTOR, lane=Lane.CONTROL):
     """Broker -> sender: could not be delivered. Parts that follow: the original head and frame."""
 
-    reason: str  # "unroutable" | "queue_full" | "expired" | "no_selector"
+    reason: str  # mesh.words.BounceReason
 
 
 class Goodbye(Frame, frozen=True, to=Role.BROKER, lane=Lane.CONTROL):
@@ -325,7 +325,7 @@ class AssignFailed(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.CONTROL):
     node_epoch: int
     request_id: str
     session_edge: str
-    reason: str  # "node_absent" | "node_stuck" | "job_lost" | "node_gone" | "node_error" | "drained"
+    reason: str  # mesh.words.AssignFailure
 
 
 class Refused(Frame, frozen=True, to=Role.EDGE, lane=Lane.CONTROL):
@@ -380,7 +380,7 @@ class Notice(Frame, frozen=True, to=Role.EDGE, lane=Lane.WORK):
     utterance_index: int
     job_id: str
     attempt: int
-    event: str  # "accepted" | "asr_partial"
+    event: str  # mesh.words.NoticeEvent
     request_id: str
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import msgspec
 import zmq
@@ -38,6 +38,7 @@ from mesh.log import get_logger
 from mesh.metrics import LinkMetrics
 from mesh.peering import Peering
 from mesh.sockets import open_dealer, receiver, sender
+from mesh.words import ProcessKind
 
 #: Parts before the payload: head and frame.
 _PAYLOAD: Final = 2
@@ -117,7 +118,7 @@ class Link:
         self,
         *,
         identity: str,
-        kind: Literal["edge", "selector"],
+        kind: ProcessKind,
         endpoints: list[str],
         config: LinkConfig,
         window: int,

@@ -38,6 +38,7 @@ from mesh.wire import encode as encode
 from mesh.wire import encode_utf8 as encode_utf8
 from mesh.wire import error_message as error_message
 from mesh.wire import error_of as error_of
+from mesh.words import BackpressureAction
 
 PROTOCOL_VERSION: Final = "1.0"
 
@@ -55,7 +56,6 @@ UiEventName = Literal[
     "ERROR",
 ]
 UiStatus = Literal["ok", "error"]
-BackpressureAction = Literal["BUSY", "PAUSE", "SLOW_DOWN"]
 
 # --- parts ----------------------------------------------------------------------------------------
 
@@ -314,7 +314,7 @@ class MissingResult(Message, frozen=True, kw_only=True):
 
     session_id: Id
     utterance_index: Whole
-    reason: Word  # "silence_detected" | "gap_timeout" | "pending_overflow_evict" | "job_failed"
+    reason: Word  # mesh.words.MissingReason
     created_at_ms: Signed
     trace_id: Id | None = None
     last_seq: Whole | None = None  # as in translation_result

@@ -21,6 +21,7 @@ from mesh.link import LinkError
 from mesh.log import configure
 from mesh.metrics import describe_process, serve, stop_serving
 from mesh.process import announce_ready, die_with_parent, run
+from mesh.words import ProcessKind
 from selector import warm
 from selector.metrics import SelectorMetrics
 
@@ -50,8 +51,8 @@ async def _serve(options: argparse.Namespace, cache: Path, stop: asyncio.Event) 
     settings = config.load(options.config)
     if not settings.link.backends:
         raise ConfigError("link.backends is empty: list one endpoint per broker")
-    identity = new_peer_identity("selector", options.name)
-    configure(settings.log, "selector", identity)
+    identity = new_peer_identity(ProcessKind.SELECTOR, options.name)
+    configure(settings.log, ProcessKind.SELECTOR, identity)
     runner = await Runner.connect(settings.redis)
     try:
         store = Store(runner, Keys(settings.mesh.key_prefix), settings)
@@ -67,13 +68,13 @@ async def _select(name: str, identity: str, store: Store, settings: Config, stop
     from selector.loop import Selector  # imports the kernel
 
     release = version("lingua-mesh")
-    describe_process("selector", release)
+    describe_process(ProcessKind.SELECTOR, release)
     metrics_port = serve(settings.selector.metrics_port)
     selector = Selector(identity, store, settings, SelectorMetrics(), release)
     try:
         await selector.start(START_TIMEOUT_MS)
         url = f"http://127.0.0.1:{metrics_port}"
-        announce_ready("selector", name, identity, url=url, metrics_port=metrics_port)
+        announce_ready(ProcessKind.SELECTOR, name, identity, url=url, metrics_port=metrics_port)
         await selector.run(stop)
     finally:
         await selector.close()

@@ -16,6 +16,7 @@ from mesh import clock
 from mesh.config import Config
 from mesh.frames import Dispatch, Refused, pair_of
 from mesh.weights import Weights
+from mesh.words import DispatchOutcome
 from selector.core import explaining
 from selector.core.columns import NodeTable
 from selector.core.filters import removed_by_name
@@ -97,7 +98,7 @@ class Decisions:
         """An attempt came to its end: placed, found placed, refused, or unknown."""
         dispatch = request.dispatch
         key = (dispatch.request_id, dispatch.attempt)
-        if key in self._kept and outcome == "bound":
+        if key in self._kept and outcome == DispatchOutcome.BOUND:
             return  # a repeat: the record of the placing itself tells more
         self._forget(key)
         job_id, node_id = (answer.job_id, answer.node_id) if answer is not None else ("", "")

@@ -20,6 +20,7 @@ from mesh.frames import Assign, AssignFailed, Bounce, Cancel, JobDone, JobEvent,
 from mesh.jobs import Event
 from mesh.link import Received, Send
 from mesh.log import get_logger
+from mesh.words import BounceReason, NodeChange, ParkedKind
 from selector.core import dispatching, results
 from selector.core.columns import NodeTable
 from selector.faults import Faults
@@ -151,7 +152,7 @@ class Jobs:
             if isinstance(answer, StoreError):
                 self._faults.note(message, answer)
                 continue
-            self._metrics.parked_total.labels("result").inc(answer.verdict == "parked")
+            self._metrics.parked_total.labels(ParkedKind.RESULT).inc(answer.verdict == "parked")
             self._metrics.mail_dropped_total.inc(answer.dropped)
             ack = results.on_parked(done, answer)
             self._send(ack.to, message.head.cell, ack.frame, prefer=message.broker)
@@ -165,7 +166,7 @@ class Jobs:
         if dispatching.is_node_away(frame) and await self._store.node_offline(
             frame.node_id, frame.node_epoch, frame.reason
         ):
-            self._metrics.nodes_total.labels("offline").inc()
+            self._metrics.nodes_total.labels(NodeChange.OFFLINE).inc()
             self._table.remove(frame.node_id)
         self._line.slots_freed()
         self._undo(message, dispatching.on_assign_failed(frame, released), frame.job_id, frame.reason)
@@ -185,7 +186,7 @@ class Jobs:
         )
         # When an edge dies hundreds bounce together: the first speaks for all.
         is_news = not self._table.is_avoided(bounced.node_id, now_ms + pause_ms // 2)
-        if facts is not None and frame.reason == "unroutable" and is_news:
+        if facts is not None and frame.reason == BounceReason.UNROUTABLE and is_news:
             self._table.avoid_edge(facts.edge, now_ms + pause_ms)
         released = await self._store.release_job(bounced.job_id, bounced.attempt, bounced.node_id, frame.reason)
         self._table.patch(bounced.node_id, released.used, released.version)

@@ -11,8 +11,8 @@ from mesh.errors import StoreError
 from mesh.jitter import sleep_jittered
 from mesh.link import Received
 from mesh.log import get_logger
+from mesh.words import ProcessKind
 from selector.core.living import Living
-from selector.presence import EDGE
 
 log = get_logger()
 
@@ -39,7 +39,7 @@ class EdgesAlive:
         """Look for ever."""
         while True:
             try:
-                present = await self._store.living(EDGE)
+                present = await self._store.living(ProcessKind.EDGE)
             except StoreError as error:
                 self._living.look_failed()
                 log.warning("presence_unknown", error=str(error))

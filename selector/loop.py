@@ -42,6 +42,7 @@ from mesh.frames import (
 from mesh.link import Link, Received
 from mesh.log import get_logger
 from mesh.metrics import LinkMetrics
+from mesh.words import ProcessKind
 from selector.core.columns import NodeFacts, NodeTable
 from selector.core.dispatching import TAKEN
 from selector.core.pools import PoolPlan
@@ -129,7 +130,7 @@ class Selector:
         self.snapshot = Snapshot(store, self.table, config, metrics, self._on_lost, self._on_changed)
         self.link = Link(
             identity=identity,
-            kind="selector",
+            kind=ProcessKind.SELECTOR,
             endpoints=config.link.backends,
             config=config.link,
             window=config.selector.window,

@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry
 
+from lua.answers import AdvanceVerdict, ClaimVerdict
 from mesh.metrics import REGISTRY, RESULT_SECONDS, Metrics
+from mesh.node_life import Status
+from mesh.words import (
+    UNDONE_REASONS,
+    DispatchOutcome,
+    FilterName,
+    LedgerRepair,
+    NodeChange,
+    PairingOutcome,
+    ParkedKind,
+    PostVerdict,
+    QueryKind,
+    RefusalReason,
+    RoomAction,
+    RowWord,
+    SelectorStage,
+    TakenCause,
+)
 
 DECISION_SECONDS: Final = (0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1)
 STORE_SECONDS: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+#: A post that went to the owner of its session.
+FORWARDED: Final = "forwarded"
+#: Labels of room requests that are no RoomAction.
+SIGNAL_ACTION: Final = "signal"
+UNKNOWN_ACTION: Final = "unknown"
 BATCH_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
@@ -31,28 +54,15 @@ class SelectorMetrics(Metrics):
         self.dispatch_total = self._counters(
             "lingua_selector_dispatch_total",
             "Dispatches by what came of them",
-            {
-                "outcome": (
-                    "new",
-                    "bound",
-                    "full",
-                    "waiting",
-                    "refused",
-                    "unknown",
-                    "undone",
-                    "expired",
-                    "withdrawn",
-                    "error",
-                )
-            },
+            {"outcome": DispatchOutcome},
         )
         self.removed_total = self._counters(
-            "lingua_selector_removed_total", "Nodes removed from consideration, by filter", {"filter": None}
+            "lingua_selector_removed_total", "Nodes removed from consideration, by filter", {"filter": FilterName}
         )
         self.no_available_node_total = self._counters(
             "scheduler_no_available_node_total",
             "Dispatches for which there was no node",
-            {"selector": ("types", "phase3_type", "features", "reserve", "unknown"), "reason": None},
+            {"selector": SelectorStage, "reason": (*FilterName, *RefusalReason)},
         )
         self.batch_size = self._histogram("lingua_selector_batch_size", "Dispatches decided together", BATCH_SIZES)
         self.decision_seconds = self._histogram(
@@ -72,7 +82,7 @@ class SelectorMetrics(Metrics):
         )
         self.weights_version = self._gauge("lingua_selector_weights_version", "Version of the weights in force")
         self.queries_total = self._counters(
-            "lingua_selector_queries_total", "Questions of operators by status", {"kind": QUERY_KINDS, "status": None}
+            "lingua_selector_queries_total", "Questions of operators by status", {"kind": QueryKind, "status": None}
         )
 
     def _pools(self) -> None:
@@ -97,7 +107,7 @@ class SelectorMetrics(Metrics):
         self.words_refused_total = self._counters(
             "lingua_selector_words_refused_total",
             "Words of nodes that did not fit the columns; a node lacks them until there is room",
-            {"kind": ("language", "service", "tenant")},
+            {"kind": RowWord},
         )
         self.store_errors_total = self._counters(
             "lingua_selector_store_errors_total", "Script calls that failed", {"script": None}
@@ -105,12 +115,12 @@ class SelectorMetrics(Metrics):
 
     def _results(self) -> None:
         self.events_total = self._counters(
-            "lingua_selector_job_events_total", "Job events by verdict", {"verdict": VERDICTS}
+            "lingua_selector_job_events_total", "Job events by verdict", {"verdict": get_args(AdvanceVerdict)}
         )
         self.results_total = self._counters(
             "lingua_selector_results_total",
             "Results by verdict; `fenced` belongs to an attempt that was given up",
-            {"verdict": VERDICTS},
+            {"verdict": get_args(AdvanceVerdict)},
         )
         self.undone_total = self._counters(
             "lingua_selector_undone_total",
@@ -123,10 +133,10 @@ class SelectorMetrics(Metrics):
         self.nodes_total = self._counters(
             "lingua_selector_node_changes_total",
             "Registrations and departures",
-            {"change": ("registered", "detached", "offline", "superseded", "unknown")},
+            {"change": NodeChange},
         )
         self.node_status_total = self._counters(
-            "lingua_selector_node_status_total", "Changes of a node's status, by the new one", {"status": STATUSES}
+            "lingua_selector_node_status_total", "Changes of a node's status, by the new one", {"status": Status}
         )
         self.ledger_drift = self._gauge(
             "lingua_selector_ledger_drift", "Slots that did not match the jobs of their nodes at their last audit"
@@ -134,7 +144,7 @@ class SelectorMetrics(Metrics):
         self.ledger_repairs_total = self._counters(
             "lingua_selector_ledger_repairs_total",
             "Slots put right: `leaked` nobody ran the job, `missing` a running job had none",
-            {"kind": ("leaked", "missing")},
+            {"kind": LedgerRepair},
         )
         self.lane_dropped_total = self._counters(
             "lingua_selector_lane_dropped_total", "Frames dropped because their lane was full", {"lane": None}
@@ -144,17 +154,17 @@ class SelectorMetrics(Metrics):
         self.claims_total = self._counters(
             "lingua_selector_session_claims_total",
             "Claims of sessions by verdict",
-            {"verdict": ("ok", "held", "gone", "wrong_token")},
+            {"verdict": get_args(ClaimVerdict)},
         )
         self.session_taken_total = self._counters(
             "lingua_selector_session_taken_total",
             "Edges told that a session is not theirs: at once, or when they spoke of it; `gone` has no record any more",
-            {"when": ("claimed", "noted", "gone")},
+            {"when": TakenCause},
         )
         self.parked_total = self._counters(
             "lingua_selector_parked_total",
             "Put into the mail of sessions that are away",
-            {"kind": ("result", "post")},
+            {"kind": ParkedKind},
         )
         self.mail_dropped_total = self._counter(
             "lingua_selector_mail_dropped_total", "Entries of mail that made room for later ones"
@@ -162,20 +172,20 @@ class SelectorMetrics(Metrics):
         self.posts_total = self._counters(
             "lingua_selector_posts_total",
             "Posts by what became of them",
-            {"outcome": ("forwarded", "parked", "away", "no_session")},
+            {"outcome": (FORWARDED, PostVerdict.PARKED, PostVerdict.AWAY, PostVerdict.NO_SESSION)},
         )
 
     def _rooms(self) -> None:
         self.room_requests_total = self._counters(
             "lingua_selector_room_requests_total",
             "Requests of members of rooms; `outcome` is ok, or a name of mesh.errors",
-            {"action": ("create", "join", "leave", "prefer", "speak", "look", "signal", "unknown"), "outcome": None},
+            {"action": (*RoomAction, SIGNAL_ACTION, UNKNOWN_ACTION), "outcome": None},
         )
         self.rooms_expired_total = self._counter("lingua_selector_rooms_expired_total", "Rooms closed for silence")
         self.pairing_total = self._counters(
             "lingua_selector_pairing_total",
             "Pairing codes asked for and presented",
-            {"outcome": ("issued", "unknown", "slow_node", "paired", "wrong", "slow_client")},
+            {"outcome": PairingOutcome},
         )
 
     def _models(self) -> None:
@@ -198,15 +208,3 @@ class SelectorMetrics(Metrics):
             kind: self._counter(f"{prefix}_other_{kind}_total", f"Without a series of their own, by {kind}")
             for kind in ("service", "reason", "rate_limited_node", "marked_node")
         }
-
-
-UNDONE_REASONS: Final = (
-    "node_absent", "node_stuck", "job_lost", "node_gone", "node_error", "drained", "unroutable", "queue_full",
-    "expired", "no_selector", "released", "result_lost", "overtaken",
-)  # fmt: skip
-STATUSES: Final = ("registering", "ready", "degraded", "draining", "offline")
-QUERY_KINDS: Final = (
-    "selectors", "explain", "invariants", "pools", "simulate", "metrics", "recording", "node", "drain", "weights",
-    "weights_set", "pair",
-)  # fmt: skip
-VERDICTS: Final = ("moved", "same", "fenced", "unknown")

@@ -11,6 +11,7 @@ from mesh.frames import Failed, Frame, Paired, PairingAsk, PairingCode, PairingU
 from mesh.ids import is_code, is_id, new_code
 from mesh.link import Received, Send
 from mesh.log import get_logger
+from mesh.words import PairingOutcome
 from selector.core.records import store_down
 from selector.metrics import SelectorMetrics
 
@@ -67,16 +68,16 @@ class Pairing:
             if plan.verdict == "late":
                 return None
             if plan.verdict == "unknown":
-                self._count("unknown")
+                self._count(PairingOutcome.UNKNOWN)
                 raise PeerError(ErrorCode.NOT_REGISTERED, f"there is no node {node_id}")
             if plan.verdict == "slow":
-                self._count("slow_node")
+                self._count(PairingOutcome.SLOW_NODE)
                 raise PeerError(ErrorCode.SLOW_DOWN, self._too_many_codes(plan.wait_ms))
             left_ms = await self._store.make(plan.code, node_id, f"{asker} {serial}")
             if left_ms:
                 if plan.earlier:
                     await self._store.end(plan.earlier, node_id)
-                self._count("issued")
+                self._count(PairingOutcome.ISSUED)
                 log.info("pairing_code", node_id=node_id, asker=asker)
                 return Issued(plan.code, left_ms)
             taken = plan.code
@@ -109,22 +110,22 @@ class Pairing:
             return self._wrong(frame, "a pairing code is six digits")
         tried = await self._store.try_code(frame.client, frame.use)
         if not tried.allowed:
-            self._count("slow_client")
+            self._count(PairingOutcome.SLOW_CLIENT)
             text = f"too many wrong pairing codes; try again in {_seconds(tried.wait_ms)}"
             return Failed(frame.ref, ErrorCode.SLOW_DOWN.name, text)
         node_id = await self._store.take(frame.code, frame.use)
         if not node_id:
             return self._wrong(frame, "the pairing code is wrong, was used, or has lapsed")
-        self._count("paired")
+        self._count(PairingOutcome.PAIRED)
         return Paired(frame.ref, node_id)
 
     def _wrong(self, frame: PairingUse, text: str) -> Failed:
-        self._count("wrong")
+        self._count(PairingOutcome.WRONG)
         return Failed(frame.ref, ErrorCode.INVALID_PAIRING_CODE.name, text)
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    def _count(self, outcome: str) -> None:
+    def _count(self, outcome: PairingOutcome) -> None:
         self._metrics.pairing_total.labels(outcome).inc()
 
     def _answer(self, message: Received, edge: str, answer: Frame) -> None:

@@ -21,6 +21,7 @@ from mesh.ids import new_job_unique
 from mesh.link import Received, Send
 from mesh.log import get_logger
 from mesh.node_life import Status
+from mesh.words import DispatchOutcome, UndoneReason
 from selector.core import dispatching, records
 from selector.core.columns import NodeTable
 from selector.core.filters import Filter, is_hopeless
@@ -144,9 +145,9 @@ class Placer:
             assert isinstance(dispatch, Dispatch), f"{type(dispatch).__name__} in the lane of Dispatch"
             before = latest.get(dispatch.request_id)
             if 0 < dispatch.deadline_ms <= now_ms:
-                self._count("expired")
+                self._count(DispatchOutcome.EXPIRED)
             elif self._is_withdrawn(dispatch, message.head.sent_us):
-                self._count("withdrawn")
+                self._count(DispatchOutcome.WITHDRAWN)
             elif before is None or before[0].attempt <= dispatch.attempt:
                 latest[dispatch.request_id] = (dispatch, message)
         found = (self._request(dispatch, message) for dispatch, message in latest.values())
@@ -332,7 +333,7 @@ class Placer:
             lost_ms = self._config.selector.result_lost_ms
             reply = dispatching.on_bound(dispatch, answer, facts.epoch if facts else 0, lost_ms)
             if reply is not None and not request.is_unwanted:
-                if isinstance(reply.frame, Undone) and reply.frame.reason != dispatching.RELEASED:
+                if isinstance(reply.frame, Undone) and reply.frame.reason != UndoneReason.RELEASED:
                     self._metrics.undone_total.labels(reply.frame.reason).inc()  # others were counted before
                 self._tell(request, reply, cell_of_job(answer.job_id))
         else:

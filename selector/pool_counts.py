@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from mesh.words import FilterName, RefusalReason
 from selector.core.columns import NodeTable
 from selector.core.kernel import READY_STATUS
 from selector.core.pools import PoolOrder
@@ -41,8 +42,8 @@ class PoolMetrics:
         number = self._table.pools.find(pool)
         by_status = self._table.index().by_status
         if number == UNKNOWN or number >= len(by_status) or not by_status[number].sum():
-            return "no_nodes"
-        return "no_candidate" if by_status[number][READY_STATUS] else "status_not_ready"
+            return RefusalReason.NO_NODES
+        return "no_candidate" if by_status[number][READY_STATUS] else FilterName.STATUS
 
 
 def _text(flag: bool) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
-from typing import Final
 
 from lua.answers import Presence
 from lua.store import Store
@@ -16,13 +15,7 @@ from mesh.frames import EdgeReport
 from mesh.jitter import sleep_jittered
 from mesh.link import Received
 from mesh.log import get_logger
-
-SELECTOR: Final = "selector"
-EDGE: Final = "edge"
-#: Numbers that an edge tells of itself; others are left out.
-EDGE_COUNTS: Final = (
-    "accepted", "delivered", "failed", "refused", "cancelled", "in_flight", "sessions", "nodes",
-)  # fmt: skip
+from mesh.words import EdgeCount, ProcessKind
 
 log = get_logger()
 
@@ -44,7 +37,9 @@ class Announcer:
         """Announce for ever."""
         while True:
             try:
-                await self._store.announce(SELECTOR, self._identity, self._facts._replace(counts=self._counts()))
+                await self._store.announce(
+                    ProcessKind.SELECTOR, self._identity, self._facts._replace(counts=self._counts())
+                )
             except StoreError as error:
                 log.warning("presence_failed", error=str(error))
             await sleep_jittered(self._pause_ms)
@@ -55,13 +50,13 @@ class Announcer:
         assert isinstance(report, EdgeReport)
         if message.head.source != report.edge:
             raise ValueError(f"{message.head.source} reports for {report.edge}")
-        counts = {name: max(0, report.counts.get(name, 0)) for name in EDGE_COUNTS}
+        counts: dict[str, int] = {name: max(0, report.counts.get(name, 0)) for name in EdgeCount}
         facts = Presence(report.host, report.pid, report.version, report.started_at_ms, counts)
-        await self._store.announce(EDGE, report.edge, facts)
+        await self._store.announce(ProcessKind.EDGE, report.edge, facts)
 
     async def end(self) -> None:
         """Withdraw the record; if Redis cannot be asked it lapses."""
         try:
-            await self._store.withdraw(SELECTOR, self._identity)
+            await self._store.withdraw(ProcessKind.SELECTOR, self._identity)
         except StoreError as error:
             log.warning("presence_failed", error=str(error))

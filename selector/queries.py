@@ -19,6 +19,7 @@ from mesh.frames import Query, QueryAnswer
 from mesh.ids import is_id
 from mesh.link import Received, Send
 from mesh.log import get_logger
+from mesh.words import ProcessKind, QueryKind
 from selector.core.asking import Asked, Refusal
 from selector.core.reports import invariants_answer
 from selector.decisions import Decisions
@@ -27,7 +28,6 @@ from selector.metrics import SelectorMetrics
 from selector.models import Models
 from selector.pairing import Pairing
 from selector.policy import Policy
-from selector.presence import EDGE, SELECTOR
 from selector.registry import Registry
 
 Answer = dict[str, Any] | bytes
@@ -68,18 +68,18 @@ class Queries:
         self._metrics = metrics
         self._send = send
         self._kinds: dict[str, Callable[[Asked], Awaitable[Answer]]] = {
-            "selectors": self._selectors,
-            "explain": self._explain,
-            "invariants": self._invariants,
-            "pools": self._pools,
-            "simulate": self._simulate,
-            "metrics": self._metrics_of_ours,
-            "recording": self._recording,
-            "node": self._node,
-            "drain": self._drain,
-            "pair": self._pair,
-            "weights": self._weights,
-            "weights_set": self._weights_set,
+            QueryKind.SELECTORS: self._selectors,
+            QueryKind.EXPLAIN: self._explain,
+            QueryKind.INVARIANTS: self._invariants,
+            QueryKind.POOLS: self._pools,
+            QueryKind.SIMULATE: self._simulate,
+            QueryKind.METRICS: self._metrics_of_ours,
+            QueryKind.RECORDING: self._recording,
+            QueryKind.NODE: self._node,
+            QueryKind.DRAIN: self._drain,
+            QueryKind.PAIR: self._pair,
+            QueryKind.WEIGHTS: self._weights,
+            QueryKind.WEIGHTS_SET: self._weights_set,
         }
 
     async def on_query(self, message: Received) -> None:
@@ -121,7 +121,7 @@ class Queries:
     # --- processes and jobs ---------------------------------------------------------------------------------
 
     async def _selectors(self, asked: Asked) -> Answer:
-        present = await self._store.present(SELECTOR)
+        present = await self._store.present(ProcessKind.SELECTOR)
         return {"selectors": sorted({self._identity, *(identity for identity, _ in present)})}
 
     async def _explain(self, asked: Asked) -> Answer:
@@ -152,7 +152,9 @@ class Queries:
         ]
 
     async def _invariants(self, asked: Asked) -> Answer:
-        edges, selectors = await asyncio.gather(self._store.present(EDGE), self._store.present(SELECTOR))
+        edges, selectors = await asyncio.gather(
+            self._store.present(ProcessKind.EDGE), self._store.present(ProcessKind.SELECTOR)
+        )
         counts = {identity: facts.counts for identity, facts in selectors}
         counts[self._identity] = self._registry.ledger_counts()  # newer than what we announced
         return invariants_answer(self._fleet.oversold(), edges, counts, self._fleet.drift())

@@ -14,9 +14,10 @@ from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.link import Send
 from mesh.log import get_logger
+from mesh.words import DispatchOutcome, RefusalReason, SelectorStage
 from selector.core import dispatching
 from selector.core.columns import NodeTable
-from selector.core.filters import NO_NODES, is_hopeless
+from selector.core.filters import is_hopeless
 from selector.core.kernel import Rules, examine
 from selector.core.outlook import NOTHING_KNOWN, Outlook, outlook_of
 from selector.core.pools import PoolPlan
@@ -96,7 +97,7 @@ class Refusals:
         """Tell the session's edge, with all that it may want to know."""
         dispatch, outlook, counts = request.dispatch, self.outlook(request), self._counts(request)
         retry_after_ms = 0
-        if reason != dispatching.TOO_LATE and not self._is_hopeless(request, counts):
+        if reason != RefusalReason.TOO_LATE and not self._is_hopeless(request, counts):
             job = self._config.job
             retry_after_ms = outlook.retry_after_ms(ahead, job.retry_after_ms, job.pending_timeout_ms)
         waited_ms = request.waited_ms(clock.now_ms())
@@ -105,8 +106,8 @@ class Refusals:
             dispatch, counts, retry_after_ms, reason=reason, nearest=nearest, waited_ms=waited_ms
         )
         self._count(request, frame.reason, frame.removed)
-        self._decisions.end(request, "refused", refused=frame, waited_ms=waited_ms)
-        if frame.reason == NO_NODES:
+        self._decisions.end(request, DispatchOutcome.REFUSED, refused=frame, waited_ms=waited_ms)
+        if frame.reason == RefusalReason.NO_NODES:
             log.warning("no_nodes", request_id=dispatch.request_id, session_id=dispatch.session_id,
                         trace_id=dispatch.trace_id)  # fmt: skip
         cell = cell_of(dispatch.session_id, self._config.mesh.cells)
@@ -127,8 +128,9 @@ class Refusals:
 
     def _count(self, request: Request, reason: str, removed: dict[str, int]) -> None:
         metrics = self._metrics
-        metrics.dispatch_total.labels("refused").inc()
-        selector = "reserve" if request.conflicts else "phase3_type" if self._plan.enabled else "types"
+        metrics.dispatch_total.labels(DispatchOutcome.REFUSED).inc()
+        by_pool = SelectorStage.PHASE3_TYPE if self._plan.enabled else SelectorStage.TYPES
+        selector = SelectorStage.RESERVE if request.conflicts else by_pool
         metrics.no_available_node_total.labels(selector, reason).inc()
         for name, count in removed.items():
             metrics.removed_total.labels(name).inc(count)

@@ -24,6 +24,7 @@ from mesh.jobs import RUNNING_JOBS_MAX
 from mesh.link import Received, Send
 from mesh.log import get_logger
 from mesh.node_life import Status
+from mesh.words import LedgerRepair, NodeChange
 from selector.core import dispatching, records
 from selector.core.columns import NodeFacts, NodeTable
 from selector.core.pools import PoolPlan
@@ -79,7 +80,7 @@ class Registry:
             self._answer(message, frame.node_id, records.store_down(frame.ref, frame.edge))
             raise
         if registered.is_new:
-            self._metrics.nodes_total.labels("registered").inc()
+            self._metrics.nodes_total.labels(NodeChange.REGISTERED).inc()
             log.info("node_registered", node_id=frame.node_id, edge=frame.edge, epoch=registered.epoch)
         answer = NodeRegistered(frame.ref, frame.node_id, registered.epoch, registered.status)
         self._answer(message, frame.node_id, dispatching.Answer(frame.edge, answer))
@@ -148,8 +149,8 @@ class Registry:
         if beaten.leaked or beaten.missing:
             for name, count in zip(LEDGER_COUNTS, (beaten.leaked, beaten.missing), strict=True):
                 self._repaired[name] += count
-            self._metrics.ledger_repairs_total.labels("leaked").inc(beaten.leaked)
-            self._metrics.ledger_repairs_total.labels("missing").inc(beaten.missing)
+            self._metrics.ledger_repairs_total.labels(LedgerRepair.LEAKED).inc(beaten.leaked)
+            self._metrics.ledger_repairs_total.labels(LedgerRepair.MISSING).inc(beaten.missing)
             log.warning("ledger_repaired", node_id=frame.node_id, leaked=beaten.leaked, missing=beaten.missing)
         if beaten.leaked:
             self._slots_freed()
@@ -183,7 +184,7 @@ class Registry:
         frame = message.frame
         assert isinstance(frame, NodeOffline)
         if await self._store.detach_node(frame.node_id, frame.epoch, frame.reason):
-            self._metrics.nodes_total.labels("detached").inc()
+            self._metrics.nodes_total.labels(NodeChange.DETACHED).inc()
             self._snapshot.look_soon()
             log.info("node_detached", node_id=frame.node_id, epoch=frame.epoch, reason=frame.reason)
 
@@ -204,7 +205,7 @@ class Registry:
             if not found:
                 return
             for one in found:
-                self._metrics.nodes_total.labels("offline").inc(one.status == Status.OFFLINE)
+                self._metrics.nodes_total.labels(NodeChange.OFFLINE).inc(one.status == Status.OFFLINE)
                 self._changed(one.node_id, one.edge, one.epoch, one.status, one.reason)
             self._snapshot.look_soon()
 

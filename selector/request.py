@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from lua.answers import CommitRequest
 from mesh.frames import Dispatch
+from mesh.words import DispatchOutcome
 from selector.core.pools import PoolOrder
 from selector.core.recording import Batch
 
@@ -69,7 +70,7 @@ class Request:
     @property
     def is_placed(self) -> bool:
         """True once it has a node, by us or by another selector."""
-        return self.outcome in ("new", "bound")
+        return self.outcome in (DispatchOutcome.NEW, DispatchOutcome.BOUND)
 
     def waited_ms(self, now_ms: int) -> int:
         """How long it stood in line."""

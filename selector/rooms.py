@@ -15,10 +15,11 @@ from mesh.ids import is_code, is_id, new_code, new_room_id
 from mesh.jitter import sleep_jittered
 from mesh.link import Received, Send
 from mesh.log import get_logger
+from mesh.words import RoomAction
 from selector.core import rooming
 from selector.core.dispatching import Answer
 from selector.core.records import store_down
-from selector.metrics import SelectorMetrics
+from selector.metrics import SIGNAL_ACTION, UNKNOWN_ACTION, SelectorMetrics
 
 #: Tells sessions something, wherever they are.
 Poster = Callable[[Sequence[tuple[Post, bytes]]], Awaitable[None]]
@@ -39,14 +40,14 @@ class Rooms:
         self._send = send
         self._post = post
         self._actions: dict[str, Callable[[RoomRequest], Awaitable[tuple[str, Room]]]] = {
-            rooming.CREATE: self._create,
-            rooming.JOIN: self._join,
-            rooming.LEAVE: self._leave,
-            rooming.PREFER: self._prefer,
-            rooming.SPEAK: self._speak,
-            rooming.LOOK: self._look,
+            RoomAction.CREATE: self._create,
+            RoomAction.JOIN: self._join,
+            RoomAction.LEAVE: self._leave,
+            RoomAction.PREFER: self._prefer,
+            RoomAction.SPEAK: self._speak,
+            RoomAction.LOOK: self._look,
         }
-        assert set(self._actions) == set(rooming.ACTIONS), "every action has a handler"
+        assert set(self._actions) == set(RoomAction), "every action has a handler"
 
     # --- requests -------------------------------------------------------------------------------------------
 
@@ -61,7 +62,7 @@ class Rooms:
             except StoreError:
                 self._answer(message, store_down(frame.ref, frame.edge))
                 raise
-        self._count(frame.action if frame.action in self._actions else "unknown", answer)
+        self._count(frame.action if frame.action in self._actions else UNKNOWN_ACTION, answer)
         self._answer(message, answer)
 
     async def _create(self, frame: RoomRequest) -> tuple[str, Room]:
@@ -106,7 +107,7 @@ class Rooms:
             except StoreError:
                 self._answer(message, store_down(frame.ref, frame.edge))
                 raise
-        self._count("signal", answer)
+        self._count(SIGNAL_ACTION, answer)
         if isinstance(answer.frame, Post):
             await self._post([(answer.frame, body)])
         else:
@@ -151,8 +152,8 @@ def _refused(frame: RoomRequest | RoomSignal) -> Answer | None:
     if not is_id(frame.session_id):
         return rooming.refusal(frame, ErrorCode.INVALID_ID, "`session_id` is not an id")
     action = frame.action if isinstance(frame, RoomRequest) else ""
-    if action and action not in rooming.ACTIONS:
+    if action and action not in frozenset(RoomAction):
         return rooming.refusal(frame, ErrorCode.INVALID_MESSAGE, f"nothing in a room is called {action[:64]!r}")
-    if action != rooming.CREATE and not is_code(frame.room_code):
+    if action != RoomAction.CREATE and not is_code(frame.room_code):
         return rooming.refusal(frame, ErrorCode.INVALID_ROOM_CODE, "a room code is six digits")
     return None

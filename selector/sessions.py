@@ -25,10 +25,11 @@ from mesh.frames import (
 )
 from mesh.link import Received, Send
 from mesh.log import get_logger
+from mesh.words import ParkedKind, PostVerdict, TakenCause
 from selector.core import mail, records
 from selector.core.dispatching import Answer
 from selector.faults import Faults
-from selector.metrics import SelectorMetrics
+from selector.metrics import FORWARDED, SelectorMetrics
 
 Lives = Callable[[str], bool]
 
@@ -71,7 +72,7 @@ class Sessions:
         self._metrics.claims_total.labels(claimed.verdict).inc()
         for answer in mail.on_claimed(frame, claimed):
             if isinstance(answer.frame, SessionTaken):
-                self._metrics.session_taken_total.labels("claimed").inc()
+                self._metrics.session_taken_total.labels(TakenCause.CLAIMED).inc()
                 log.info("session_taken", session_id=frame.session_id, edge=frame.edge, before=answer.to)
             self._answer(message.broker, frame.session_id, answer)
 
@@ -84,7 +85,9 @@ class Sessions:
         )
         answer = mail.on_noted(frame, noted)
         if answer is not None:
-            self._metrics.session_taken_total.labels("gone" if noted.verdict == "gone" else "noted").inc()
+            self._metrics.session_taken_total.labels(
+                TakenCause.GONE if noted.verdict == "gone" else TakenCause.NOTED
+            ).inc()
             self._answer(message.broker, frame.session_id, answer)
 
     async def on_session_release(self, message: Received) -> None:
@@ -152,7 +155,7 @@ class Sessions:
         if forward is not None:
             self._answer(_broker(post), post.frame.session_id, forward, post.body)
         if park is None:
-            self._metrics.posts_total.labels(verdict or "forwarded").inc()
+            self._metrics.posts_total.labels(verdict or FORWARDED).inc()
             self._tell(post, verdict)
         return park
 
@@ -164,13 +167,13 @@ class Sessions:
                 continue
             verdict = mail.verdict_of(parked)
             self._metrics.posts_total.labels(verdict).inc()
-            self._metrics.parked_total.labels("post").inc(parked.verdict == "parked")
+            self._metrics.parked_total.labels(ParkedKind.POST).inc(parked.verdict == "parked")
             self._metrics.mail_dropped_total.inc(parked.dropped)
             self._tell(post, verdict)
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    def _tell(self, post: Outgoing, verdict: str) -> None:
+    def _tell(self, post: Outgoing, verdict: PostVerdict | None) -> None:
         answer = mail.posted(post.frame, verdict)
         if answer is not None:
             self._answer(_broker(post), post.frame.session_id, answer)

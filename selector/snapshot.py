@@ -19,6 +19,7 @@ from mesh import clock
 from mesh.config import Config
 from mesh.errors import StoreError
 from mesh.log import get_logger
+from mesh.words import RowWord
 from selector.core.columns import NodeFacts, NodeTable
 from selector.metrics import SelectorMetrics
 
@@ -99,7 +100,7 @@ class Snapshot:
         self._pace_ms = self._config.snapshot_ms
         self._refreshing: asyncio.Task[int] | None = None
         #: Vocabulary -> refused words that the metrics know of.
-        self._told_refused = {"language": 0, "service": 0, "tenant": 0}
+        self._told_refused = dict.fromkeys(RowWord, 0)
 
     # --- for others -------------------------------------------------------------------------------------
 
@@ -153,7 +154,11 @@ class Snapshot:
 
     def _tell_refused(self) -> None:
         table = self._table
-        vocabularies = {"language": table.languages, "service": table.services, "tenant": table.tenants}
+        vocabularies = {
+            RowWord.LANGUAGE: table.languages,
+            RowWord.SERVICE: table.services,
+            RowWord.TENANT: table.tenants,
+        }
         for kind, vocabulary in vocabularies.items():
             refused = vocabulary.refused - self._told_refused[kind]
             if refused:

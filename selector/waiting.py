@@ -18,7 +18,7 @@ from mesh.config import Config
 from mesh.frames import Waiting
 from mesh.link import Send
 from mesh.log import get_logger
-from selector.core.dispatching import LINE_FULL, TOO_LATE
+from mesh.words import DispatchOutcome, RefusalReason
 from selector.core.waiting import Line, Waiter, is_too_late
 from selector.metrics import SelectorMetrics
 from selector.refusing import Refusals
@@ -77,7 +77,7 @@ class WaitingLine:
             waiting = self._line.find(request.dispatch.request_id)
             if waiting is not None and waiting.item is request:
                 self._tell(request)
-        await self._give_up(evicted, LINE_FULL)
+        await self._give_up(evicted, RefusalReason.LINE_FULL)
         self._measure()
 
     def is_behind(self, request: Request) -> bool:
@@ -221,7 +221,7 @@ class WaitingLine:
     def _refuse(self, waiter: Waiter[Request], reason: str = "") -> None:
         request, now_ms = waiter.item, clock.now_ms()
         if not reason and is_too_late(now_ms, self._refusals.outlook(request).predicted_ms, waiter.deadline_ms):
-            reason = TOO_LATE
+            reason = RefusalReason.TOO_LATE
         self._refusals.refuse(request, reason=reason, ahead=self._line.ahead_of(waiter))
 
     def _tell(self, request: Request) -> None:
@@ -229,7 +229,7 @@ class WaitingLine:
         frame = Waiting(dispatch.request_id, dispatch.attempt, self._refusals.reason(request), job.waiting_ask_ms)
         cell = cell_of(dispatch.session_id, self._config.mesh.cells)
         self._send(dispatch.edge, cell, frame, deadline_ms=dispatch.deadline_ms, prefer=request.broker)
-        self._metrics.dispatch_total.labels("waiting").inc()
+        self._metrics.dispatch_total.labels(DispatchOutcome.WAITING).inc()
 
     def _measure(self) -> None:
         self._metrics.waiting.set(len(self._line))

@@ -11,6 +11,7 @@ import msgspec
 
 from broker.core.queues import Parts
 from mesh.frames import FRAME_VERSION, PAYLOAD_PARTS_MAX, Head, Lane, decode_head
+from mesh.words import DropReason
 
 #: identity, head and frame; everything behind them is payload.
 PARTS_MIN: Final = 3
@@ -27,7 +28,7 @@ _WORK: Final = int(Lane.WORK)
 class Dropped(Exception):
     """A message that is not let in."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: DropReason) -> None:
         super().__init__(reason)
         self.reason = reason
 
@@ -35,15 +36,15 @@ class Dropped(Exception):
 def read_head(parts: Parts) -> Head:
     """The head of a message as a ROUTER gave it, or Dropped."""
     if not PARTS_MIN <= len(parts) <= PARTS_MAX:
-        raise Dropped("malformed")
+        raise Dropped(DropReason.MALFORMED)
     try:
         head = decode_head(parts[1])
     except UNREADABLE:
-        raise Dropped("malformed") from None
+        raise Dropped(DropReason.MALFORMED) from None
     if head.version != FRAME_VERSION:
-        raise Dropped("version")
+        raise Dropped(DropReason.VERSION)
     if head.lane != _CONTROL and head.lane != _WORK:
-        raise Dropped("malformed")
+        raise Dropped(DropReason.MALFORMED)
     return head
 
 
@@ -51,6 +52,6 @@ def check_stranger(identity: bytes, head: Head) -> None:
     """Dropped, if somebody we do not know yet must not be met."""
     # A name that begins with "@" is an address inside the mesh (mesh.frames.BROKER), never a peer.
     if head.source.encode() != identity or not head.source or head.source.startswith("@"):
-        raise Dropped("source")
+        raise Dropped(DropReason.SOURCE)
     if len(identity) > IDENTITY_BYTES_MAX:
-        raise Dropped("malformed")
+        raise Dropped(DropReason.MALFORMED)

@@ -6,6 +6,8 @@ from bisect import bisect_left
 from collections import Counter
 from typing import Final
 
+from mesh.words import BounceReason, DropReason
+
 #: Upper edges of the hop-time buckets, in microseconds.
 HOP_EDGES_US: Final = (
     50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 500_000, 1_000_000,
@@ -43,10 +45,9 @@ class Counts:
         #: Work that did not go to the first selector of its cell.
         self.spilled = 0
         self.busy = 0
-        #: By reason, as in `Bounce.reason`.
-        self.bounced: Counter[str] = Counter()
+        self.bounced: Counter[BounceReason] = Counter()
         #: By reason; these got no answer, because there was nobody to answer to.
-        self.dropped: Counter[str] = Counter()
+        self.dropped: Counter[BounceReason | DropReason] = Counter()
         #: From the sender's clock to ours, every message.
         self.hop = Histogram()
 

@@ -17,6 +17,7 @@ from enum import IntEnum
 from typing import Final
 
 from broker.core.queues import Lanes
+from mesh.words import ProcessKind
 
 _BASE_BITS: Final = 32
 _SPAN: Final = 1 << (_BASE_BITS - 1)
@@ -30,7 +31,7 @@ class Side(IntEnum):
 
 
 #: The `Beat.kind` that each side accepts.
-KIND_OF_SIDE: Final = {Side.FRONT: "edge", Side.BACK: "selector"}
+KIND_OF_SIDE: Final = {Side.FRONT: ProcessKind.EDGE, Side.BACK: ProcessKind.SELECTOR}
 
 
 class Window:

@@ -29,6 +29,7 @@ from mesh.frames import (
     decode_frame,
     encode,
 )
+from mesh.words import BounceReason, DropReason
 
 # Plain integers: looking up a member of an enum costs more than the comparison.
 _CONTROL: Final = int(Lane.CONTROL)
@@ -141,7 +142,7 @@ class Switch:
         while peer.present and (mail := peer.lanes.pop()) is not None:
             if self._expired(mail.head):
                 out: list[Mail] = []
-                self._bounce(mail, "expired", out)
+                self._bounce(mail, BounceReason.EXPIRED, out)
                 yield from out
                 continue
             mail.receiver = peer
@@ -178,11 +179,11 @@ class Switch:
         if peer is None:
             check_stranger(parts[0], head)
             if self.directory.is_full():
-                raise Dropped("too_many_peers")
+                raise Dropped(DropReason.TOO_MANY_PEERS)
             peer = self.directory.meet(parts[0], side, now_ms)
             out.append(self._beat(peer))
         if peer.name != head.source or peer.side is not side:
-            raise Dropped("source")
+            raise Dropped(DropReason.SOURCE)
         peer.heard_ms = now_ms
         size = sum(map(len, parts))
         self.counts.messages_in[head.lane] += 1
@@ -193,7 +194,7 @@ class Switch:
 
     def _pass_on(self, mail: Mail, out: list[Mail]) -> None:
         if self._expired(mail.head):
-            self._bounce(mail, "expired", out)
+            self._bounce(mail, BounceReason.EXPIRED, out)
         else:
             self._by_address.get(mail.head.to, self._to_peer)(mail, out)
 
@@ -219,16 +220,16 @@ class Switch:
                 self._enqueue(peer, mail, out)
                 return
         if not order:
-            self._bounce(mail, "no_selector", out)
+            self._bounce(mail, BounceReason.NO_SELECTOR, out)
         elif able:
-            self._bounce(mail, "queue_full", out)
+            self._bounce(mail, BounceReason.QUEUE_FULL, out)
         else:
             self._busy(mail, out)
 
     def _to_peer(self, mail: Mail, out: list[Mail]) -> None:
         peer = self.directory.by_name.get(mail.head.to)
         if peer is None:
-            self._bounce(mail, "unroutable", out)
+            self._bounce(mail, BounceReason.UNROUTABLE, out)
         elif peer.blocked:
             self._enqueue(peer, mail, out)
         else:
@@ -245,7 +246,7 @@ class Switch:
             mail.parts[0] = peer.identity
             peer.lanes.put(mail)
         else:
-            self._bounce(mail, "queue_full", out)
+            self._bounce(mail, BounceReason.QUEUE_FULL, out)
 
     def _count_handed(self, peer: Peer, mail: Mail, change: int) -> None:
         """Count a message as handed to the peer's socket, or take that back."""
@@ -259,15 +260,15 @@ class Switch:
         """Another way for mail whose receiver is gone."""
         mail.credited = False
         if mail.sender is None:
-            self.counts.dropped["unroutable"] += mail.keep
+            self.counts.dropped[BounceReason.UNROUTABLE] += mail.keep
         elif mail.head.to == "":
             self._to_selector(mail, out)
         else:
-            self._bounce(mail, "unroutable", out)
+            self._bounce(mail, BounceReason.UNROUTABLE, out)
 
     # --- answers ----------------------------------------------------------------------------------
 
-    def _bounce(self, mail: Mail, reason: str, out: list[Mail]) -> None:
+    def _bounce(self, mail: Mail, reason: BounceReason, out: list[Mail]) -> None:
         if mail.sender is None:
             self.counts.dropped[reason] += 1
             return
@@ -281,7 +282,7 @@ class Switch:
 
     def _answer(self, sender: Peer, mail: Mail, frame: Frame, out: list[Mail]) -> None:
         if not sender.present:
-            self.counts.dropped["unroutable"] += 1
+            self.counts.dropped[BounceReason.UNROUTABLE] += 1
             return
         reply = self._own(sender, frame, mail.parts[1], mail.parts[2])
         if sender.blocked:
@@ -308,14 +309,14 @@ class Switch:
             frame = decode_frame(mail.parts[2])
             handler = LINK_HANDLERS[type(frame)]
         except (*UNREADABLE, KeyError):
-            self.counts.dropped["malformed"] += 1
+            self.counts.dropped[DropReason.MALFORMED] += 1
             return
         if mail.sender.present:
             handler(self, mail.sender, frame, out)
 
     def _on_beat(self, peer: Peer, frame: Beat, out: list[Mail]) -> None:
         if frame.kind != KIND_OF_SIDE[peer.side]:
-            self.counts.dropped["source"] += 1
+            self.counts.dropped[DropReason.SOURCE] += 1
             self._forget(peer, "wrong_side", out)
             return
         peer.window.size = max(0, frame.window)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from mesh.frames import Assign, AssignFailed, CancelJob, ControlNode, JobDone, JobEvent, Notice, Placed
 from mesh.jobs import Event
+from mesh.words import NoticeEvent, StopReason
 
 
 class Payload(NamedTuple):
@@ -160,7 +161,7 @@ def placed(assign: Assign) -> Placed:
     )
 
 
-def notice(assign: Assign, event: str, *payload: bytes) -> SendToEdge:
+def notice(assign: Assign, event: NoticeEvent, *payload: bytes) -> SendToEdge:
     """Something that the client may be shown."""
     frame = Notice(
         session_id=assign.session_id,
@@ -187,7 +188,7 @@ def failed(assign: Assign, reason: str) -> SendToJob:
     return SendToJob(assign.job_id, frame)
 
 
-def stopped(assign: Assign, reason: str) -> StopJob:
+def stopped(assign: Assign, reason: StopReason) -> StopJob:
     """Nobody wants it of that node any more."""
     return StopJob(CancelJob(assign.job_id, assign.attempt, assign.node_id, assign.trace_id, reason))
 

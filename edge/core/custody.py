@@ -42,20 +42,17 @@ from edge.core.timers import back_off_ms
 from mesh.errors import ErrorCode
 from mesh.frames import Cancel, Dispatch, Placed, Push, Refused, Undone, Waiting
 from mesh.node_wire import JobResult
+from mesh.words import (
+    BLAMELESS_REASONS,
+    CERTAIN_REASONS,
+    CancelReason,
+    EdgeCount,
+    FilterName,
+    HedgeOutcome,
+    ResultVerdict,
+)
 
-#: Names of filters in a refusal (selector/core/filters.py): nodes that would do but were excluded, or lack a free slot.
-EXCLUDED: Final = "excluded"
-OCCUPIED: Final = "capacity_exceeded"
-
-#: Reasons of Undone that say for sure that the node will not do it: no need to let the fleet's picture settle.
-SURE_REASONS: Final = frozenset({"node_error", "drained"})
-
-
-#: Reasons of Undone for which neither node nor utterance is to blame: an edge died, or the session moved to another.
-#: Such an attempt does not count against job.attempts_max, so often.
-BLAMELESS_REASONS: Final = frozenset({
-    "unroutable", "queue_full", "no_selector", "node_absent", "released", "result_lost", "overtaken",
-})  # fmt: skip
+#: Attempts of one request that BLAMELESS_REASONS may spare.
 SPARED_MAX: Final = 16
 
 
@@ -86,7 +83,7 @@ class Custody:
         """Nobody waits for this session's results any more."""
         effects: list[Effect] = []
         for request in self.retained.of_session(session_id):
-            effects += self.ends.end(request, "cancelled", "session_closed", now_ms)
+            effects += self.ends.end(request, EdgeCount.CANCELLED, CancelReason.SESSION_CLOSED, now_ms)
         self.retained.close_session(session_id)
         return effects
 
@@ -103,7 +100,7 @@ class Custody:
     def give_up(self, request_id: str, reason: str, now_ms: int) -> list[Effect]:
         """Nobody waits for this one any more; others of its session go on."""
         request = self.requests.get(request_id)
-        return [] if request is None else self.ends.end(request, "failed", reason, now_ms)
+        return [] if request is None else self.ends.end(request, EdgeCount.FAILED, reason, now_ms)
 
     def waiting(self, session_id: str) -> int:
         """How many utterances of a session wait for their result."""
@@ -157,7 +154,7 @@ class Custody:
             return []
         request, attempt = found
         if attempt is request.hedge:
-            return self._drop_hedge(request, "refused")
+            return self._drop_hedge(request, HedgeOutcome.REFUSED)
         request.obstacle = waiting.reason
         attempt.in_line = True
         attempt.sends = attempt.busy = 0  # it was heard
@@ -172,9 +169,9 @@ class Custody:
             return []
         request, attempt = found
         if attempt is request.hedge:
-            return self._drop_hedge(request, "refused")
+            return self._drop_hedge(request, HedgeOutcome.REFUSED)
         request.refusal, request.obstacle = refused, refused.reason
-        nobody_else = bool(refused.removed.get(EXCLUDED)) and not refused.removed.get(OCCUPIED)
+        nobody_else = bool(refused.removed.get(FilterName.EXCLUDED)) and not refused.removed.get(FilterName.SLOT)
         waited_ms = max(refused.waited_ms, now_ms - attempt.began_ms)
         if refused.retry_after_ms <= 0 or waited_ms >= self.limits.pending_ms or (nobody_else and request.failure):
             return self.ends.refuse(request, now_ms, None if attempt.in_line else attempt)
@@ -190,11 +187,11 @@ class Custody:
         if found is None:
             return []
         request, attempt = found
-        sure = undone.reason in SURE_REASONS
+        sure = undone.reason in CERTAIN_REASONS
         if undone.exclude_node or sure:
             request.exclude(undone.node_id)
         if attempt is request.hedge:
-            return self._drop_hedge(request, "failed")
+            return self._drop_hedge(request, HedgeOutcome.FAILED)
         if undone.reason in BLAMELESS_REASONS and request.spared < SPARED_MAX:
             request.spared += 1
         # Twice in a row: let the fleet's picture settle.
@@ -213,7 +210,7 @@ class Custody:
             return []
         request, attempt = found
         if attempt is request.hedge:
-            return self._drop_hedge(request, "refused")
+            return self._drop_hedge(request, HedgeOutcome.REFUSED)
         wait_ms = back_off_ms(max(1, retry_after_ms), attempt.busy, self.limits.resend_ms_max)
         attempt.busy += 1
         self.pacing.rest(request, attempt, now_ms + wait_ms)
@@ -234,14 +231,18 @@ class Custody:
         request = self.retained.owner_of(push)
         attempt = None if request is None else request.attempt(push.attempt)
         if request is None or attempt is None:
-            verdict = "fenced" if request is not None else self.retained.verdict_on(push)
+            verdict = ResultVerdict.FENCED if request is not None else self.retained.verdict_on(push)
             self.strays[verdict] += 1
             return [AckResult(push, verdict)]
-        ack = AckResult(push, "delivered")
+        ack = AckResult(push, ResultVerdict.DELIVERED)
         if result is not None and is_failover(result):
             return [ack, *self._fail_over(request, attempt, Failure(push, result), now_ms)]
-        outcome = "delivered" if result is not None and result.success else "failed"
-        return [Deliver(request, push, result), ack, *self.ends.end(request, outcome, "superseded", now_ms, attempt)]
+        outcome = EdgeCount.DELIVERED if result is not None and result.success else EdgeCount.FAILED
+        return [
+            Deliver(request, push, result),
+            ack,
+            *self.ends.end(request, outcome, CancelReason.SUPERSEDED, now_ms, attempt),
+        ]
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -279,7 +280,7 @@ class Custody:
         self.retained.disarm(request, request.current)
         if request.hedge is not None:
             request.current, request.hedge = request.hedge, None
-            return [self.ends.count_hedge("promoted")]
+            return [self.ends.count_hedge(HedgeOutcome.PROMOTED)]
         request.attempts += 1
         request.current = Attempt(request.attempts, now_ms, Why.NEXT)
         if not wait_ms:
@@ -290,7 +291,7 @@ class Custody:
     def _fail_over(self, request: Request, attempt: Attempt, failure: Failure, now_ms: int) -> list[Effect]:
         request.exclude(failure.push.node_id)
         if attempt is request.hedge:
-            return self._drop_hedge(request, "failed")
+            return self._drop_hedge(request, HedgeOutcome.FAILED)
         request.failure = failure
         if self._has_next(request):
             return self._next(request, 0, now_ms)
@@ -301,11 +302,11 @@ class Custody:
         if now_ms < request.deadline_ms:
             if attempt is request.hedge:
                 # Without its job a cancellation would reach the first attempt, which goes on.
-                cancels = [request.cancel(attempt, "job_timeout")] if attempt.job_id else []
-                return [*cancels, *self._drop_hedge(request, "failed")]
+                cancels = [request.cancel(attempt, CancelReason.JOB_TIMEOUT)] if attempt.job_id else []
+                return [*cancels, *self._drop_hedge(request, HedgeOutcome.FAILED)]
             if attempt.stage is Stage.PLACED and self._has_next(request):
                 request.exclude(attempt.node_id)
-                return [request.cancel(attempt, "job_timeout"), *self._next(request, 0, now_ms)]
+                return [request.cancel(attempt, CancelReason.JOB_TIMEOUT), *self._next(request, 0, now_ms)]
         if attempt.stage is not Stage.PLACED and request.obstacle:
             return self.ends.refuse(request, now_ms)
         details: dict[str, object] = {"attempts": request.attempts}
@@ -320,12 +321,12 @@ class Custody:
         if not self.hedging.percent:
             return []
         if not self.hedging.take(self.retained.accepted):
-            return [CountHedge("over_budget")]
+            return [CountHedge(HedgeOutcome.OVER_BUDGET)]
         request.attempts += 1
         request.hedge = Attempt(request.attempts, now_ms, Why.HEDGE)
         return [self.pacing.send(request, request.hedge, now_ms)]
 
-    def _drop_hedge(self, request: Request, outcome: str) -> list[Effect]:
+    def _drop_hedge(self, request: Request, outcome: HedgeOutcome) -> list[Effect]:
         """The hedge came to nothing: the first attempt goes on as if there had been none."""
         assert request.hedge is not None
         self.retained.disarm(request, request.hedge)
@@ -347,7 +348,7 @@ class Custody:
                     attempt=attempt,
                     node_id=placed.node_id,
                     session_id=placed.session_id,
-                    reason="superseded",
+                    reason=CancelReason.SUPERSEDED,
                 )
             )
         ]

@@ -41,6 +41,7 @@ from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Assign, CancelJob, ControlNode, JobDone, ResultAck
 from mesh.jobs import RUNNING_JOBS_MAX, Event
 from mesh.keys import lease_member
+from mesh.words import AssignFailure, NodeCommand, NoticeEvent, ResultVerdict, StopReason
 
 _ACKNOWLEDGED: Final = "acknowledged"
 _CANCELLED: Final = "cancelled"
@@ -105,12 +106,12 @@ class Deliveries:
         if had and epoch is None and self._away.hold(away.HeldJob(assign, payload)):
             self.outcomes["job_held"] += 1
             return []
-        return [failed(assign, "node_absent")]
+        return [failed(assign, AssignFailure.NODE_ABSENT)]
 
     def write_failed(self, assign: Assign) -> list[Effect]:
         """The node's socket did not take the job."""
         self._drop(assign.node_id, key_of_assign(assign))
-        return [failed(assign, "node_stuck")]
+        return [failed(assign, AssignFailure.NODE_STUCK)]
 
     def on_cancel(self, cancel: CancelJob, now_ms: int) -> list[Effect]:
         """Nobody waits for the job any more: an Assign that this overtook, or a late result, finds it ended."""
@@ -127,7 +128,7 @@ class Deliveries:
         if not is_here and not self._away.had(control.node_id, control.epoch):
             self.outcomes["control_stale"] += 1
             return []
-        if control.command == "drain":
+        if control.command == NodeCommand.DRAIN:
             self._draining.start(control, due_ms)
             if not self._running.of(control.node_id) and control.node_id not in self._away:
                 self._draining.has_no_job(control.node_id)
@@ -147,9 +148,9 @@ class Deliveries:
             return []
         self._running.progress.note(assignment, event, now_ms)
         if partial:
-            return [notice(assignment.frame, "asr_partial", partial)]
+            return [notice(assignment.frame, NoticeEvent.ASR_PARTIAL, partial)]
         # That a job was started is shown to no client.
-        return [notice(assignment.frame, "accepted")] if event is Event.ACCEPT else []
+        return [notice(assignment.frame, NoticeEvent.ACCEPTED)] if event is Event.ACCEPT else []
 
     def on_result(self, report: Report, text: bytes, now_ms: int) -> list[Effect]:
         """Keep a result and send it on its way. A repeat of one that ended is acknowledged to the node at once.
@@ -183,7 +184,7 @@ class Deliveries:
             for assignment in self._running.of(node_id).values()
             if job_id in (None, assignment.frame.job_id) and attempt in (None, assignment.frame.attempt)
         ]
-        return [self._give_back(frame, "node_error", now_ms) for frame in wrong]
+        return [self._give_back(frame, AssignFailure.NODE_ERROR, now_ms) for frame in wrong]
 
     def on_jobs(self, node_id: str, has: Set[str] | None, now_ms: int) -> list[Effect]:
         """A heartbeat, and the node's own word on which jobs it has, by `key_of` (None = it does not say).
@@ -197,9 +198,12 @@ class Deliveries:
             age_ms = now_ms - assignment.written_ms
             is_due = assignment.in_doubt or age_ms >= self.limits.job_named_ms
             if has is not None and is_due and key not in has:
-                effects.append(self._give_back(assignment.frame, "job_lost", now_ms))
+                effects.append(self._give_back(assignment.frame, AssignFailure.JOB_LOST, now_ms))
             elif age_ms >= self.limits.job_kept_ms:
-                effects += [self._give_back(assignment.frame, "job_lost", now_ms), stopped(assignment.frame, "expired")]
+                effects += [
+                    self._give_back(assignment.frame, AssignFailure.JOB_LOST, now_ms),
+                    stopped(assignment.frame, StopReason.EXPIRED),
+                ]
             assignment.in_doubt = assignment.in_doubt and has is None
         return effects
 
@@ -238,7 +242,7 @@ class Deliveries:
         result = self.results.get(key)
         if result is None:
             return []
-        if ack.verdict == "no_session":
+        if ack.verdict == ResultVerdict.NO_SESSION:
             result.no_session += 1
             if result.no_session < self.limits.no_session_tries_max:
                 return []  # the resend timer runs on; the next one makes the selector look the owner up
@@ -275,8 +279,10 @@ class Deliveries:
         for node_id, held in self._away.pop_due(now_ms):
             self._draining.stop(node_id)
             # Not "node_absent": it may have come back to another edge, and have the job still.
-            effects += [failed(assignment.frame, "node_gone") for assignment in self._running.pop_node(node_id)]
-            effects += [self._give_back(job.assign, "job_lost", now_ms) for job in held]
+            effects += [
+                failed(assignment.frame, AssignFailure.NODE_GONE) for assignment in self._running.pop_node(node_id)
+            ]
+            effects += [self._give_back(job.assign, AssignFailure.JOB_LOST, now_ms) for job in held]
         effects += [NodeDrained(node_id, 0) for node_id in self._draining.pop_emptied()]
         for node_id in self._draining.pop_due(now_ms):
             effects += self._hand_over(node_id, now_ms)
@@ -298,7 +304,7 @@ class Deliveries:
             self._draining.has_no_job(node_id)
         return assignment
 
-    def _give_back(self, assign: Assign, reason: str, now_ms: int) -> SendToJob:
+    def _give_back(self, assign: Assign, reason: AssignFailure, now_ms: int) -> SendToJob:
         """The node will not finish it. Remembered: the mesh may ask again because it did not hear this."""
         key = key_of_assign(assign)
         self._drop(assign.node_id, key)
@@ -310,8 +316,10 @@ class Deliveries:
         """The time of a node that is drained is up: what it has not finished goes to others."""
         unfinished = [assignment.frame for assignment in self._running.of(node_id).values()]
         held = [job.assign for job in self._away.drop_all(node_id)]
-        effects: list[Effect] = [self._give_back(assign, "drained", now_ms) for assign in [*unfinished, *held]]
-        effects += [stopped(assign, "drained") for assign in unfinished]
+        effects: list[Effect] = [
+            self._give_back(assign, AssignFailure.DRAINED, now_ms) for assign in [*unfinished, *held]
+        ]
+        effects += [stopped(assign, StopReason.DRAINED) for assign in unfinished]
         return [*effects, NodeDrained(node_id, len(unfinished) + len(held))]
 
     def _end(self, key: str, outcome: str, now_ms: int) -> None:

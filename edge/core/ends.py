@@ -6,6 +6,7 @@ from edge.core.hedging import Hedging
 from edge.core.request import Attempt, CountHedge, Deliver, Effect, Fail, Failure, Request
 from edge.core.retained import Retained
 from mesh.errors import ErrorCode
+from mesh.words import CancelReason, EdgeCount, HedgeOutcome
 
 
 class Ends:
@@ -15,12 +16,14 @@ class Ends:
         self._retained = retained
         self._hedging = hedging
 
-    def end(self, request: Request, outcome: str, reason: str, now_ms: int, but: Attempt | None = None) -> list[Effect]:
+    def end(
+        self, request: Request, outcome: EdgeCount, reason: str, now_ms: int, but: Attempt | None = None
+    ) -> list[Effect]:
         """End the request and cancel its attempts."""
         effects: list[Effect] = [request.cancel(attempt, reason) for attempt in request.live() if attempt is not but]
         if request.hedge is not None:
-            done = "won" if but is request.hedge else "lost"
-            effects.append(self.count_hedge("cancelled" if but is None else done))
+            done = HedgeOutcome.WON if but is request.hedge else HedgeOutcome.LOST
+            effects.append(self.count_hedge(HedgeOutcome.CANCELLED if but is None else done))
         self._retained.end(request, outcome, now_ms, but)
         return effects
 
@@ -55,14 +58,14 @@ class Ends:
         """There is no result. What a node said of its failure tells more than that others could not be had."""
         if request.failure is not None:
             return self.tell_failure(request, request.failure, now_ms, but)
-        outcome = "refused" if code is ErrorCode.NO_AVAILABLE_NODE else "failed"
+        outcome = EdgeCount.REFUSED if code is ErrorCode.NO_AVAILABLE_NODE else EdgeCount.FAILED
         return [Fail(request, code, message, details), *self.end(request, outcome, code.name.lower(), now_ms, but)]
 
     def tell_failure(self, request: Request, failure: Failure, now_ms: int, but: Attempt | None) -> list[Effect]:
         """A node failed on it, and no other did better."""
-        return [Deliver(request, *failure), *self.end(request, "failed", "failed", now_ms, but)]
+        return [Deliver(request, *failure), *self.end(request, EdgeCount.FAILED, CancelReason.FAILED, now_ms, but)]
 
-    def count_hedge(self, outcome: str) -> CountHedge:
+    def count_hedge(self, outcome: HedgeOutcome) -> CountHedge:
         """What came of a hedge."""
         self._hedging.ended(outcome)
         return CountHedge(outcome)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
 
-#: Every hedge ends in one of these, "over_budget" are those that were not sent.
-OUTCOMES: Final = ("won", "lost", "refused", "failed", "promoted", "cancelled", "over_budget")
+from mesh.words import HedgeOutcome
 
 
 class Hedging:
@@ -16,26 +14,25 @@ class Hedging:
         self.percent = percent
         self.sent = 0
         self.live = 0
-        self.outcomes: Counter[str] = Counter()
+        self.outcomes: Counter[HedgeOutcome] = Counter()
 
     def take(self, accepted: int) -> bool:
         """True, and counted, if one more hedge is within the budget."""
         if not self.percent:
             return False
         if (self.sent + 1) * 100 > self.percent * accepted:
-            self.outcomes["over_budget"] += 1
+            self.outcomes[HedgeOutcome.OVER_BUDGET] += 1
             return False
         self.sent += 1
         self.live += 1
         return True
 
-    def ended(self, outcome: str) -> None:
+    def ended(self, outcome: HedgeOutcome) -> None:
         """What came of a hedge."""
-        assert outcome in OUTCOMES
         self.live -= 1
         self.outcomes[outcome] += 1
 
     def check(self, accepted: int) -> None:
         """The budget was never exceeded, and every hedge is live or has one outcome."""
         assert self.sent * 100 <= self.percent * accepted
-        assert self.sent == self.live + self.outcomes.total() - self.outcomes["over_budget"]
+        assert self.sent == self.live + self.outcomes.total() - self.outcomes[HedgeOutcome.OVER_BUDGET]

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-#: A list of members makes an earlier one that still waits superfluous.
-MEMBERS: Final = "room_members"
+from mesh.words import PostKind
 
 
 class Letter(NamedTuple):
@@ -26,7 +25,7 @@ class Letter(NamedTuple):
     room_code: str
     #: Worth keeping while the listener is away.
     park: bool
-    #: Hears the verdict of a Posted, or "no_answer" or "dropped".
+    #: Gets the verdict of a Posted, or a PostFailure.
     done: Callable[[str], None]
 
 
@@ -77,7 +76,12 @@ class Letters:
         line = self._line(speaker, letter.listener)
         place = next((one for one in line.places if one.letter is None and one.key == letter.key), None)
         latest = line.places[-1] if len(line.places) > 1 else None  # the first one may be on its way
-        if letter.kind == MEMBERS and latest is not None and latest.letter and latest.letter.kind == MEMBERS:
+        if (
+            letter.kind == PostKind.ROOM_MEMBERS
+            and latest is not None
+            and latest.letter
+            and latest.letter.kind == PostKind.ROOM_MEMBERS
+        ):
             line.bytes -= len(latest.letter.body)
             place = latest
         fits = not line.bytes or line.bytes + len(letter.body) <= self._limits.bytes_max

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from typing import Final, Generic, Literal, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from mesh.words import BackpressureAction
 
 E = TypeVar("E")
 
@@ -23,15 +25,15 @@ class Advice(NamedTuple):
     """Whether the event was taken, and what to tell the client; action None = nothing."""
 
     taken: bool
-    action: Literal["SLOW_DOWN", "PAUSE", "BUSY"] | None
+    action: BackpressureAction | None
     resume_after_ms: int
 
 
 #: By how bad it is. There are no other values, so an answer costs nothing.
 _QUIET: Final = Advice(True, None, 0)
-_SLOW_DOWN: Final = Advice(True, "SLOW_DOWN", 500)
-_PAUSE: Final = Advice(True, "PAUSE", 1_000)
-_BUSY: Final = Advice(False, "BUSY", 2_000)
+_SLOW_DOWN: Final = Advice(True, BackpressureAction.SLOW_DOWN, 500)
+_PAUSE: Final = Advice(True, BackpressureAction.PAUSE, 1_000)
+_BUSY: Final = Advice(False, BackpressureAction.BUSY, 2_000)
 _BADNESS: Final = {advice: badness for badness, advice in enumerate((_QUIET, _SLOW_DOWN, _PAUSE, _BUSY))}
 
 

@@ -17,9 +17,8 @@ from typing import Final
 
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Failed, NodeCaps, NodeLoad, NodeRegistered
+from mesh.words import CloseCode, StaleReason
 
-#: Close code of a socket whose node connected again (docs/protocol.md).
-CLOSE_SUPERSEDED: Final = 4009
 #: Capabilities travel with every so many heartbeats even when nothing changed.
 CAPS_EVERY_BEATS: Final = 8
 #: After so many heartbeats without a complaint a registration stands.
@@ -211,7 +210,7 @@ class NodeConnection:
         """The selector does not know this epoch: somebody else owns the node, or the record is gone."""
         if self.state is not State.REGISTERED or epoch != self.epoch:
             return []
-        if reason == "superseded" and not self._doubtful_beats:
+        if reason == StaleReason.SUPERSEDED and not self._doubtful_beats:
             return self.supersede()
         # The record is gone; or what superseded us may be a repeat of our own registration whose answer was lost.
         self._doubtful_beats = 0
@@ -230,7 +229,7 @@ class NodeConnection:
     def supersede(self) -> list[Effect]:
         """The node has a newer connection. Nothing is said of this one: its epoch is no longer in force."""
         self.state = State.CLOSED
-        return [Close(CLOSE_SUPERSEDED, "superseded by a newer connection of this node")]
+        return [Close(CloseCode.SUPERSEDED, "superseded by a newer connection of this node")]
 
     def on_closed(self, reason: str) -> list[Effect]:
         """The socket is gone."""

@@ -23,9 +23,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 from mesh.errors import ErrorCode, PeerError
 from mesh.speaking import SessionConfig
+from mesh.words import MissingReason
 
-GAP_TIMEOUT: Final = "gap_timeout"
-OVERFLOW: Final = "pending_overflow_evict"
 #: Results that nobody expected here (of a session that was resumed) may be this many times pending_max ahead: the
 #: client may not have acknowledged as many as may wait. Further ones are dropped, so that an order stays small.
 _REACH: Final = 2
@@ -254,7 +253,7 @@ class Order:
         if self._waiting > self._limits.pending_max:
             farthest = self._slots[max(index for index, slot in self._slots.items() if slot.items)]
             self.evicted += len(farthest.items)
-            self._shut(farthest, OVERFLOW)
+            self._shut(farthest, MissingReason.PENDING_OVERFLOW_EVICT)
         if not self._slots:
             self._slots.clear()  # gives the table's memory back: most of the time nothing is under way
         self._set_due()
@@ -287,7 +286,7 @@ class Order:
         while self.next_index < end:
             slot = self._slots.pop(self.next_index, None)
             if slot is None or not slot.told:
-                said.append(Miss(self.next_index, GAP_TIMEOUT))
+                said.append(Miss(self.next_index, MissingReason.GAP_TIMEOUT))
             self.gaps += 1
             self._remember_given_up(self.next_index)
             self.next_index += 1

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, unquote
 
 from mesh.errors import ErrorCode
+from mesh.words import QueryKind
 
 API: Final = "/api/v1/"
 #: Names and values in one query.
@@ -59,11 +60,11 @@ class PageError(Exception):
 
 
 _PLAIN: Final = {
-    "invariants": "invariants",
-    "phase3/pools": "pools",
-    "phase3/simulate": "simulate",
-    "weights": "weights",
-    "selectors": "selectors",
+    "invariants": QueryKind.INVARIANTS,
+    "phase3/pools": QueryKind.POOLS,
+    "phase3/simulate": QueryKind.SIMULATE,
+    "weights": QueryKind.WEIGHTS,
+    "selectors": QueryKind.SELECTORS,
 }
 
 
@@ -78,16 +79,16 @@ def page_of(target: str) -> Page:
     if name in _PLAIN:
         return Page(_PLAIN[name], Whom.ANY, params)
     if name == "metrics":
-        return Page("metrics", Whom.SUM, params)
+        return Page(QueryKind.METRICS, Whom.SUM, params)
     if name == "recording":
-        return Page("recording", Whom.NAMED, params, params.get("selector", [""])[-1])
+        return Page(QueryKind.RECORDING, Whom.NAMED, params, params.get("selector", [""])[-1])
     head, _, rest = name.partition("/")
     record_id = unquote(rest)
     if head == "explain" and record_id:
         key = "job_id" if record_id.startswith("job-") else "request_id"
-        return Page("explain", Whom.FIRST, {key: [record_id]}, record_id)
+        return Page(QueryKind.EXPLAIN, Whom.FIRST, {key: [record_id]}, record_id)
     if head == "nodes" and record_id:
-        return Page("node", Whom.ANY, {"node_id": [record_id]}, record_id)
+        return Page(QueryKind.NODE, Whom.ANY, {"node_id": [record_id]}, record_id)
     raise PageError(404, ErrorCode.INVALID_MESSAGE, f"there is no page {path[:200]}; see docs/protocol.md")
 
 

@@ -11,6 +11,7 @@ import msgspec
 from mesh.errors import ErrorCode
 from mesh.frames import Cancel, Dispatch, Push, Refused
 from mesh.node_wire import JobResult
+from mesh.words import HedgeOutcome, ResultVerdict
 
 #: Failures of a node that another node may not have.
 FAILOVER_CODES: Final = frozenset({
@@ -202,7 +203,7 @@ class AckResult:
     """Answer the edge that keeps a result."""
 
     push: Push
-    verdict: str
+    verdict: ResultVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +217,7 @@ class SendCancel:
 class CountHedge:
     """What came of a hedge (edge/core/hedging.py)."""
 
-    outcome: str
+    outcome: HedgeOutcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Final
 
 from edge.core.memory import Memory
 from edge.core.request import Attempt, Request, Stage
 from edge.core.timers import Timers
 from mesh.frames import Push
-
-#: How an utterance ends: with a result; with an error; because no node could take it; because nobody waits any more.
-OUTCOMES: Final = ("delivered", "failed", "refused", "cancelled")
+from mesh.words import UTTERANCE_ENDS, EdgeCount, ResultVerdict
 
 
 class Retained:
@@ -26,7 +23,7 @@ class Retained:
         self.requests: dict[str, Request] = {}
         self.audio_bytes = 0
         self.accepted = 0
-        self.ended: Counter[str] = Counter()
+        self.ended: Counter[EdgeCount] = Counter()
         self.timers: Timers[tuple[str, int]] = Timers()
         self._sessions: dict[str, set[str]] = {}
         #: Audio of each session that has any.
@@ -101,24 +98,25 @@ class Retained:
                     return request
         return None
 
-    def verdict_on(self, push: Push) -> str:
+    def verdict_on(self, push: Push) -> ResultVerdict:
         """What the keeper of a result is told that is for no request here."""
         if push.request_id in self._memory:
-            return "duplicate"
+            return ResultVerdict.DUPLICATE
         if push.session_id not in self._sessions:
-            return "no_session"
+            return ResultVerdict.NO_SESSION
         # Without a request id it may still match once Placed has told us the job id; and what a resumed session had
         # under way elsewhere is asked for again in a moment.
-        return "duplicate" if push.request_id and push.session_id not in self._resumed else "no_session"
+        is_repeat = push.request_id and push.session_id not in self._resumed
+        return ResultVerdict.DUPLICATE if is_repeat else ResultVerdict.NO_SESSION
 
     def ended_without(self, request_id: str, number: int) -> bool:
         """True if the request ended lately, and not with the result of that attempt."""
         how = self._memory.how(request_id)
         return how is not None and how != str(number)
 
-    def end(self, request: Request, outcome: str, now_ms: int, by: Attempt | None = None) -> None:
+    def end(self, request: Request, outcome: EdgeCount, now_ms: int, by: Attempt | None = None) -> None:
         """The request is over; `by`: the attempt that ended it."""
-        assert outcome in OUTCOMES
+        assert outcome in UTTERANCE_ENDS
         del self.requests[request.request_id]
         self._sessions[request.session_id].discard(request.request_id)
         for attempt in request.live():
@@ -157,13 +155,13 @@ class Retained:
 
     def counts(self) -> dict[str, int]:
         """What became of all utterances accepted here: accepted = the sum of the others, always."""
-        ends = {outcome: self.ended[outcome] for outcome in OUTCOMES}
-        return {"accepted": self.accepted, **ends, "in_flight": len(self.requests)}
+        ends: dict[str, int] = {outcome: self.ended[outcome] for outcome in UTTERANCE_ENDS}
+        return {EdgeCount.ACCEPTED: self.accepted, **ends, EdgeCount.IN_FLIGHT: len(self.requests)}
 
     def check(self) -> None:
         """Every accepted utterance is either waiting, with a timer per attempt, or has ended exactly once."""
-        assert self.accepted == len(self.requests) + sum(self.ended[outcome] for outcome in OUTCOMES)
-        assert set(self.ended) <= set(OUTCOMES)
+        assert self.accepted == len(self.requests) + sum(self.ended[outcome] for outcome in UTTERANCE_ENDS)
+        assert set(self.ended) <= set(UTTERANCE_ENDS)
         assert self.audio_bytes == sum(len(request.audio) for request in self.requests.values())
         assert self.audio_bytes == sum(self._bytes_of.values()) and all(self._bytes_of.values())
         assert {key for keys in self._sessions.values() for key in keys} == set(self.requests)

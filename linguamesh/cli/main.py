@@ -8,10 +8,12 @@ import os
 import sys
 from typing import Final
 
+from mesh.words import ProcessKind
+
 DEFAULT_PORT: Final = 5010
 DEFAULT_URL: Final = f"ws://127.0.0.1:{DEFAULT_PORT}"
 #: Commands that are another module's own: `lingua <name> ...` becomes `python -m <module> ...`.
-ROLES: Final = ("broker", "edge", "selector")
+ROLES: Final = tuple(kind.value for kind in ProcessKind)
 MODULES: Final = {**{role: role for role in ROLES}, "replay": "selector.replay"}
 INTERRUPTED: Final = 130
 

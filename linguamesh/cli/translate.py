@@ -16,11 +16,11 @@ from linguamesh.session import Session, Translation
 from linguamesh.session_source import WavError, mixed, open_wav
 from mesh.errors import ConfigError
 from mesh.process import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, EXIT_UNREACHABLE
+from mesh.words import MissingReason
 
 #: What fits into one message of the mesh (2 MiB) once it is base64.
 AUDIO_BYTES_MAX: Final = 1_500_000
 #: What the mesh says of an utterance in which nothing was said: no failure.
-SILENCE: Final = "silence_detected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,9 @@ async def _stream(options: argparse.Namespace, path: Path) -> int:
         print("warning: the mesh lost the session; some of it may be missing or come twice", file=sys.stderr)
     if not ends:
         return _fail(f"no result came within {options.timeout:g} s of the file's end", EXIT_FAILED)
-    failed = any(end.error is not None and end.error.details.get("reason") != SILENCE for end in ends)
+    failed = any(
+        end.error is not None and end.error.details.get("reason") != MissingReason.SILENCE_DETECTED for end in ends
+    )
     return EXIT_FAILED if failed else EXIT_OK
 
 

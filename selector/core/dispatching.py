@@ -23,22 +23,11 @@ from mesh.frames import (
     pair_of,
 )
 from mesh.jobs import State
-from selector.core.filters import LASTING, NO_NODES, REASON, Filter, is_hopeless, main_filter, removed_by_name
+from mesh.words import AssignFailure, RefusalReason, UndoneReason
+from selector.core.filters import LASTING, REASON, Filter, is_hopeless, main_filter, removed_by_name
 
 #: Frames that a selector acts upon; selector/loop.py has a lane for each. Any other is counted and dropped.
 TAKEN: Final = frames_to(Role.SELECTOR)
-
-#: Reasons of AssignFailed that matter here. Absent: its edge has no such node. Lost: the node came back without the
-#: job, and is fine. Gone: its socket closed long ago; it may live elsewhere by now, with the job. With any other (it is
-#: stuck, said that it failed, is being drained) the node stays where it is, and the job goes elsewhere.
-NODE_ABSENT: Final = "node_absent"
-JOB_LOST: Final = "job_lost"
-NODE_GONE: Final = "node_gone"
-#: Reasons of Undone that no AssignFailed has. Lost: the job was done, and nobody has its result any more. Overtaken:
-#: the edge that had the session before was further.
-RELEASED: Final = "released"
-RESULT_LOST: Final = "result_lost"
-OVERTAKEN: Final = "overtaken"
 
 #: What the commit script says of a candidate without room -> the filter that should have caught it.
 TAKEN_REASONS: Final[Mapping[str, Filter]] = {
@@ -49,9 +38,6 @@ TAKEN_REASONS: Final[Mapping[str, Filter]] = {
     "draining": Filter.DRAINING,
     "moved": Filter.SLOT,
 }
-#: Reasons of Refused that are no filter's: no result could be in time; the line was full.
-TOO_LATE: Final = "deadline_unreachable"
-LINE_FULL: Final = "waiting_line_full"
 
 
 class Answer(NamedTuple):
@@ -98,17 +84,17 @@ def on_bound(dispatch: Dispatch, commit: Committed, node_epoch: int, result_lost
     """
     if commit.attempt != dispatch.attempt:
         is_new_edge = commit.asked_by not in ("", dispatch.edge)
-        return _undone(dispatch, commit, OVERTAKEN) if is_new_edge else None
+        return _undone(dispatch, commit, UndoneReason.OVERTAKEN) if is_new_edge else None
     if commit.finished:
-        return _undone(dispatch, commit, RESULT_LOST) if commit.ended_for_ms > result_lost_ms else None
+        return _undone(dispatch, commit, UndoneReason.RESULT_LOST) if commit.ended_for_ms > result_lost_ms else None
     if commit.state in (State.DISPATCHED, State.ACCEPTED, State.RUNNING) and node_epoch > commit.node_epoch:
         return None
     if commit.state in (State.RELEASED, ""):
-        return _undone(dispatch, commit, RELEASED)
+        return _undone(dispatch, commit, UndoneReason.RELEASED)
     return assign(dispatch, commit)
 
 
-def _undone(dispatch: Dispatch, commit: Committed, reason: str) -> Answer:
+def _undone(dispatch: Dispatch, commit: Committed, reason: UndoneReason) -> Answer:
     return Answer(
         dispatch.edge,
         Undone(
@@ -149,7 +135,7 @@ def main_reason(counts: Sequence[int]) -> str:
     """The filter that removed most of the nodes that the job may use, by name; nodes of other pools do not count."""
     own = [0 if place == Filter.POOL else count for place, count in enumerate(counts)]
     worst = main_filter(own) or main_filter(counts)
-    return NO_NODES if worst is None else REASON[worst]
+    return RefusalReason.NO_NODES if worst is None else REASON[worst]
 
 
 def is_worth_waiting(dispatch: Dispatch, counts: Sequence[int]) -> bool:
@@ -191,12 +177,12 @@ def with_tried(counts: Sequence[int], tried: Mapping[str, str]) -> list[int]:
 
 def is_node_away(frame: AssignFailed) -> bool:
     """True if that connection of the node should be taken off the lists: its edge has no socket of it."""
-    return frame.reason in (NODE_ABSENT, NODE_GONE)
+    return frame.reason in (AssignFailure.NODE_ABSENT, AssignFailure.NODE_GONE)
 
 
 def release_of(frame: AssignFailed) -> Release:
     """The slot to give back. A node that is only gone from there keeps its jobs if it lives by a later connection."""
-    epoch = frame.node_epoch if frame.reason == NODE_GONE else 0
+    epoch = frame.node_epoch if frame.reason == AssignFailure.NODE_GONE else 0
     return Release(frame.job_id, frame.attempt, frame.node_id, frame.reason, epoch)
 
 
@@ -212,7 +198,7 @@ def on_assign_failed(frame: AssignFailed, released: Released) -> Answer | None:
             job_id=frame.job_id,
             node_id=frame.node_id,
             reason=frame.reason,
-            exclude_node=frame.reason not in (JOB_LOST, NODE_GONE),
+            exclude_node=frame.reason not in (AssignFailure.JOB_LOST, AssignFailure.NODE_GONE),
         ),
     )
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from mesh.words import DispatchOutcome
+
 #: Term -> what it says of a node that lost by it.
 _LOST_BY: Final[Mapping[str, str]] = {
     "work": "it is slower with this language pair",
@@ -115,7 +117,7 @@ def words_of(decision: Decision) -> list[str]:
 
 def _outcome(decision: Decision) -> str:
     waited = f" after {decision.waited_ms} ms in line" if decision.waited_ms else ""
-    if decision.outcome == "refused":
+    if decision.outcome == DispatchOutcome.REFUSED:
         words = f"Nobody was chosen{waited}: {decision.reason or 'no node'}."
         if decision.nearest:
             words += f" Nearest miss: {decision.nearest}."
@@ -123,7 +125,7 @@ def _outcome(decision: Decision) -> str:
             words += f" It may try again in {decision.retry_after_ms} ms."
         return words
     chosen = _chosen(decision)
-    if decision.outcome == "bound":
+    if decision.outcome == DispatchOutcome.BOUND:
         return f"The request was placed before, on {decision.node_id}."
     if chosen is None:
         return f"Nobody was chosen{waited}: {decision.outcome}."

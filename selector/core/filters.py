@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from mesh.words import FilterName
+
 if TYPE_CHECKING:
     from selector.core.columns import NodeTable
     from selector.core.kernel import Examined
@@ -43,28 +45,8 @@ class Filter(IntEnum):
     SLOT = 17
 
 
-#: Wire names: where the original system had a name for it, that one.
-REASON: Final[dict[Filter, str]] = {
-    Filter.POOL: "pool_not_eligible",
-    Filter.EXCLUDED: "excluded",
-    Filter.OFFLINE: "offline",
-    Filter.STATUS: "status_not_ready",
-    Filter.DRAINING: "draining",
-    Filter.UNREACHABLE: "edge_unreachable",
-    Filter.GPU: "gpu_unavailable",
-    Filter.RESOURCES: "resource_threshold_exceeded",
-    Filter.PUBLIC: "not_in_public_pool",
-    Filter.TENANT: "tenant_mismatch",
-    Filter.INSTALLED: "service_not_installed",
-    Filter.READY: "service_not_ready",
-    Filter.MODEL: "model_not_available",
-    Filter.ASR: "asr_lang_unsupported",
-    Filter.AUTO: "src_auto_no_candidate",
-    Filter.PAIR: "lang_pair_unsupported",
-    Filter.TTS: "tts_lang_unsupported",
-    Filter.SLOT: "capacity_exceeded",
-}
-NO_NODES: Final = "no_nodes"
+#: Wire names.
+REASON: Final[dict[Filter, FilterName]] = {one: FilterName[one.name] for one in Filter}
 
 #: What stopped a node, said of the node.
 _WORDS: Final[dict[Filter, str]] = {
@@ -143,4 +125,5 @@ def _in_words(obstacle: Filter, row: int, table: NodeTable) -> str:
     return words
 
 
-assert set(REASON) == set(_WORDS) == set(Filter), "every filter needs a wire name and words"
+assert set(_WORDS) == set(Filter), "every filter needs words"
+assert [one.name for one in Filter] == [name.name for name in FilterName], "every wire name needs a filter"

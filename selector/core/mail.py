@@ -23,6 +23,7 @@ from mesh.frames import (
     SessionTaken,
     encode,
 )
+from mesh.words import PostVerdict
 from selector.core.dispatching import Answer
 
 
@@ -127,7 +128,7 @@ class Posting(NamedTuple):
     #: To the edge that owns the session, which answers itself.
     forward: Answer | None = None
     #: For its sender.
-    verdict: str = ""
+    verdict: PostVerdict | None = None
 
 
 def on_post(frame: Post, body: bytes, seat: Seat, *, owner_lives: bool) -> Posting:
@@ -138,20 +139,20 @@ def on_post(frame: Post, body: bytes, seat: Seat, *, owner_lives: bool) -> Posti
     """
     reach = reach_of(seat, owner_lives=owner_lives)
     if reach is Reach.NOWHERE:
-        return Posting(verdict="no_session")
+        return Posting(verdict=PostVerdict.NO_SESSION)
     if reach is Reach.HERE:
         return Posting(forward=Answer(seat.owner, frame))
     if reach is Reach.LATER and frame.park:
         letter = Letter(frame.session_id, frame.key, encode(frame), body)
         return Posting(park=letter, forward=None if seat.away else Answer(seat.owner, frame))
-    return Posting(verdict="away")
+    return Posting(verdict=PostVerdict.AWAY)
 
 
-def posted(frame: Post, verdict: str) -> Answer | None:
+def posted(frame: Post, verdict: PostVerdict | None) -> Answer | None:
     """The word for its sender, if that wants one."""
     return Answer(frame.edge, Posted(frame.ref, frame.session_id, verdict)) if frame.edge and verdict else None
 
 
-def verdict_of(parked: Parked) -> str:
+def verdict_of(parked: Parked) -> PostVerdict:
     """What is told of something that went into the mail, or should have."""
-    return "no_session" if parked.verdict == "no_session" else "parked"
+    return PostVerdict.NO_SESSION if parked.verdict == "no_session" else PostVerdict.PARKED

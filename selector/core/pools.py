@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from mesh.choosing import Pool, PoolsConfig
 from mesh.frames import NodeCaps
+from mesh.words import FilterName
 
 _FNV_OFFSET: Final = 0xCBF29CE484222325
 _FNV_PRIME: Final = 0x100000001B3
@@ -27,8 +28,6 @@ CORE_SERVICES: Final = frozenset({"asr", "nmt", "tts"})
 #: Routing keys whose hash, and needs whose pools, are remembered.
 _REMEMBERED: Final = 4_096
 
-POOL_NOT_ELIGIBLE: Final = "pool_not_eligible"
-
 
 class PoolOrder(NamedTuple):
     """Where a job looks. `reason` says why nowhere, if it is barred from all pools."""
@@ -41,7 +40,7 @@ class PoolOrder(NamedTuple):
 
 #: Without pools every node is in the pool without a name.
 ANYWHERE: Final = PoolOrder("", ("",), ("",))
-NOWHERE: Final = PoolOrder("", (), (), POOL_NOT_ELIGIBLE)
+NOWHERE: Final = PoolOrder("", (), (), FilterName.POOL)
 
 
 def fnv1a(data: bytes) -> int:

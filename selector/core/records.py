@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from lua.answers import Beaten, Drained
 from mesh.errors import ErrorCode
 from mesh.frames import (
@@ -13,11 +11,8 @@ from mesh.frames import (
     NodeStale,
     StatusChanged,
 )
+from mesh.words import NodeCommand, StaleReason
 from selector.core.dispatching import Answer
-
-#: Commands of ControlNode.
-DRAIN: Final = "drain"
-RESUME: Final = "resume"
 
 
 def on_beaten(frame: NodeHeartbeat, beaten: Beaten) -> Answer | None:
@@ -34,13 +29,13 @@ def on_status(node_id: str, edge: str, epoch: int, status: str, reason: str) -> 
 
 def on_drained(node_id: str, drained: Drained, reason: str, deadline_ms: int) -> Answer:
     """The operator's command for the edge that holds the node's socket; `deadline_ms` on the wall clock, 0: resume."""
-    command = DRAIN if deadline_ms else RESUME
+    command = NodeCommand.DRAIN if deadline_ms else NodeCommand.RESUME
     return Answer(drained.edge, ControlNode(node_id, drained.epoch, command, reason, deadline_ms))
 
 
 def on_lost(node_id: str, edge: str, epoch: int) -> Answer:
     """Redis has no such connection of the node any more: if it is there still, its edge registers it again."""
-    return Answer(edge, NodeStale(node_id, epoch, "unknown"))
+    return Answer(edge, NodeStale(node_id, epoch, StaleReason.UNKNOWN))
 
 
 def store_down(ref: str, edge: str) -> Answer:

@@ -15,6 +15,7 @@ from lua.answers import Presence
 from mesh.choosing import ModelsConfig, PoolsConfig
 from mesh.frames import NodeCaps
 from mesh.speeds import Speed
+from mesh.words import UTTERANCE_ENDS, EdgeCount
 from selector.core.columns import NodeFacts
 
 SAMPLES_MAX: Final = 5
@@ -181,7 +182,7 @@ def node_answer(
 
 # --- invariants -------------------------------------------------------------------------------------------
 
-ENDS: Final = ("delivered", "failed", "refused", "cancelled", "in_flight")
+ENDS: Final = (*UTTERANCE_ENDS, EdgeCount.IN_FLIGHT)
 LEDGER_COUNTS: Final = ("ledger_leaked", "ledger_missing")
 
 
@@ -203,7 +204,7 @@ def invariants_answer(
 
     `drift` does not make it wrong: it is what each node's last audit found, and put right.
     """
-    jobs = {name: sum(facts.counts.get(name, 0) for _, facts in edges) for name in ("accepted", *ENDS)}
+    jobs = {name: sum(facts.counts.get(name, 0) for _, facts in edges) for name in (EdgeCount.ACCEPTED, *ENDS)}
     balanced = all(_is_balanced(facts.counts) for _, facts in edges)
     ledger = {name: sum(counts.get(name, 0) for counts in selectors.values()) for name in LEDGER_COUNTS}
     return {
@@ -221,7 +222,7 @@ def invariants_answer(
 
 def _is_balanced(counts: Mapping[str, int]) -> bool:
     """Every utterance that an edge accepted ended somehow, or is under way. An edge counts all in one moment."""
-    return counts.get("accepted", 0) == sum(counts.get(name, 0) for name in ENDS)
+    return counts.get(EdgeCount.ACCEPTED, 0) == sum(counts.get(name, 0) for name in ENDS)
 
 
 def _process(identity: str, facts: Presence) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from lua.answers import Advance, Advanced, Letter, Parked, Seat
 from mesh.frames import JobDone, Push, ResultAck, encode
 from mesh.jobs import Event
 from mesh.keys import lease_member
+from mesh.words import ResultVerdict
 from selector.core.dispatching import Answer
 from selector.core.mail import Reach, reach_of, verdict_of
 
@@ -70,7 +71,7 @@ def on_result(
     still: it gets what is parked as well, and knows the two by their request.
     """
     if not is_deliverable(advanced):
-        return Delivery(ack=_ack(done, "fenced"))
+        return Delivery(ack=_ack(done, ResultVerdict.FENCED))
     push = _push(done, advanced)
     asked = advanced.edge or done.session_edge
     if seat is None:
@@ -86,7 +87,7 @@ def on_result(
 
 def on_parked(done: JobDone, parked: Parked) -> Answer:
     """It waits in the mail, where nobody but the session can lose it: its node's edge may forget it."""
-    return _ack(done, verdict_of(parked))
+    return _ack(done, ResultVerdict(verdict_of(parked)))
 
 
 def _push(done: JobDone, advanced: Advanced) -> Push:
@@ -102,8 +103,8 @@ def _push(done: JobDone, advanced: Advanced) -> Push:
 
 
 def _nobody(done: JobDone) -> Delivery:
-    return Delivery(ack=_ack(done, "no_session"))
+    return Delivery(ack=_ack(done, ResultVerdict.NO_SESSION))
 
 
-def _ack(done: JobDone, verdict: str) -> Answer:
+def _ack(done: JobDone, verdict: ResultVerdict) -> Answer:
     return Answer(done.node_edge, ResultAck(done.job_id, done.attempt, done.node_id, verdict))

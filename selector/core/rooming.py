@@ -8,16 +8,8 @@ from lua.answers import Room
 from mesh.errors import ErrorCode
 from mesh.frames import Failed, Post, RoomRequest, RoomSignal, RoomState
 from mesh.session_wire import RoomExpired, encode_utf8
+from mesh.words import PostKind, RoomAction
 from selector.core.dispatching import Answer
-
-#: Actions of RoomRequest.
-CREATE: Final = "create"
-JOIN: Final = "join"
-LEAVE: Final = "leave"
-PREFER: Final = "prefer"
-SPEAK: Final = "speak"
-LOOK: Final = "look"
-ACTIONS: Final = (CREATE, JOIN, LEAVE, PREFER, SPEAK, LOOK)
 
 #: Why not -> what the asker hears.
 _FAULTS: Final[dict[str, tuple[ErrorCode, str]]] = {
@@ -33,9 +25,9 @@ _FAULTS: Final[dict[str, tuple[ErrorCode, str]]] = {
 
 def on_room(frame: RoomRequest, code: str, room: Room) -> Answer:
     """RoomState, or Failed. Who leaves a room that is gone has left it."""
-    if room.verdict == "gone" and frame.action == LEAVE:
+    if room.verdict == "gone" and frame.action == RoomAction.LEAVE:
         return Answer(frame.edge, RoomState(frame.ref, code, "", []))
-    if room.verdict == "ok" and frame.action == LOOK and not _is_in(room, frame.session_id):
+    if room.verdict == "ok" and frame.action == RoomAction.LOOK and not _is_in(room, frame.session_id):
         return fault(frame, "outsider")
     if room.verdict == "ok":
         return Answer(frame.edge, RoomState(frame.ref, code, room.room_id, list(room.members), room.version))
@@ -55,12 +47,12 @@ def on_signal(frame: RoomSignal, room: Room) -> Answer:
         return fault(frame, "declined")
     # Refs are numbers of each edge's own: only with its name does one tell a signal from all others.
     key = f"signal:{frame.edge}:{frame.ref}"
-    return Answer("", Post(frame.ref, frame.edge, frame.target, "signal", key, room_code=frame.room_code))
+    return Answer("", Post(frame.ref, frame.edge, frame.target, PostKind.SIGNAL, key, room_code=frame.room_code))
 
 
 def on_expired(code: str, session_id: str, silent_ms: int) -> tuple[Post, bytes]:
     """What a member of a room that was silent for too long is told."""
-    post = Post("", "", session_id, "room_expired", f"expired:{code}", park=True, room_code=code)
+    post = Post("", "", session_id, PostKind.ROOM_EXPIRED, f"expired:{code}", park=True, room_code=code)
     message = f"nobody spoke in room {code} for {_spelled(silent_ms)}, so it was closed"
     return post, encode_utf8(RoomExpired(room_code=code, message=message))
 

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from selector.core.filters import NO_NODES, REASON, Filter, main_filter
+from mesh.words import RefusalReason
+from selector.core.filters import REASON, Filter, main_filter
 from selector.core.reports import Standing
 
 OK: Final = "ok"
@@ -70,7 +71,7 @@ def simulation_answer(
         "breakdown": {
             "total_nodes": len(verdicts),
             **{REASON[place]: counts[place] for place in Filter},
-            "best_reason": NO_NODES if not verdicts else OK if worst is None else REASON[worst],
+            "best_reason": RefusalReason.NO_NODES if not verdicts else OK if worst is None else REASON[worst],
         },
         "nodes": [_shown(verdict) for verdict in sorted(verdicts, key=_closest_first)[:NODES_SHOWN_MAX]],
         "nearest": {"node_id": nearest[0], "reason": nearest[1]} if nearest[0] else None,
@@ -94,7 +95,7 @@ def _attempts(routing: Routing, required: Sequence[str], verdicts: Sequence[Verd
 def _why_not(members: Sequence[Verdict], required: Sequence[str]) -> str:
     """Why a pool has no node for the job: at once, where its nodes lack something in common, else the main reason."""
     if not members:
-        return NO_NODES
+        return RefusalReason.NO_NODES
     online = [verdict.node for verdict in members if verdict.node.is_online]
     ready = [node for node in online if node.is_ready]
     if not ready:

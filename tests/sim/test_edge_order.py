@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from edge.core.fanout import Fan, plan
-from edge.core.order import GAP_TIMEOUT, OVERFLOW, Limits, Miss, Order, Said, Tell
+from edge.core.order import Limits, Miss, Order, Said, Tell
 from mesh.errors import ErrorCode, PeerError
 from mesh.session_frames import RoomMember
+from mesh.words import MissingReason
 
 UTTERANCES = 40
 MEMBERS = [RoomMember(f"l{number}", "", lang, 0) for number, lang in enumerate(("en", "de", "EN "))]
@@ -149,7 +150,7 @@ def check_heard(world: World, listener: Listener, end: int, seed: int) -> None:
     dropped = order.late + order.repeated + order.evicted
     assert listener.arrived == len(tells) + dropped, f"seed {seed}: a result was lost"
     reasons = {word.reason for word in listener.heard if isinstance(word, Miss)}
-    assert reasons <= {GAP_TIMEOUT, OVERFLOW, "job_failed"}
+    assert reasons <= {MissingReason.GAP_TIMEOUT, MissingReason.PENDING_OVERFLOW_EVICT, "job_failed"}
 
 
 @pytest.mark.parametrize("pending_max", [3, 8, 200])

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.core.letters import MEMBERS, Letter, Letters, Limits
+from edge.core.letters import Letter, Letters, Limits
+from mesh.words import PostKind
 
 LIMITS = Limits(letters_max=4, bytes_max=100)
 
@@ -62,7 +63,7 @@ def test_too_many_or_too_large_letters_are_not_taken() -> None:
 def test_list_of_members_replaces_the_one_that_waits_but_not_the_one_on_its_way() -> None:
     letters = Letters(LIMITS)
     for number in range(9):
-        assert letters.put("s", letter(str(number), 60 if number else 1, kind=MEMBERS))
+        assert letters.put("s", letter(str(number), 60 if number else 1, kind=PostKind.ROOM_MEMBERS))
         letters.check()
     assert keys(letters) == ["0", "8"]
 
@@ -84,7 +85,7 @@ def test_whatever_happens_the_bounds_hold(steps: list[tuple[str, int, int]]) -> 
         elif step == "put":
             letters.put(speaker, letter(str(number), size, listener))
         elif step == "members":
-            letters.put(speaker, letter(str(number), size, listener, MEMBERS))
+            letters.put(speaker, letter(str(number), size, listener, PostKind.ROOM_MEMBERS))
         elif step == "forget":
             letters.forget(speaker)
         elif letters.first(speaker, listener) is not None:

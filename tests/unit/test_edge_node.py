@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from edge.core.node import (
-    CLOSE_SUPERSEDED,
     Acknowledge,
     Close,
     NodeConnection,
@@ -20,6 +19,7 @@ from edge.core.node import (
 )
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Failed, NodeCaps, NodeLoad, NodeRegistered
+from mesh.words import CloseCode
 
 LOAD = NodeLoad(cpu_percent=10.0)
 MIN_MS = 500
@@ -142,7 +142,7 @@ def test_heartbeat_that_overtakes_the_answer_is_passed_on_after_it() -> None:
 def test_superseded_connection_is_closed_and_says_nothing_of_the_node() -> None:
     connection = node()
     (close,) = connection.on_stale(5, "superseded")
-    assert isinstance(close, Close) and close.code == CLOSE_SUPERSEDED
+    assert isinstance(close, Close) and close.code == CloseCode.SUPERSEDED
     assert connection.on_closed("1006") == [] and not connection.is_open
 
 

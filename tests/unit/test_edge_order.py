@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.core.order import GAP_TIMEOUT, OVERFLOW, Limits, Miss, Order, Said, Tell
+from edge.core.order import Limits, Miss, Order, Said, Tell
 from mesh.errors import ErrorCode, PeerError
 from mesh.speaking import SessionConfig
+from mesh.words import MissingReason
 
 GAP_MS = 1_000
 LIMITS = Limits(gap_ms=GAP_MS, pending_max=4)
@@ -200,7 +201,7 @@ def test_the_window_opens_with_the_first_later_one_and_not_with_the_second() -> 
     order.arrive(2, "c", 100)
     order.arrive(1, "b", 900)
     assert order.next_due_ms == 100 + GAP_MS and order.tick(99 + GAP_MS) == []
-    assert order.tick(100 + GAP_MS) == [Miss(0, GAP_TIMEOUT), told(1, "b"), told(2, "c")]
+    assert order.tick(100 + GAP_MS) == [Miss(0, MissingReason.GAP_TIMEOUT), told(1, "b"), told(2, "c")]
     assert order.gaps == 1 and order.next_due_ms is None
 
 
@@ -209,7 +210,7 @@ def test_inside_its_window_a_late_result_is_told_and_after_it_dropped() -> None:
     order.arrive(1, "b", 0)
     assert order.arrive(0, "a", GAP_MS - 1) == [told(0, "a"), told(1, "b")]
     order.arrive(3, "d", GAP_MS)
-    assert order.tick(2 * GAP_MS) == [Miss(2, GAP_TIMEOUT), told(3, "d")]
+    assert order.tick(2 * GAP_MS) == [Miss(2, MissingReason.GAP_TIMEOUT), told(3, "d")]
     assert order.arrive(2, "c", 2 * GAP_MS) == [] and (order.late, order.repeated) == (1, 0)
 
 
@@ -217,22 +218,27 @@ def test_each_index_has_its_own_window() -> None:
     order = expecting(0, 1, 2, 3)
     order.arrive(1, "b", 0)
     order.arrive(3, "d", 600)
-    assert order.tick(GAP_MS) == [Miss(0, GAP_TIMEOUT), told(1, "b")]
+    assert order.tick(GAP_MS) == [Miss(0, MissingReason.GAP_TIMEOUT), told(1, "b")]
     assert order.next_due_ms == 600 + GAP_MS
-    assert order.tick(600 + GAP_MS) == [Miss(2, GAP_TIMEOUT), told(3, "d")]
+    assert order.tick(600 + GAP_MS) == [Miss(2, MissingReason.GAP_TIMEOUT), told(3, "d")]
 
 
 def test_several_indices_that_hold_up_the_same_one_are_given_up_together() -> None:
     order = Order(LIMITS)
     order.arrive(3, "d", 0)
-    assert order.tick(GAP_MS) == [Miss(0, GAP_TIMEOUT), Miss(1, GAP_TIMEOUT), Miss(2, GAP_TIMEOUT), told(3, "d")]
+    assert order.tick(GAP_MS) == [
+        Miss(0, MissingReason.GAP_TIMEOUT),
+        Miss(1, MissingReason.GAP_TIMEOUT),
+        Miss(2, MissingReason.GAP_TIMEOUT),
+        told(3, "d"),
+    ]
 
 
 @pytest.mark.parametrize("how", ["failed", "skipped"])
 def test_a_failed_or_skipped_index_opens_the_window_too(how: str) -> None:
     order = expecting(0, 1)
     assert (order.fail(1, "job_failed", 5) if how == "failed" else order.skip(1, 5)) == []
-    expected = [Miss(0, GAP_TIMEOUT)] + ([Miss(1, "job_failed")] if how == "failed" else [])
+    expected = [Miss(0, MissingReason.GAP_TIMEOUT)] + ([Miss(1, "job_failed")] if how == "failed" else [])
     assert order.tick(5 + GAP_MS) == expected and order.next_index == 2
 
 
@@ -348,7 +354,7 @@ def test_an_order_with_nothing_under_way_costs_no_more_than_a_new_one() -> None:
 def test_closing_tells_what_waits_and_what_is_missing_before_it() -> None:
     order = expecting(0, 2, 3)
     order.arrive(2, "c", 0)
-    assert order.close() == [Miss(0, GAP_TIMEOUT), Miss(1, GAP_TIMEOUT), told(2, "c")]
+    assert order.close() == [Miss(0, MissingReason.GAP_TIMEOUT), Miss(1, MissingReason.GAP_TIMEOUT), told(2, "c")]
     assert order.next_index == 4 and order.next_due_ms is None
     assert order.arrive(3, "d", 1) == [] and order.late == 1
     order.check()
@@ -386,14 +392,14 @@ def test_defect_12_an_index_that_never_comes_is_told_as_gap_timeout() -> None:
     order.arrive(0, "a", 0)
     order.expect(2, 0)
     order.arrive(2, "c", 0)
-    assert order.tick(GAP_MS) == [Miss(1, GAP_TIMEOUT), told(2, "c")], "1 was never even sent"
+    assert order.tick(GAP_MS) == [Miss(1, MissingReason.GAP_TIMEOUT), told(2, "c")], "1 was never even sent"
 
 
 def test_defect_12_an_evicted_result_is_told_as_missing() -> None:
     order = expecting(0)
     for index in range(1, 6):
         order.arrive(index, index, 0)
-    assert order.arrive(0, 0, 1)[-2:] == [told(4, 4), Miss(5, OVERFLOW)]
+    assert order.arrive(0, 0, 1)[-2:] == [told(4, 4), Miss(5, MissingReason.PENDING_OVERFLOW_EVICT)]
 
 
 def test_defect_12_a_result_after_its_missing_result_reaches_nobody() -> None:
@@ -461,13 +467,13 @@ class Naive:
         if sum(map(len, self.items.values())) > self.limits.pending_max:
             farthest = max(index for index, items in self.items.items() if items)
             self.items[farthest].clear()
-            self.ends[farthest] = OVERFLOW
+            self.ends[farthest] = MissingReason.PENDING_OVERFLOW_EVICT
         return said
 
     def tick(self, now_ms: int) -> Said:
         said: Said = []
         while self.next in self.due and self.due[self.next] <= now_ms:
-            self.ends[self.next] = "" if self.next in self.partly else GAP_TIMEOUT
+            self.ends[self.next] = "" if self.next in self.partly else MissingReason.GAP_TIMEOUT
             said += self.say()
         return said
 

@@ -6,10 +6,10 @@ from typing import get_args
 
 import pytest
 
-from edge.core.node import CLOSE_SUPERSEDED
 from mesh import frames, node_wire, session_wire
 from mesh.errors import ErrorCode
 from mesh.protocol_tables import fill, tables
+from mesh.words import CloseCode
 from tests.unit.wire_samples import FROM_CLIENT, FROM_NODE, FROM_SCHEDULER, FROM_SERVER, Sample
 
 TEXT = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
@@ -70,7 +70,7 @@ def test_every_error_is_there_with_its_number_and_hint() -> None:
 
 
 def test_our_own_close_code_is_explained() -> None:
-    assert f"| {CLOSE_SUPERSEDED} |" in TEXT
+    assert f"| {CloseCode.SUPERSEDED} |" in TEXT
 
 
 def test_an_unknown_table_is_an_error() -> None:

@@ -12,8 +12,9 @@ from mesh.choosing import PoolsConfig
 from mesh.frames import Dispatch, NodeCaps, NodeLoad
 from mesh.speeds import Speed
 from mesh.weights import Weights
+from mesh.words import FilterName, RefusalReason
 from selector.core.columns import NodeFacts, NodeTable
-from selector.core.filters import LASTING, NO_NODES, REASON, Filter, is_hopeless, main_filter, nearest, removed_by_name
+from selector.core.filters import LASTING, REASON, Filter, is_hopeless, main_filter, nearest, removed_by_name
 from selector.core.kernel import NO_POOL, NO_ROW, PASSED, TERMS, examine
 from selector.core.pools import PoolPlan
 from selector.core.requests import job_rows, seed_of
@@ -136,7 +137,8 @@ def test_a_node_that_will_not_be_asked_is_counted_as_that_whatever_else_it_lacks
 
 def test_without_any_node_a_job_is_not_hopeless() -> None:
     assert not is_hopeless([0] * len(Filter))
-    assert NO_NODES not in REASON.values()
+    assert set(REASON.values()) == set(FilterName)
+    assert not set(RefusalReason) & set(FilterName)
 
 
 def test_the_nearest_miss_is_the_node_that_only_lacks_a_slot() -> None:

@@ -94,7 +94,7 @@ def test_a_post_is_passed_on_or_waits_or_is_not_told(
 ) -> None:
     frame = Post("ref", A, "s-1", "result", "k-1", park=park)
     posting = mail.on_post(frame, b"body", seat, owner_lives=lives)
-    assert (posting.park is not None, posting.verdict) == (parks, verdict)
+    assert (posting.park is not None, posting.verdict or "") == (parks, verdict)
     assert posting.forward == ((B, frame) if forwards else None)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from lua.answers import Room
 from mesh.frames import Failed, Post, RoomMember, RoomRequest, RoomSignal, RoomState
+from mesh.words import RoomAction
 from selector.core import rooming
 
 MEMBERS = (RoomMember("s-1", "Ann", "en", 5), RoomMember("s-2", "Bob", "es", 6, {"s-1": False, "s-3": True}))
@@ -24,7 +25,7 @@ def signal(sender: str, target: str, room: Room = ROOM) -> Any:
     return rooming.on_signal(frame, room)
 
 
-@pytest.mark.parametrize("action", rooming.ACTIONS)
+@pytest.mark.parametrize("action", list(RoomAction))
 def test_a_request_that_is_granted_shows_the_room(action: str) -> None:
     answer = rooming.on_room(request(action), "123456", ROOM)
     assert answer.to == "edge:a:1"

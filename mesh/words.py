@@ -1,0 +1,410 @@
+"""Words: every closed list of strings that more than one module or process spells, as enums.
+
+Fields of frames stay `str`, so that a word of a newer peer does not make its frame undecodable: build and compare with
+the enum, and treat an unknown word as the default case. Labels of metrics follow from these enums.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+from typing import Final
+
+# --- processes and connections ------------------------------------------------------------------------
+
+
+class ProcessKind(StrEnum):
+    """The processes of a mesh. `Beat.kind`, presence records and identities are spelled like this."""
+
+    BROKER = "broker"
+    EDGE = "edge"
+    SELECTOR = "selector"
+
+
+class SocketKind(StrEnum):
+    """The peers of an edge's WebSockets."""
+
+    SESSION = "session"
+    NODE = "node"
+    CONTROL = "control"
+
+
+class CloseCode(IntEnum):
+    """WebSocket close codes of our own."""
+
+    #: A newer connection took over; do not reconnect.
+    SUPERSEDED = 4009
+
+
+class ConnectionRefusal(StrEnum):
+    """Why an edge refused or closed a connection."""
+
+    FULL = "full"
+    PATH = "path"
+    IDLE = "idle"
+    SUPERSEDED = "superseded"
+    DRAINING = "draining"
+    FORBIDDEN = "forbidden"
+
+
+class BackpressureAction(StrEnum):
+    """`Backpressure.action`, from mild to severe."""
+
+    SLOW_DOWN = "SLOW_DOWN"
+    PAUSE = "PAUSE"
+    BUSY = "BUSY"
+
+
+# --- frames that came to nothing ------------------------------------------------------------------------
+
+
+class BounceReason(StrEnum):
+    """Why a broker returned a message."""
+
+    UNROUTABLE = "unroutable"
+    QUEUE_FULL = "queue_full"
+    EXPIRED = "expired"
+    NO_SELECTOR = "no_selector"
+
+
+class DropReason(StrEnum):
+    """Why a broker dropped a message without an answer, beside the reasons of a bounce."""
+
+    MALFORMED = "malformed"
+    VERSION = "version"
+    SOURCE = "source"
+    TOO_MANY_PEERS = "too_many_peers"
+
+
+class AssignFailure(StrEnum):
+    """`AssignFailed.reason`: why a node does not run an assigned job."""
+
+    #: Its edge has no such node.
+    NODE_ABSENT = "node_absent"
+    #: Its socket accepts no more data.
+    NODE_STUCK = "node_stuck"
+    #: The node reconnected without the job, and is fine.
+    JOB_LOST = "job_lost"
+    #: Its socket closed long ago. It may live elsewhere by now, with the job.
+    NODE_GONE = "node_gone"
+    #: The node reported that it cannot finish.
+    NODE_ERROR = "node_error"
+    #: The node's drain deadline passed.
+    DRAINED = "drained"
+
+
+class UndoneReason(StrEnum):
+    """Reasons of `Undone` that are a selector's own; it repeats those of AssignFailed and Bounce."""
+
+    RELEASED = "released"
+    #: The job finished, and its result is lost.
+    RESULT_LOST = "result_lost"
+    #: The edge that had the session before had a higher attempt.
+    OVERTAKEN = "overtaken"
+
+
+#: Every reason of `Undone`.
+UNDONE_REASONS: Final[tuple[str, ...]] = (*AssignFailure, *BounceReason, *UndoneReason)
+#: Reasons that rule out that the node still runs the job: the next attempt need not wait for the snapshot to settle.
+CERTAIN_REASONS: Final[frozenset[str]] = frozenset({AssignFailure.NODE_ERROR, AssignFailure.DRAINED})
+#: Reasons for which neither node nor utterance is to blame: an edge died, or the session moved. Such an attempt does
+#: not count against job.attempts_max.
+BLAMELESS_REASONS: Final[frozenset[str]] = frozenset({
+    BounceReason.UNROUTABLE, BounceReason.QUEUE_FULL, BounceReason.NO_SELECTOR, AssignFailure.NODE_ABSENT, *UndoneReason
+})  # fmt: skip
+
+
+class CancelReason(StrEnum):
+    """`Cancel.reason`: why no client waits for a job any more."""
+
+    SESSION_CLOSED = "session_closed"
+    SUPERSEDED = "superseded"
+    FAILED = "failed"
+    GAP_TIMEOUT = "gap_timeout"
+    #: Names of mesh.errors in lower case.
+    JOB_TIMEOUT = "job_timeout"
+    NO_AVAILABLE_NODE = "no_available_node"
+    NODE_UNAVAILABLE = "node_unavailable"
+
+
+class StopReason(StrEnum):
+    """`CancelJob.reason` where the node's own edge stops a job; otherwise it is that of the Cancel."""
+
+    EXPIRED = "expired"
+    DRAINED = "drained"
+
+
+class StaleReason(StrEnum):
+    """`NodeStale.reason`."""
+
+    #: Another connection owns the node: close this one.
+    SUPERSEDED = "superseded"
+    #: The record is gone: register again.
+    UNKNOWN = "unknown"
+
+
+# --- results and posts ------------------------------------------------------------------------------------
+
+
+class ResultVerdict(StrEnum):
+    """`ResultAck.verdict`."""
+
+    DELIVERED = "delivered"
+    DUPLICATE = "duplicate"
+    FENCED = "fenced"
+    NO_SESSION = "no_session"
+    #: It waits in the session's mail.
+    PARKED = "parked"
+
+
+class ResultDrop(StrEnum):
+    """Why the node's edge dropped a result."""
+
+    FENCED = "fenced"
+    NO_SESSION = "no_session"
+    OVERFLOW = "overflow"
+
+
+class NoticeEvent(StrEnum):
+    """`Notice.event`."""
+
+    ACCEPTED = "accepted"
+    ASR_PARTIAL = "asr_partial"
+
+
+class PostKind(StrEnum):
+    """`Post.kind`."""
+
+    ROOM_MEMBERS = "room_members"
+    ROOM_EXPIRED = "room_expired"
+    RESULT = "result"
+    SIGNAL = "signal"
+
+
+class PostVerdict(StrEnum):
+    """`Posted.verdict`."""
+
+    TOLD = "told"
+    PARKED = "parked"
+    AWAY = "away"
+    NO_SESSION = "no_session"
+
+
+class PostFailure(StrEnum):
+    """How a post ends at its sender without a `Posted`."""
+
+    NO_ANSWER = "no_answer"
+    DROPPED = "dropped"
+
+
+class MissingReason(StrEnum):
+    """`MissingResult.reason`."""
+
+    SILENCE_DETECTED = "silence_detected"
+    GAP_TIMEOUT = "gap_timeout"
+    PENDING_OVERFLOW_EVICT = "pending_overflow_evict"
+    JOB_FAILED = "job_failed"
+
+
+class ResultOutcome(StrEnum):
+    """How an utterance ended, as an edge counts it."""
+
+    RESULT = "result"
+    SILENCE = "silence"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    NO_NODE = "no_node"
+    CANCELLED = "cancelled"
+    DUPLICATE = "duplicate"
+    LATE = "late"
+
+
+class ResumeOutcome(StrEnum):
+    """How a session was resumed: at the same edge, from another, or not at all."""
+
+    HERE = "here"
+    ELSEWHERE = "elsewhere"
+    LOST = "lost"
+
+
+class HedgeOutcome(StrEnum):
+    """The end of a hedge. OVER_BUDGET: it was not sent."""
+
+    WON = "won"
+    LOST = "lost"
+    REFUSED = "refused"
+    FAILED = "failed"
+    PROMOTED = "promoted"
+    CANCELLED = "cancelled"
+    OVER_BUDGET = "over_budget"
+
+
+class EdgeCount(StrEnum):
+    """Keys of `EdgeReport.counts`."""
+
+    ACCEPTED = "accepted"
+    DELIVERED = "delivered"
+    FAILED = "failed"
+    REFUSED = "refused"
+    CANCELLED = "cancelled"
+    IN_FLIGHT = "in_flight"
+    SESSIONS = "sessions"
+    NODES = "nodes"
+
+
+#: How an utterance ends: a result, an error, no node, or no client that waits. Each ends in exactly one of these.
+UTTERANCE_ENDS: Final = (EdgeCount.DELIVERED, EdgeCount.FAILED, EdgeCount.REFUSED, EdgeCount.CANCELLED)
+
+
+# --- rooms, pairing, sessions -----------------------------------------------------------------------------
+
+
+class RoomAction(StrEnum):
+    """`RoomRequest.action`."""
+
+    CREATE = "create"
+    JOIN = "join"
+    LEAVE = "leave"
+    PREFER = "prefer"
+    #: A member speaks, which keeps the room alive.
+    SPEAK = "speak"
+    LOOK = "look"
+
+
+class PairingOutcome(StrEnum):
+    """The end of a request for a pairing code, or of its use."""
+
+    ISSUED = "issued"
+    UNKNOWN = "unknown"
+    SLOW_NODE = "slow_node"
+    PAIRED = "paired"
+    WRONG = "wrong"
+    SLOW_CLIENT = "slow_client"
+
+
+class TakenCause(StrEnum):
+    """Why a selector sent SessionTaken: another edge claimed, a wrong edge noted, or the record is gone."""
+
+    CLAIMED = "claimed"
+    NOTED = "noted"
+    GONE = "gone"
+
+
+class ParkedKind(StrEnum):
+    """Entries of a session's mail."""
+
+    RESULT = "result"
+    POST = "post"
+
+
+# --- nodes and placement ----------------------------------------------------------------------------------
+
+
+class NodeCommand(StrEnum):
+    """`ControlNode.command`."""
+
+    DRAIN = "drain"
+    RESUME = "resume"
+
+
+class NodeChange(StrEnum):
+    """Registrations and departures, as a selector counts them."""
+
+    REGISTERED = "registered"
+    DETACHED = "detached"
+    OFFLINE = "offline"
+    SUPERSEDED = "superseded"
+    UNKNOWN = "unknown"
+
+
+class LedgerRepair(StrEnum):
+    """Slots put right by an audit."""
+
+    #: No job ran in it.
+    LEAKED = "leaked"
+    #: A running job had none.
+    MISSING = "missing"
+
+
+class DispatchOutcome(StrEnum):
+    """The end of a Dispatch at a selector. The first four are verdicts of the commit."""
+
+    NEW = "new"
+    BOUND = "bound"
+    FULL = "full"
+    UNKNOWN = "unknown"
+    WAITING = "waiting"
+    REFUSED = "refused"
+    EXPIRED = "expired"
+    WITHDRAWN = "withdrawn"
+
+
+class FilterName(StrEnum):
+    """Hard filters, as `Refused.removed` names them; names of the original system where it had one."""
+
+    POOL = "pool_not_eligible"
+    EXCLUDED = "excluded"
+    OFFLINE = "offline"
+    STATUS = "status_not_ready"
+    DRAINING = "draining"
+    UNREACHABLE = "edge_unreachable"
+    GPU = "gpu_unavailable"
+    RESOURCES = "resource_threshold_exceeded"
+    PUBLIC = "not_in_public_pool"
+    TENANT = "tenant_mismatch"
+    INSTALLED = "service_not_installed"
+    READY = "service_not_ready"
+    MODEL = "model_not_available"
+    ASR = "asr_lang_unsupported"
+    AUTO = "src_auto_no_candidate"
+    PAIR = "lang_pair_unsupported"
+    TTS = "tts_lang_unsupported"
+    SLOT = "capacity_exceeded"
+
+
+class RefusalReason(StrEnum):
+    """Reasons of `Refused` that are no filter's."""
+
+    NO_NODES = "no_nodes"
+    #: No result could be in time.
+    TOO_LATE = "deadline_unreachable"
+    LINE_FULL = "waiting_line_full"
+
+
+class SelectorStage(StrEnum):
+    """The step at which no node was left; `selector` in a metric of the original system."""
+
+    TYPES = "types"
+    PHASE3_TYPE = "phase3_type"
+    RESERVE = "reserve"
+
+
+class RowWord(StrEnum):
+    """Words of nodes that are interned for the kernel."""
+
+    LANGUAGE = "language"
+    SERVICE = "service"
+    TENANT = "tenant"
+
+
+# --- operators --------------------------------------------------------------------------------------------
+
+
+class QueryKind(StrEnum):
+    """`Query.kind`: pages of the HTTP API, and commands of /ws/control."""
+
+    SELECTORS = "selectors"
+    EXPLAIN = "explain"
+    INVARIANTS = "invariants"
+    POOLS = "pools"
+    SIMULATE = "simulate"
+    METRICS = "metrics"
+    RECORDING = "recording"
+    NODE = "node"
+    WEIGHTS = "weights"
+    DRAIN = "drain"
+    PAIR = "pair"
+    WEIGHTS_SET = "weights_set"
+
+
+#: Kinds that change something: no page of the HTTP API has them.
+COMMAND_KINDS: Final = frozenset({QueryKind.DRAIN, QueryKind.PAIR, QueryKind.WEIGHTS_SET})
