@@ -24,13 +24,13 @@ from mesh.handover import job_assign_from
 from mesh.link import Received
 from mesh.log import get_logger
 from mesh.node_wire import JobCancel, JobResultAck, NodeControl
-from mesh.words import NodeCommand, ResultDrop, SocketKind
+from mesh.words import NodeCommand, ResultDrop, ResultVerdict, SocketKind
 
 #: Ends of a result that nobody gets -> the metric's reason.
 DROPPED: Final = {
-    "fenced": ResultDrop.FENCED,
+    ResultVerdict.FENCED: ResultDrop.FENCED,
     "late": ResultDrop.FENCED,
-    "no_session": ResultDrop.NO_SESSION,
+    ResultVerdict.NO_SESSION: ResultDrop.NO_SESSION,
     "shed": ResultDrop.OVERFLOW,
     "expired": ResultDrop.OVERFLOW,
 }

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mesh import node_wire as wire
+from mesh.words import NodeCommand
 
 _log = logging.getLogger("linguamesh.node")
 
@@ -46,8 +47,8 @@ class Orders:
     def on_control(self, message: wire.NodeControl) -> None:
         """An operator's command."""
         _log.info("told to %s%s", message.command, f": {message.reason}" if message.reason else "")
-        if message.command in ("drain", "resume"):
-            self.draining = message.command == "drain"
+        if message.command in frozenset(NodeCommand):
+            self.draining = message.command == NodeCommand.DRAIN
         if self._on_control:
             try:
                 self._on_control(Control(message.command, message.reason, message.deadline_ms))

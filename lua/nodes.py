@@ -17,6 +17,7 @@ from mesh.frames import NodeCaps, NodeLoad
 from mesh.ids import is_id
 from mesh.jobs import RUNNING_JOBS_MAX
 from mesh.keys import Keys, lease_member
+from mesh.node_life import Event
 
 #: Somebody else may change a node's pools between our look and our write; so often we look again.
 POOL_TRIES: Final = 4
@@ -89,7 +90,7 @@ class Nodes:
         runs = None if beat.jobs is None or len(beat.jobs) > RUNNING_JOBS_MAX else self._runs(beat, cell)
         args = {
             "node_id": beat.node_id, "edge": beat.edge, "epoch": beat.epoch,
-            "event": "healthy" if beat.healthy else "unhealthy", "load": pack_load(beat.load),
+            "event": Event.HEALTHY if beat.healthy else Event.UNHEALTHY, "load": pack_load(beat.load),
             "caps": pack_caps(caps) if caps else b"", "max_jobs": caps.max_jobs if caps else 0,
             "grace_ms": -1 if runs is None else self._audit_grace_ms, **self._times, **self._health,
             "runs": [{"member": member, "holder": holder} for _, member, holder in runs or ()],
@@ -155,7 +156,7 @@ class Nodes:
     async def drain(self, node_id: str, for_ms: int, reason: str, *, resume: bool) -> Drained:
         """An operator's command."""
         args = {
-            "node_id": node_id, "event": "resume" if resume else "drain", "for_ms": for_ms,
+            "node_id": node_id, "event": Event.RESUME if resume else Event.DRAIN, "for_ms": for_ms,
             "reason": spell_reason(reason), **self._times, **self._grace,
         }  # fmt: skip
         known, *rest = await self._runner.call("node_drain", self._life_keys(node_id), args)
