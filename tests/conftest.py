@@ -9,11 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from linguamesh import redis_server as servers
 from tests.browser import chromium
 
 BROWSER = Path(__file__).parent / "browser"
+# A deadline per example measures the load of the machine. pytest's own timeout bounds a test that hangs.
+settings.register_profile("mesh", deadline=None)
+settings.load_profile("mesh")
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 
 
