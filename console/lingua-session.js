@@ -12,21 +12,21 @@
  * again, what was not told is told again, and each result comes once. docs/browser.md tells the rest.
  */
 
-import { Playback } from "./playback.js";
-import { Connection } from "./session-connection.js";
-import { LinguaError } from "./session-errors.js";
-import { SAMPLE_RATE, checkAgreed, sessionInit } from "./session-greeting.js";
-import { Hearing } from "./session-hearing.js";
-import { ResultOrder } from "./session-results.js";
-import { Rooms } from "./session-rooms.js";
-import { Sender } from "./session-sending.js";
+import { Playback } from "./audio/playback.js";
+import { Connection } from "./session/connection.js";
+import { LinguaError } from "./session/errors.js";
+import { SAMPLE_RATE, checkAgreed, sessionInit } from "./session/handshake.js";
+import { Hearing } from "./session/receiver.js";
+import { ResultOrder } from "./session/results.js";
+import { Rooms } from "./session/rooms.js";
+import { Sender } from "./session/sender.js";
 
-export { LinguaError } from "./session-errors.js";
-export { Microphone, microphone } from "./microphone.js";
-export { Speech, SpeechGate, speechOf } from "./speech-gate.js";
+export { LinguaError } from "./session/errors.js";
+export { Microphone, microphone } from "./audio/microphone.js";
+export { Speech, SpeechGate, speechOf } from "./audio/speech-gate.js";
 
-/** @typedef {import("./session-results.js").Result} Result */
-/** @typedef {import("./session-connection.js").State} State */
+/** @typedef {import("./session/results.js").Result} Result */
+/** @typedef {import("./session/connection.js").State} State */
 
 /** A little more than the mesh takes to tell the last results. */
 const CLOSE_MS = 12_000;
@@ -37,7 +37,7 @@ const CLOSE_MS = 12_000;
  * @property {string} [src]  the language that is spoken; "auto" lets the node find out
  * @property {Record<string, unknown>} [init]  more fields of session_init, such as tenant_id, pairing_code, mode
  * @property {number} [keptBytesMax]  audio that is kept until its utterance has ended
- * @property {import("./session-connection.js").Timing} [timing]
+ * @property {import("./session/connection.js").Timing} [timing]
  */
 
 /**
@@ -275,7 +275,7 @@ export class Session extends EventTarget {
 
   /**
    * Open a room and be its first member; resolves to its code.
-   * @param {import("./session-rooms.js").Member} [member]
+   * @param {import("./session/rooms.js").Member} [member]
    * @returns {Promise<string>}
    */
   async createRoom(member = {}) {
@@ -285,7 +285,7 @@ export class Session extends EventTarget {
   /**
    * Enter a room; resolves to its members.
    * @param {string} roomCode
-   * @param {import("./session-rooms.js").Member} [member]
+   * @param {import("./session/rooms.js").Member} [member]
    * @returns {Promise<Record<string, any>[]>}
    */
   async joinRoom(roomCode, member = {}) {

@@ -18,14 +18,14 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 PIECE = 3_200
 
 AUDIO = """
-  const { SpokenAudio } = await import("/session-audio.js");
+  const { SpokenAudio } = await import("/session/send-buffer.js");
   const told = ({ chunks, waitMs }) => ({
     chunks: chunks.map(({ seq, isFinal, audio, timestampMs }) => [seq, isFinal, audio.length, timestampMs]), waitMs,
   });
   const piece = (bytes = 3200) => new Uint8Array(bytes);
 """
 RESULTS = """
-  const { ResultOrder } = await import("/session-results.js");
+  const { ResultOrder } = await import("/session/results.js");
   const order = new ResultOrder();
   order.restart("me");
   const result = (utterance_index, more = {}) => ({
@@ -49,7 +49,7 @@ async def run(page: Page, before: str, body: str, argument: Any = None) -> Any:
 async def frames_of(page: Page, session_id: str, chunks: list[dict[str, Any]]) -> list[bytes]:
     """The binary frame of each chunk, as the page makes it."""
     body = """
-      const { binaryFrame } = await import("/session-frames.js");
+      const { binaryFrame } = await import("/session/frames.js");
       return given.chunks.map((chunk) => [...binaryFrame(given.id, { ...chunk, audio: new Uint8Array(chunk.audio) })]);
     """
     return [bytes(one) for one in await run(page, "", body, {"id": session_id, "chunks": chunks})]
@@ -76,7 +76,7 @@ async def test_a_ping_comes_back_as_a_pong_and_nothing_else_does(shared_page: Pa
     ping = audio_frames.encode(PingFrame("s-1", 3, 77))
     others = [audio_frames.encode(PongFrame("s-1", 3, 77)), audio_frames.encode(FinalFrame("s-1", 3, 77)), b"", b"\x10"]
     body = """
-      const { pongFor } = await import("/session-frames.js");
+      const { pongFor } = await import("/session/frames.js");
       return given.map((frame) => { const pong = pongFor(new Uint8Array(frame).buffer); return pong && [...pong]; });
     """
     answers = await run(shared_page, "", body, [list(frame) for frame in [ping, *others]])
@@ -86,7 +86,7 @@ async def test_a_ping_comes_back_as_a_pong_and_nothing_else_does(shared_page: Pa
 
 async def test_base64_survives_the_way_there_and_back(shared_page: Page) -> None:
     body = """
-      const { fromBase64, toBase64 } = await import("/session-frames.js");
+      const { fromBase64, toBase64 } = await import("/session/frames.js");
       const bytes = Uint8Array.from({ length: 100_000 }, (_, place) => (place * 31) % 256);
       const again = fromBase64(toBase64(bytes));
       return again.length === bytes.length && again.every((byte, place) => byte === bytes[place]);
@@ -368,7 +368,7 @@ async def test_what_is_remembered_of_a_peer_that_says_too_much_is_bounded(shared
 
 async def resampled(page: Page, sound: np.ndarray, rate: int, block: int) -> np.ndarray:
     body = """
-      const { Resampler } = await import("/resampler.js");
+      const { Resampler } = await import("/audio/resampler.js");
       const resampler = new Resampler(given.rate, 16_000);
       const out = [];
       for (let at = 0; at < given.sound.length; at += given.block) {

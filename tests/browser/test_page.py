@@ -25,7 +25,7 @@ async def look(page: Page, name: str) -> None:
 
 
 async def visit(page: Page, pages: PageServer, url: str) -> None:
-    await page.goto(f"{pages.url}/speak.html?{urlencode({'urls': url, 'src': 'en', 'tgt': 'es'})}")
+    await page.goto(f"{pages.url}/demo/speak.html?{urlencode({'urls': url, 'src': 'en', 'tgt': 'es'})}")
 
 
 async def test_a_person_records_and_reads_the_result(page: Page, pages: PageServer, mesh: ScriptedMesh) -> None:

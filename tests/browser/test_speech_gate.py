@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 GATE = """
   const { SpeechGate } = await import("/lingua-session.js");
-  const { fromBase64, toBase64 } = await import("/session-frames.js");
+  const { fromBase64, toBase64 } = await import("/session/frames.js");
   const gate = new SpeechGate(given.options);
   const passed = given.pieces.map((piece) => gate.push(new Int16Array(fromBase64(piece).slice().buffer)));
   return passed.map((some) => some.map((one) => one && toBase64(new Uint8Array(one.buffer))));
@@ -193,7 +193,7 @@ async def test_a_session_that_is_over_is_noticed_in_silence(page: Page, mesh: Sc
 async def test_a_person_who_pauses_gets_results_without_pressing_anything(
     page: Page, pages: PageServer, mesh: ScriptedMesh
 ) -> None:
-    await page.goto(f"{pages.url}/speak.html?{urlencode({'urls': mesh.url, 'src': 'en', 'tgt': 'es'})}")
+    await page.goto(f"{pages.url}/demo/speak.html?{urlencode({'urls': mesh.url, 'src': 'en', 'tgt': 'es'})}")
     await page.get_by_role("button", name="Record").click()
     client = await mesh.client()
     await client.welcome(use_binary_frame=True)
@@ -214,7 +214,7 @@ async def test_a_person_who_is_not_heard_is_told_so(page: Page, pages: PageServe
       const context = new AudioContext();
       navigator.mediaDevices.getUserMedia = async () => context.createMediaStreamDestination().stream;
     """)
-    await page.goto(f"{pages.url}/speak.html?{urlencode({'urls': mesh.url, 'src': 'en', 'tgt': 'es'})}")
+    await page.goto(f"{pages.url}/demo/speak.html?{urlencode({'urls': mesh.url, 'src': 'en', 'tgt': 'es'})}")
     await page.get_by_role("button", name="Record").click()
     client = await mesh.client()
     await client.welcome()

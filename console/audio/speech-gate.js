@@ -13,7 +13,7 @@
  * for anything, and no dead sound is sent to be translated.
  */
 
-import { LinguaError } from "./session-errors.js";
+import { LinguaError } from "../session/errors.js";
 
 const FRAME_MS = 20;
 /** So many loud frames in a row are speech. A click of one frame's length may lie in two. */

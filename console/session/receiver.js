@@ -3,23 +3,23 @@
  * `ResultOrder` decides.
  */
 
-import { News } from "./news.js";
-import { errorOf, isObject } from "./session-errors.js";
+import { News } from "./signal.js";
+import { errorOf, isObject } from "./errors.js";
 
 /** Results that nobody has read yet; beyond, the oldest is dropped and `lost` is told. */
 const RESULTS_UNREAD_MAX = 1_000;
 /** Codes that end the session. */
 const FATAL = new Set(["SESSION_SUPERSEDED", "SESSION_CLOSED", "INVALID_SESSION"]);
 
-/** @typedef {import("./session-results.js").Result} Result */
+/** @typedef {import("./results.js").Result} Result */
 
 /**
  * Those who are concerned.
  * @typedef {object} Concerned
- * @property {import("./session-connection.js").Connection} connection
- * @property {import("./session-results.js").ResultOrder} order
- * @property {import("./session-sending.js").Sender} sender
- * @property {import("./session-rooms.js").Rooms} rooms
+ * @property {import("./connection.js").Connection} connection
+ * @property {import("./results.js").ResultOrder} order
+ * @property {import("./sender.js").Sender} sender
+ * @property {import("./rooms.js").Rooms} rooms
  * @property {(name: string, detail: unknown) => void} tell
  * @property {(reason: string) => void} tellLost
  */

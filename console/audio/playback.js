@@ -2,15 +2,15 @@
  * Plays the speech of results with WebAudio, one after the other.
  */
 
-import { LinguaError } from "./session-errors.js";
-import { fromBase64 } from "./session-frames.js";
+import { LinguaError } from "../session/errors.js";
+import { fromBase64 } from "../session/frames.js";
 
 /** Of speech that says nothing of its rate. */
 const SAMPLE_RATE = 16_000;
 /** Results that wait until the one before them was played. */
 const WAITING_MAX = 32;
 
-/** @typedef {import("./session-results.js").Result} Result */
+/** @typedef {import("../session/results.js").Result} Result */
 
 /** A queue of speech. */
 export class Playback {

@@ -2,7 +2,7 @@
  * The microphone as a stream of PCM16 chunks: `for await (const samples of microphone()) ...`.
  */
 
-import { LinguaError } from "./session-errors.js";
+import { LinguaError } from "../session/errors.js";
 
 const SAMPLE_RATE = 16_000;
 const CHUNK_MS = 100;

@@ -3,7 +3,7 @@
  * Pure: messages in; results, acknowledgements and the end of audio out.
  */
 
-import { LinguaError, errorOf, isObject } from "./session-errors.js";
+import { LinguaError, errorOf, isObject } from "./errors.js";
 
 /** Utterances that may end before an earlier one; the mesh lets no more wait. */
 const EARLY_MAX = 200;

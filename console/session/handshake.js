@@ -2,7 +2,7 @@
  * How a session and the mesh agree: what is said in `session_init`, and whether the answer can be lived with. Pure.
  */
 
-import { LinguaError } from "./session-errors.js";
+import { LinguaError } from "./errors.js";
 
 export const SAMPLE_RATE = 16_000;
 

@@ -2,7 +2,7 @@
  * The room that a session is in: requests to open or enter one, which wait for their answer, and who is there.
  */
 
-import { LinguaError, errorOf } from "./session-errors.js";
+import { LinguaError, errorOf } from "./errors.js";
 
 const ANSWER_MS = 10_000;
 

@@ -3,7 +3,7 @@
  * has ended. A piece gets its number when it is first sent. Pure: no sockets and no clock; time is an argument.
  */
 
-/** @typedef {import("./session-frames.js").Chunk} Chunk */
+/** @typedef {import("./frames.js").Chunk} Chunk */
 
 const PIECE_MS = 100;
 /** While the mesh asks for less: one message in so much time, which holds as much sound. */

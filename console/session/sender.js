@@ -3,10 +3,10 @@
  * next. What is sent when, `SpokenAudio` decides; here are the clocks and the socket.
  */
 
-import { News } from "./news.js";
-import { SpokenAudio } from "./session-audio.js";
-import { LinguaError } from "./session-errors.js";
-import { binaryFrame, chunkMessage } from "./session-frames.js";
+import { News } from "./signal.js";
+import { SpokenAudio } from "./send-buffer.js";
+import { LinguaError } from "./errors.js";
+import { binaryFrame, chunkMessage } from "./frames.js";
 
 /** Bytes that may wait inside the socket; beyond, chunks wait here. */
 const BUFFERED_BYTES_MAX = 1024 * 1024;
@@ -23,8 +23,8 @@ export class Sender {
   #nextTurn;
 
   /**
-   * @param {import("./session-connection.js").Connection} connection
-   * @param {import("./session-results.js").ResultOrder} order  knows the session's id
+   * @param {import("./connection.js").Connection} connection
+   * @param {import("./results.js").ResultOrder} order  knows the session's id
    * @param {{sampleRate?: number, keptBytesMax?: number}} options
    */
   constructor(connection, order, options) {

@@ -2,7 +2,7 @@
  * The page: one button that records, and the list of results.
  */
 
-import { LinguaError, Session, microphone, speechOf } from "./lingua-session.js";
+import { LinguaError, Session, microphone, speechOf } from "../lingua-session.js";
 
 /** Results shown; older ones go. */
 const SHOWN_MAX = 200;
@@ -36,7 +36,7 @@ for (const [name, value] of new URLSearchParams(location.search)) {
 
 /** @type {Session | null} */
 let session = null;
-/** @type {import("./microphone.js").Microphone | null} */
+/** @type {import("../audio/microphone.js").Microphone | null} */
 let recording = null;
 /** Results that are to come, of what was recorded. Less than none: some came while the recording goes on. */
 let waiting = 0;
@@ -108,7 +108,7 @@ async function showResults(of) {
   }
 }
 
-/** @param {import("./session-results.js").Result} result */
+/** @param {import("../session/results.js").Result} result */
 function item(result) {
   const entry = document.createElement("li");
   entry.dataset.index = String(result.index);

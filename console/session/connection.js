@@ -3,8 +3,8 @@
  * Knows nothing of what is said; its owner does.
  */
 
-import { LinguaError, errorOf, isObject } from "./session-errors.js";
-import { pongFor } from "./session-frames.js";
+import { LinguaError, errorOf, isObject } from "./errors.js";
+import { pongFor } from "./frames.js";
 
 /** All in milliseconds. */
 export const TIMING = Object.freeze({
