@@ -1,66 +1,66 @@
 /**
- * Finds the speech in sound that never ends, such as that of a microphone, which also sends silence.
+ * Voice activity detection: passes the speech of a continuous source, such as a microphone, and drops silence.
  *
  *     await session.stream(speechOf(microphone()));
  *
- * For PCM16, mono. `SpeechGate` is pure: what it passes depends on the samples alone, not on when or in which pieces
- * they come. linguamesh/speech_gate.py is its twin in Python, sample for sample.
+ * For PCM16, mono. `SpeechGate` is pure: its output depends on the samples only, not on their timing or chunk sizes.
+ * linguamesh/speech_gate.py is its twin in Python, sample for sample.
  *
- * The sound is measured in frames of 20 ms, against a noise floor that falls at once and rises slowly. The gate opens
- * at three loud frames in a row, so that a click does not open it. From a little before those, all sound is passed as
- * it is, until there was silence for `pauseMs`. Of that silence only the beginning is passed. The rest is held back
- * until speech goes on, and then passed before it, in the same step, or until the utterance has ended: so no word waits
- * for anything, and no dead sound is sent to be translated.
+ * The level of each 20 ms frame is compared with a noise floor that falls at once and rises slowly. The gate opens
+ * after three consecutive loud frames, so that a click does not open it. It then passes all audio, from the pre-roll
+ * before those frames on, until silence lasts for `pauseMs`. Of that silence only the beginning (the hangover) is
+ * passed. The rest is buffered: if speech continues, it is passed first, in the same step; if the utterance ends, it is
+ * dropped, except for the next pre-roll. So speech is never delayed, and long silence is not sent.
  */
 
 import { LinguaError } from "../session/errors.js";
 
 const FRAME_MS = 20;
-/** So many loud frames in a row are speech. A click of one frame's length may lie in two. */
+/** Consecutive loud frames that open the gate. A click as long as one frame may span two. */
 const LOUD_FRAMES = 3;
-/** Sound before speech that is passed with it, because words begin softly. */
+/** Audio before the loud frames that is passed with them, because words begin softly. */
 const PRE_ROLL_FRAMES = 15;
-/** Sound after speech that is passed at once, because words end softly. */
+/** Silence after speech that is passed at once, because words end softly. */
 const HANGOVER_FRAMES = 15;
-/** So long a silence ends an utterance, and how long it may be at most: it is held in memory. */
+/** The silence that ends an utterance, and its upper bound, because it is buffered. */
 const PAUSE_MS = 700;
 const PAUSE_MS_MAX = 10_000;
-/** Root mean square of samples: what is below this is never the beginning of speech. */
+/** Root mean square of samples: a frame below this level never counts as the start of speech. */
 const LEVEL_MIN = 150;
 const LEVEL_MAX = 32_767;
 const SAMPLE_RATE = 16_000;
 const SAMPLE_RATE_MIN = 1_000;
 const SAMPLE_RATE_MAX = 192_000;
-/** Times the noise floor: speech begins at the first, and goes on down to the second. */
+/** Hysteresis, as multiples of the noise floor: speech starts at the first and continues above the second. */
 const START_RATIO = 3;
 const STOP_RATIO = 2;
-/** Of the noise floor, in each frame: 3 dB in a second. Even loud speech dips more often than that would close the gate. */
+/** Rise of the noise floor per frame: 3 dB per second. Speech dips often enough that this does not close the gate. */
 const RISE = 1.007;
 
 /**
  * @typedef {object} SpeechOptions
- * @property {number} [sampleRate]  of the sound, in Hz
- * @property {number} [pauseMs]  so long a silence ends an utterance
- * @property {number} [levelMin]  what is less loud, as the root mean square of samples in 20 ms, begins no utterance
+ * @property {number} [sampleRate]  in Hz
+ * @property {number} [pauseMs]  the silence that ends an utterance
+ * @property {number} [levelMin]  the lowest level, as the root mean square of a frame, that starts an utterance
  */
 
-/** Passes speech, and null where an utterance ends. Holds at most `pauseMs` of sound. */
+/** Passes speech, and null at the end of each utterance. Buffers at most `pauseMs` of audio. */
 export class SpeechGate {
   #pauseFrames;
   #hangoverFrames;
   #floorMin;
   #floor;
   #isOpen = false;
-  /** In a row, while it is closed. */
+  /** Consecutive, while the gate is closed. */
   #loudFrames = 0;
-  /** In a row, while it is open. */
-  #stillFrames = 0;
-  /** What is being measured. */
+  /** Consecutive, while the gate is open. */
+  #silentFrames = 0;
+  /** The frame that is being filled. */
   #frame;
   #frameFilled = 0;
-  /** What was neither passed nor dropped; no part lies in two frames. @type {Int16Array[]} */
-  #held = [];
-  #heldSamples = 0;
+  /** Audio neither passed nor dropped; no part spans two frames. @type {Int16Array[]} */
+  #buffer = [];
+  #bufferedSamples = 0;
 
   /** @param {SpeechOptions} [options] */
   constructor({ sampleRate = SAMPLE_RATE, pauseMs = PAUSE_MS, levelMin = LEVEL_MIN } = {}) {
@@ -74,85 +74,86 @@ export class SpeechGate {
   }
 
   /**
-   * More sound; what is passed now, and null for each end.
+   * Process more audio; returns the passed parts, with null at the end of each utterance.
    * @param {Int16Array} samples
    * @returns {(Int16Array | null)[]}
    */
   push(samples) {
     if (!(samples instanceof Int16Array)) throw new LinguaError("INVALID_AUDIO", "this is not an Int16Array of PCM16");
     const passed = [];
-    for (let at = 0; at < samples.length; ) {
-      // A copy, because the caller may use its buffer again.
-      const part = samples.slice(at, at + this.#frame.length - this.#frameFilled);
-      at += part.length;
+    for (let offset = 0; offset < samples.length; ) {
+      // A copy, because the caller may reuse its buffer.
+      const part = samples.slice(offset, offset + this.#frame.length - this.#frameFilled);
+      offset += part.length;
       this.#frame.set(part, this.#frameFilled);
       this.#frameFilled += part.length;
-      this.#held.push(part);
-      this.#heldSamples += part.length;
+      this.#buffer.push(part);
+      this.#bufferedSamples += part.length;
       if (this.#frameFilled === this.#frame.length) {
-        passed.push(...this.#judge(levelOf(this.#frame)));
+        passed.push(...this.#onFrame(rms(this.#frame)));
         this.#frameFilled = 0;
       }
     }
-    // Of a frame that is not complete too: it is passed, however loud it will be.
-    if (this.#isOpen && this.#stillFrames < this.#hangoverFrames && this.#heldSamples > 0) passed.push(this.#take());
+    // An incomplete frame is passed too: within the hangover its level does not matter.
+    const isPassing = this.#isOpen && this.#silentFrames < this.#hangoverFrames;
+    if (isPassing && this.#bufferedSamples > 0) passed.push(this.#drain());
     return passed;
   }
 
   /** @param {number} level */
-  #judge(level) {
+  #onFrame(level) {
     const floor = this.#floor;
     this.#floor = Math.max(this.#floorMin, Math.min(level, floor * RISE));
-    if (this.#isOpen) return this.#goOn(level >= floor * STOP_RATIO);
+    if (this.#isOpen) return this.#onUtteranceFrame(level >= floor * STOP_RATIO);
     this.#loudFrames = level >= floor * START_RATIO ? this.#loudFrames + 1 : 0;
     if (this.#loudFrames === LOUD_FRAMES) {
       this.#isOpen = true;
-      this.#stillFrames = 0;
+      this.#silentFrames = 0;
     } else {
-      this.#dropAllBut(PRE_ROLL_FRAMES + this.#loudFrames);
+      this.#trim(PRE_ROLL_FRAMES + this.#loudFrames);
     }
     return [];
   }
 
   /**
-   * One more frame of an utterance.
+   * A frame while the gate is open.
    * @param {boolean} isSpeech
    */
-  #goOn(isSpeech) {
+  #onUtteranceFrame(isSpeech) {
     const passed = [];
-    this.#stillFrames = isSpeech ? 0 : this.#stillFrames + 1;
-    if (this.#stillFrames === this.#hangoverFrames) passed.push(this.#take());
-    if (this.#stillFrames === this.#pauseFrames) {
+    this.#silentFrames = isSpeech ? 0 : this.#silentFrames + 1;
+    if (this.#silentFrames === this.#hangoverFrames) passed.push(this.#drain());
+    if (this.#silentFrames === this.#pauseFrames) {
       passed.push(null);
       this.#isOpen = false;
       this.#loudFrames = 0;
-      this.#dropAllBut(PRE_ROLL_FRAMES); // the next word may begin at once
+      this.#trim(PRE_ROLL_FRAMES); // pre-roll of the next utterance
     }
     return passed;
   }
 
-  #take() {
-    const taken = new Int16Array(this.#heldSamples);
-    let at = 0;
-    for (const part of this.#held) {
-      taken.set(part, at);
-      at += part.length;
+  #drain() {
+    const audio = new Int16Array(this.#bufferedSamples);
+    let offset = 0;
+    for (const part of this.#buffer) {
+      audio.set(part, offset);
+      offset += part.length;
     }
-    this.#held = [];
-    this.#heldSamples = 0;
-    return taken;
+    this.#buffer = [];
+    this.#bufferedSamples = 0;
+    return audio;
   }
 
-  /** @param {number} frames */
-  #dropAllBut(frames) {
-    while (this.#heldSamples > frames * this.#frame.length) {
-      this.#heldSamples -= /** @type {Int16Array} */ (this.#held.shift()).length;
+  /** @param {number} frames  that stay in the buffer */
+  #trim(frames) {
+    while (this.#bufferedSamples > frames * this.#frame.length) {
+      this.#bufferedSamples -= /** @type {Int16Array} */ (this.#buffer.shift()).length;
     }
   }
 }
 
 /**
- * The speech in what an async iterable gives, such as `microphone()`, and null where an utterance ends.
+ * The speech of an async iterable, such as `microphone()`, with null at the end of each utterance.
  * @param {AsyncIterable<Int16Array> & {dropped?: number}} source  chunks of any length
  * @param {SpeechOptions} [options]
  */
@@ -160,10 +161,10 @@ export function speechOf(source, options) {
   return new Speech(source, options);
 }
 
-/** Speech as it comes. A chunk in which nothing is passed gives an empty one, so that whoever reads this can see in time
- * that there is nobody left to listen. */
+/** An async iterable of speech. For a chunk without speech it yields an empty one, so that its reader can stop in time
+ * when the session is closed. */
 export class Speech {
-  /** Utterances that have begun. */
+  /** Utterances that have started. */
   utterances = 0;
   #source;
   #gate;
@@ -177,7 +178,7 @@ export class Speech {
     this.#gate = new SpeechGate(options);
   }
 
-  /** Chunks that the source has dropped because nobody took them. */
+  /** Chunks that the source has dropped because its queue was full. */
   get dropped() {
     return this.#source.dropped ?? 0;
   }
@@ -198,7 +199,7 @@ export class Speech {
 }
 
 /** @param {Int16Array} frame */
-function levelOf(frame) {
+function rms(frame) {
   let energy = 0;
   for (const sample of frame) energy += sample * sample;
   return Math.sqrt(energy / frame.length);
