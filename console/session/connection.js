@@ -1,118 +1,124 @@
 /**
- * Keeps one WebSocket to the mesh: greets, beats, notices silence, and comes back on the next address when it is lost.
- * Knows nothing of what is said; its owner does.
+ * The WebSocket connection of a session: handshake, heartbeats, liveness timeout, and reconnect to the next address
+ * with backoff. It does not interpret messages; its handler does.
  */
 
-import { LinguaError, errorOf, isObject } from "./errors.js";
+import { Backoff } from "./backoff.js";
+import { LinguaError, errorFrom, isObject } from "./errors.js";
 import { pongFor } from "./frames.js";
 
 /** All in milliseconds. */
 export const TIMING = Object.freeze({
-  /** From dialling to session_init_ack. */
+  /** Timeout of a handshake, from the dial to session_init_ack. */
   open: 10_000,
   heartbeat: 30_000,
-  /** A socket from which nothing is heard for so long is given up. */
+  /** Liveness timeout: a socket that receives nothing for this long counts as lost. */
   silence: 60_000,
-  /** Full jitter: the next try comes anywhere between 0 and base * 2^failures, at most cap. */
+  /** Backoff with full jitter: the next attempt comes between 0 and base * 2^failures, at most cap. */
   reconnectBase: 500,
   reconnectCap: 15_000,
-  /** A connection that lasted so long was a good one: the next try comes soon. */
+  /** A connection that lasted this long resets the backoff. */
   stable: 5_000,
-  /** A lost connection is tried again for so long. */
+  /** After this time without a connection the session is abandoned. */
   giveUp: 600_000,
 });
 
-/** Beyond this 2^failures means nothing any more. */
-const EXPONENT_MAX = 32;
-/** Close codes after which another connection would end no better: the code and text of the error. */
-const FINAL_CLOSES = new Map([
+/** Close codes after which a reconnect cannot succeed: the code and text of the error. */
+const FATAL_CLOSE_CODES = new Map([
   [4009, ["SESSION_SUPERSEDED", "the session was taken over by a newer connection"]],
   [1007, ["INVALID_MESSAGE", "the mesh could not read a message"]],
   [1009, ["MESSAGE_TOO_LARGE", "a message was too large"]],
 ]);
-/** Refusals of a greeting that may be over at the next try. */
-const PASSING = new Set(["UNREACHABLE", "INTERNAL_ERROR", "SCHEDULER_DEPENDENCY_DOWN", "SLOW_DOWN", "WS_DISCONNECTED"]);
+/** Failures of a handshake that are retried. */
+const RETRYABLE_CODES = new Set([
+  "UNREACHABLE",
+  "INTERNAL_ERROR",
+  "SCHEDULER_DEPENDENCY_DOWN",
+  "SLOW_DOWN",
+  "WS_DISCONNECTED",
+]);
 
 /** @typedef {"new" | "opening" | "open" | "reconnecting" | "closed"} State */
 /** @typedef {{-readonly [name in keyof typeof TIMING]?: number}} Timing */
 
 /**
- * Whoever speaks by the connection.
- * @typedef {object} Owner
- * @property {() => object} greeting  the session_init of this moment
- * @property {(ack: Record<string, any>) => void} onWelcome  may throw a LinguaError to go no further
+ * The session's side of the connection.
+ * @typedef {object} Handler
+ * @property {() => object} sessionInit  the message for the next handshake
+ * @property {(ack: Record<string, any>) => void} onSessionInitAck  throws a LinguaError to reject the handshake
  * @property {(message: Record<string, any>) => void} onMessage
  * @property {() => object} heartbeat
  * @property {(state: State, error: LinguaError | null) => void} onState
  */
 
-/** One connection after the other, until `end`. */
+/** One socket after the other, until `close`. */
 export class Connection {
   /** @type {State} */
   state = "new";
   #urls;
-  #owner;
+  #handler;
   #timing;
-  #place = 0;
-  #failures = 0;
+  #backoff;
+  #urlIndex = 0;
   #openedMs = 0;
   /** @type {WebSocket | null} */
   #socket = null;
   /** @type {ReturnType<typeof setInterval> | undefined} */
-  #beating;
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  #patience;
-  /** Ends what is being waited for: an answer, or the time of the next try. */
-  #giveUp = (/** @type {LinguaError} */ _error) => {};
+  #heartbeatTimer;
+  /** Of the handshake, then of liveness. @type {ReturnType<typeof setTimeout> | undefined} */
+  #timeoutTimer;
+  /** Aborts the pending handshake or backoff delay. */
+  #abort = (/** @type {LinguaError} */ _error) => {};
 
   /**
    * @param {string[]} urls
-   * @param {Owner} owner
+   * @param {Handler} handler
    * @param {Timing} [timing]
    */
-  constructor(urls, owner, timing = {}) {
+  constructor(urls, handler, timing = {}) {
     if (urls.length === 0) throw new LinguaError("UNREACHABLE", "there is no address");
     this.#urls = urls.map(withPath);
-    this.#owner = owner;
+    this.#handler = handler;
     this.#timing = { ...TIMING, ...timing };
+    this.#backoff = new Backoff(this.#timing.reconnectBase, this.#timing.reconnectCap);
   }
 
   /** The address in use, or the next to be tried. */
   get url() {
-    return this.#urls[this.#place % this.#urls.length];
+    return this.#urls[this.#urlIndex % this.#urls.length];
   }
 
-  /** True after `end`. */
-  get isEnded() {
+  /** True after `close`. */
+  get isClosed() {
     return this.state === "closed";
   }
 
-  /** Bytes that are not yet on their way. */
+  /** Bytes in the socket's send buffer. */
   get bufferedBytes() {
     return this.#socket?.bufferedAmount ?? 0;
   }
 
-  /** Try each address once; the last one's error if none of them works. */
+  /** Try each address once. Rejects with the last failure if no handshake succeeds. */
   async open() {
     if (this.state !== "new") throw new LinguaError("SESSION_CLOSED", "a session is opened once");
     this.#setState("opening", null);
     let failure = null;
-    for (let tries = 0; tries < this.#urls.length && !this.isEnded; tries += 1) {
+    for (let attempts = 0; attempts < this.#urls.length && !this.isClosed; attempts += 1) {
       try {
         return await this.#dial();
       } catch (error) {
         failure = /** @type {LinguaError} */ (error);
-        if (!PASSING.has(failure.code)) break;
-        this.#place += 1;
+        if (!RETRYABLE_CODES.has(failure.code)) break;
+        this.#urlIndex += 1;
       }
     }
     failure ??= new LinguaError("SESSION_CLOSED", "the session was closed");
-    this.end(failure);
+    this.close(failure);
     throw failure;
   }
 
   /**
-   * False if there is no open connection: then nothing is sent.
+   * False if there is no open connection: the message is not sent.
    * @param {object | Uint8Array<ArrayBuffer>} message
    */
   send(message) {
@@ -122,14 +128,14 @@ export class Connection {
   }
 
   /**
-   * No more connections.
-   * @param {LinguaError | null} error  why, unless it was wished
+   * Close for good; idempotent.
+   * @param {LinguaError | null} error  the cause; null if the user closed the session
    */
-  end(error) {
+  close(error) {
     if (this.state === "closed") return;
-    this.#forget();
+    this.#dropSocket();
     this.#setState("closed", error);
-    this.#giveUp(error ?? new LinguaError("SESSION_CLOSED", "the session was closed"));
+    this.#abort(error ?? new LinguaError("SESSION_CLOSED", "the session was closed"));
   }
 
   /**
@@ -138,20 +144,20 @@ export class Connection {
    */
   #setState(state, error) {
     this.state = state;
-    this.#owner.onState(state, error);
+    this.#handler.onState(state, error);
   }
 
-  // --- greeting ----------------------------------------------------------------------------------
+  // --- handshake ---------------------------------------------------------------------------------
 
   /** @returns {Promise<void>} */
   #dial() {
     const url = this.url;
     return new Promise((resolve, reject) => {
-      this.#giveUp = (error) => {
-        this.#forget();
+      this.#abort = (error) => {
+        this.#dropSocket();
         reject(error);
       };
-      const fail = (/** @type {string} */ text) => this.#giveUp(new LinguaError("UNREACHABLE", text));
+      const fail = (/** @type {string} */ text) => this.#abort(new LinguaError("UNREACHABLE", text));
       try {
         this.#socket = new WebSocket(url);
       } catch {
@@ -160,13 +166,13 @@ export class Connection {
       const socket = this.#socket;
       socket.binaryType = "arraybuffer";
       const openMs = this.#timing.open;
-      this.#patience = setTimeout(() => fail(`no answer from ${url} within ${openMs} ms`), openMs);
-      socket.onopen = () => socket.send(JSON.stringify(this.#owner.greeting()));
+      this.#timeoutTimer = setTimeout(() => fail(`no reply from ${url} within ${openMs} ms`), openMs);
+      socket.onopen = () => socket.send(JSON.stringify(this.#handler.sessionInit()));
       socket.onclose = () => fail(`cannot connect to ${url}`);
       socket.onmessage = ({ data }) => {
-        const message = decoded(data);
-        if (message?.type === "error") this.#giveUp(errorOf(/** @type {any} */ (message)));
-        if (message?.type === "session_init_ack") this.#adopt(socket, message, resolve);
+        const message = decode(data);
+        if (message?.type === "error") this.#abort(errorFrom(/** @type {any} */ (message)));
+        if (message?.type === "session_init_ack") this.#onSessionInitAck(socket, message, resolve);
       };
     });
   }
@@ -176,73 +182,66 @@ export class Connection {
    * @param {Record<string, any>} ack
    * @param {() => void} resolve
    */
-  #adopt(socket, ack, resolve) {
+  #onSessionInitAck(socket, ack, resolve) {
     socket.onclose = ({ code }) => this.#onLost(code);
     socket.onmessage = ({ data }) => this.#onMessage(data);
     this.#openedMs = performance.now();
-    this.#beating = setInterval(() => this.send(this.#owner.heartbeat()), this.#timing.heartbeat);
-    this.#listenOn();
+    this.#heartbeatTimer = setInterval(() => this.send(this.#handler.heartbeat()), this.#timing.heartbeat);
+    this.#restartLivenessTimer();
     try {
-      this.#owner.onWelcome(ack);
+      this.#handler.onSessionInitAck(ack);
     } catch (error) {
-      return this.#giveUp(/** @type {LinguaError} */ (error));
+      return this.#abort(/** @type {LinguaError} */ (error));
     }
-    this.#giveUp = () => {};
+    this.#abort = () => {};
     this.#setState("open", null);
     resolve();
   }
 
-  // --- listening ---------------------------------------------------------------------------------
+  // --- receiving ---------------------------------------------------------------------------------
 
   /** @param {unknown} data */
   #onMessage(data) {
-    this.#listenOn();
+    this.#restartLivenessTimer();
     if (data instanceof ArrayBuffer) {
       const pong = pongFor(data);
       if (pong) this.send(pong);
       return;
     }
-    const message = decoded(data);
-    if (message) this.#owner.onMessage(message);
+    const message = decode(data);
+    if (message) this.#handler.onMessage(message);
   }
 
-  #listenOn() {
-    clearTimeout(this.#patience);
-    this.#patience = setTimeout(() => this.#onLost(0), this.#timing.silence);
+  #restartLivenessTimer() {
+    clearTimeout(this.#timeoutTimer);
+    this.#timeoutTimer = setTimeout(() => this.#onLost(0), this.#timing.silence);
   }
 
-  // --- coming back -------------------------------------------------------------------------------
+  // --- reconnect ---------------------------------------------------------------------------------
 
-  /** @param {number} code */
+  /** @param {number} code  the close code; 0 after the liveness timeout */
   #onLost(code) {
-    this.#forget();
-    const final = FINAL_CLOSES.get(code);
-    if (final) return this.end(new LinguaError(final[0], final[1]));
-    if (performance.now() - this.#openedMs >= this.#timing.stable) this.#failures = 0;
+    this.#dropSocket();
+    const fatal = FATAL_CLOSE_CODES.get(code);
+    if (fatal) return this.close(new LinguaError(fatal[0], fatal[1]));
+    if (performance.now() - this.#openedMs >= this.#timing.stable) this.#backoff.reset();
     this.#setState("reconnecting", null);
-    void this.#comeBack();
+    void this.#reconnect();
   }
 
-  async #comeBack() {
+  async #reconnect() {
     const untilMs = performance.now() + this.#timing.giveUp;
-    while (!this.isEnded && performance.now() < untilMs) {
-      this.#place += 1;
+    while (!this.isClosed && performance.now() < untilMs) {
+      this.#urlIndex += 1;
       try {
-        await this.#wait(this.#delay());
+        await this.#wait(this.#backoff.nextDelayMs());
         return await this.#dial();
       } catch (error) {
-        const refusal = /** @type {LinguaError} */ (error);
-        if (!PASSING.has(refusal.code)) return this.end(refusal);
+        const failure = /** @type {LinguaError} */ (error);
+        if (!RETRYABLE_CODES.has(failure.code)) return this.close(failure);
       }
     }
-    this.end(new LinguaError("WS_DISCONNECTED", `no connection within ${this.#timing.giveUp} ms`));
-  }
-
-  #delay() {
-    const { reconnectBase, reconnectCap } = this.#timing;
-    const most = Math.min(reconnectCap, reconnectBase * 2 ** Math.min(this.#failures, EXPONENT_MAX));
-    this.#failures += 1;
-    return Math.random() * most;
+    this.close(new LinguaError("WS_DISCONNECTED", `no connection within ${this.#timing.giveUp} ms`));
   }
 
   /**
@@ -252,17 +251,17 @@ export class Connection {
   #wait(ms) {
     return new Promise((resolve, reject) => {
       const timer = setTimeout(resolve, ms);
-      this.#giveUp = (error) => {
+      this.#abort = (error) => {
         clearTimeout(timer);
         reject(error);
       };
     });
   }
 
-  /** Whatever the old socket still has to say, nobody listens. */
-  #forget() {
-    clearInterval(this.#beating);
-    clearTimeout(this.#patience);
+  /** Close the socket and its timers; its later events are ignored. */
+  #dropSocket() {
+    clearInterval(this.#heartbeatTimer);
+    clearTimeout(this.#timeoutTimer);
     const socket = this.#socket;
     this.#socket = null;
     if (!socket) return;
@@ -272,15 +271,15 @@ export class Connection {
 }
 
 /**
- * The address that `url` means: ws://host:5010 is enough to write, and http:// is taken for ws://.
+ * The complete address: `/ws/session` is the default path, and http:// is taken as ws://.
  * @param {string} url
  */
-export function withPath(url) {
+function withPath(url) {
   let parts;
   try {
     parts = new URL(url);
   } catch {
-    return url; // whoever dials it is told that it is none
+    return url; // the dial fails and names it
   }
   const scheme = parts.protocol === "http:" ? "ws:" : parts.protocol === "https:" ? "wss:" : parts.protocol;
   const path = parts.pathname === "" || parts.pathname === "/" ? "/ws/session" : parts.pathname;
@@ -289,9 +288,9 @@ export function withPath(url) {
 
 /**
  * @param {unknown} data
- * @returns {Record<string, any> | null}  null for what is no message
+ * @returns {Record<string, any> | null}  null if it is not a JSON object
  */
-function decoded(data) {
+function decode(data) {
   if (typeof data !== "string") return null;
   try {
     const message = JSON.parse(data);

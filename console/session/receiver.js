@@ -1,82 +1,82 @@
 /**
- * What the mesh says to a session, and what follows from it: results, refusals, wishes, news. What is in order,
- * `ResultOrder` decides.
+ * Dispatches the messages that a session receives: results, errors, backpressure, room messages, events. `ResultOrder`
+ * orders and deduplicates the results.
  */
 
-import { News } from "./signal.js";
-import { errorOf, isObject } from "./errors.js";
+import { errorFrom, isObject } from "./errors.js";
+import { Signal } from "./signal.js";
 
-/** Results that nobody has read yet; beyond, the oldest is dropped and `lost` is told. */
-const RESULTS_UNREAD_MAX = 1_000;
-/** Codes that end the session. */
-const FATAL = new Set(["SESSION_SUPERSEDED", "SESSION_CLOSED", "INVALID_SESSION"]);
+/** Bound on results that wait to be read; beyond, the oldest is evicted and reported as lost. */
+const UNREAD_RESULTS_MAX = 1_000;
+/** Errors that end the session. */
+const FATAL_CODES = new Set(["SESSION_SUPERSEDED", "SESSION_CLOSED", "INVALID_SESSION"]);
 
 /** @typedef {import("./results.js").Result} Result */
 
 /**
- * Those who are concerned.
- * @typedef {object} Concerned
+ * The parts of a session that receive its messages.
+ * @typedef {object} Targets
  * @property {import("./connection.js").Connection} connection
- * @property {import("./results.js").ResultOrder} order
+ * @property {import("./results.js").ResultOrder} results
  * @property {import("./sender.js").Sender} sender
  * @property {import("./rooms.js").Rooms} rooms
- * @property {(name: string, detail: unknown) => void} tell
- * @property {(reason: string) => void} tellLost
+ * @property {(name: string, detail: unknown) => void} emit
+ * @property {(reason: string) => void} reportLoss
  */
 
-/** The ears of one session. */
-export class Hearing {
-  /** The mesh has said goodbye, or the session has ended without. */
-  closeAck = new News();
-  #to;
+/** The inbound side of one session. */
+export class Receiver {
+  /** `session_close_ack` was received, or the session is closed. */
+  closeAck = new Signal();
+  #targets;
   /** @type {Result[]} */
   #unread = [];
-  #toldResults = new News();
+  #unreadChanged = new Signal();
 
-  /** @param {Concerned} to */
-  constructor(to) {
-    this.#to = to;
+  /** @param {Targets} targets */
+  constructor(targets) {
+    this.#targets = targets;
   }
 
   /**
-   * The results of the session, each once, until it is over.
-   * @param {() => boolean} isOver  throws if the session ended by an error
+   * The results of the session, each once, until it is closed.
+   * @param {() => boolean} hasEnded  throws if the session ended with an error
    * @returns {AsyncGenerator<Result, void, void>}
    */
-  async *results(isOver) {
+  async *results(hasEnded) {
     while (true) {
       const result = this.#unread.shift();
       if (result) yield result;
-      else if (isOver()) return;
-      else await this.#toldResults.next();
+      else if (hasEnded()) return;
+      else await this.#unreadChanged.wait();
     }
   }
 
-  /** Nothing more will be heard. */
-  end() {
-    this.#toldResults.tell();
-    this.closeAck.tell();
+  /** The session is closed: wake all waiters. */
+  close() {
+    this.#unreadChanged.notify();
+    this.closeAck.notify();
   }
 
   /** @param {Record<string, any>} message */
   onMessage(message) {
-    const { order, sender, rooms, tell } = this.#to;
+    const { results, sender, rooms, emit } = this.#targets;
     switch (message.type) {
       case "translation_result":
       case "missing_result":
         return this.#onResult(message);
       case "utterance_ended":
-        order.onUtteranceEnded(message);
-        return sender.onEnded();
+        results.onUtteranceEnded(message);
+        return sender.onUtterancesEnded();
       case "server_heartbeat":
         return;
       case "session_close_ack":
-        return this.closeAck.tell();
+        return this.closeAck.notify();
       case "error":
         this.#onError(message);
         break;
       case "ui_event":
-        if (message.event === "ERROR") order.onReason(message);
+        if (message.event === "ERROR") results.onErrorAnnounced(message);
         break;
       case "backpressure":
         sender.onBackpressure(message);
@@ -84,32 +84,32 @@ export class Hearing {
       default:
         if (rooms.onMessage(message)) return;
     }
-    tell("event", message);
+    emit("event", message);
   }
 
   /** @param {Record<string, any>} message */
   #onResult(message) {
     if (!Number.isInteger(message.utterance_index)) return;
-    const { connection, order, sender, tell, tellLost } = this.#to;
-    const { results, heard, ack } = order.onResult(message);
-    this.#unread.push(...results);
-    while (this.#unread.length > RESULTS_UNREAD_MAX) {
+    const { connection, results, sender, emit, reportLoss } = this.#targets;
+    const { own, peer, ack } = results.onResult(message);
+    this.#unread.push(...own);
+    while (this.#unread.length > UNREAD_RESULTS_MAX) {
       this.#unread.shift();
-      tellLost("results");
+      reportLoss("results");
     }
-    sender.onEnded();
-    if (ack) connection.send(ack);
-    if (results.length > 0) this.#toldResults.tell();
-    if (heard) tell("heard", heard);
+    sender.onUtterancesEnded();
+    connection.send(ack);
+    if (own.length > 0) this.#unreadChanged.notify();
+    if (peer) emit("heard", peer);
   }
 
   /** @param {Record<string, any>} message */
   #onError(message) {
-    const { connection, order, sender } = this.#to;
+    const { connection, results, sender } = this.#targets;
     const details = isObject(message.details) ? message.details : {};
-    if (FATAL.has(message.code)) connection.end(errorOf(/** @type {any} */ (message)));
+    if (FATAL_CODES.has(message.code)) connection.close(errorFrom(/** @type {any} */ (message)));
     else if (message.code === "SLOW_DOWN" && Number.isInteger(details.seq)) {
-      sender.onRefused(/** @type {number} */ (details.seq));
-    } else order.onReason(message);
+      sender.onChunkRejected(/** @type {number} */ (details.seq));
+    } else results.onErrorAnnounced(message);
   }
 }

@@ -1,23 +1,24 @@
 /**
- * What a session was told: each of its utterances ends once and in order, each utterance that it hears of others once.
- * Pure: messages in; results, acknowledgements and the end of audio out.
+ * Orders and deduplicates results: each utterance of the session ends once and in order, each utterance of a peer
+ * (another member of the room) is reported once. Pure: messages in; results, acknowledgements and the position up to
+ * which audio is acknowledged out.
  */
 
-import { LinguaError, errorOf, isObject } from "./errors.js";
+import { LinguaError, errorFrom, isObject } from "./errors.js";
 
-/** Utterances that may end before an earlier one; the mesh lets no more wait. */
+/** Bound on utterances that end out of order; the mesh buffers no more. */
 const EARLY_MAX = 200;
-/** Utterances whose failure was announced and has not yet had its turn. */
-const REASONS_MAX = 200;
-/** Others that are heard, and how many of their latest utterances are remembered. */
-const SPEAKERS_MAX = 64;
-const HEARD_MAX = 200;
+/** Bound on announced errors whose `missing_result` is still to come. */
+const ANNOUNCED_ERRORS_MAX = 200;
+/** For the deduplication of peers' results: the number of peers, and of recent indices per peer. */
+const PEERS_MAX = 64;
+const PEER_INDICES_MAX = 200;
 
 /**
- * The end of one utterance: a translation, or `error` and empty texts.
+ * The outcome of one utterance: a translation, or `error` and empty texts.
  * @typedef {object} Result
- * @property {number} index  from 0 on; a session that takes the place of a lost one goes on counting
- * @property {string} sessionId  of whoever spoke
+ * @property {number} index  from 0 on; a session that replaces a lost one continues the count
+ * @property {string} sessionId  of the speaker
  * @property {string} textAsr
  * @property {string} textTranslated
  * @property {string} ttsAudio  base64, "" if there is none
@@ -30,76 +31,76 @@ const HEARD_MAX = 200;
  */
 
 /**
- * What follows from a message.
- * @typedef {object} Told
- * @property {Result[]} results  of the own session
- * @property {Result | null} heard  of somebody else
- * @property {{type: "result_ack", session_id: string, utterance_index: number} | null} ack
+ * The effects of a result message.
+ * @typedef {object} ResultEffects
+ * @property {Result[]} own  results of this session
+ * @property {Result | null} peer  a new result of another member
+ * @property {{type: "result_ack", session_id: string, utterance_index: number}} ack
  */
 
-/** Which utterances have ended, for one session and for those whom it hears. */
+/** Tracks which utterances have ended, for one session and its peers. */
 export class ResultOrder {
   sessionId = "";
-  /** The mesh's last index up to which all have ended, and the last chunk of its audio. */
+  /** The last wire index up to which all utterances have ended, and the last chunk of their audio. */
   lastIndex = -1;
   lastSeq = -1;
-  /** The mesh's index of the last result. In a room it may be ahead: what others get ends without one, and later. */
-  #lastTold = -1;
-  /** A new session numbers from 0 again; the user's indices go on. */
-  #offset = 0;
-  /** Some results will not be told any more. */
-  #isLossy = false;
-  /** @type {Map<number, number>} index -> last chunk, of those that ended before an earlier one */
+  /** The wire index of the last result. In a room `lastIndex` may be behind: `utterance_ended` comes out of order. */
+  #lastResultIndex = -1;
+  /** A new session numbers from 0 again; the user's indices continue: index = wire index + offset. */
+  #indexOffset = 0;
+  /** The mesh has lost results between the last one and the next. */
+  #hasGap = false;
+  /** @type {Map<number, number>} wire index -> last chunk, of utterances that ended before an earlier one */
   #early = new Map();
-  /** @type {Map<number, LinguaError>} why an utterance failed, until its turn comes */
-  #reasons = new Map();
-  /** @type {Map<string, Set<number>>} speaker -> indices heard */
-  #heard = new Map();
+  /** @type {Map<number, LinguaError>} wire index -> error, until its `missing_result` comes */
+  #announcedErrors = new Map();
+  /** @type {Map<string, Set<number>>} peer -> recent indices; the peer silent for longest comes first */
+  #peerIndices = new Map();
 
   /**
-   * The session goes on.
+   * The session was resumed.
    * @param {string} sessionId
-   * @param {boolean} isLossy  results are missing between the last one and the next
+   * @param {boolean} hasGap  the mesh has lost results between the last one and the next
    */
-  resume(sessionId, isLossy) {
+  resume(sessionId, hasGap) {
     this.sessionId = sessionId;
-    this.#isLossy ||= isLossy;
+    this.#hasGap ||= hasGap;
   }
 
   /**
-   * Another session takes its place.
+   * A new session replaces the lost one.
    * @param {string} sessionId
    */
   restart(sessionId) {
     this.sessionId = sessionId;
-    this.#offset += Math.max(this.lastIndex, this.#lastTold) + 1;
-    this.lastIndex = this.lastSeq = this.#lastTold = -1;
-    this.#isLossy = false;
+    this.#indexOffset += Math.max(this.lastIndex, this.#lastResultIndex) + 1;
+    this.lastIndex = this.lastSeq = this.#lastResultIndex = -1;
+    this.#hasGap = false;
     this.#early.clear();
-    this.#reasons.clear();
+    this.#announcedErrors.clear();
   }
 
   /**
-   * `translation_result` or `missing_result`.
+   * `translation_result` or `missing_result`. A duplicate is acknowledged again and otherwise ignored.
    * @param {Record<string, any>} message
-   * @returns {Told}
+   * @returns {ResultEffects}
    */
   onResult(message) {
-    if (message.session_id !== this.sessionId) return this.#onHeard(message);
+    if (message.session_id !== this.sessionId) return this.#onPeerResult(message);
     const index = message.utterance_index;
-    const results = [];
-    if (index > this.#lastTold && index > this.lastIndex) {
-      // They come in order, so those before it that were lost will not come any more.
-      if (this.#isLossy) results.push(...this.#lostBefore(index));
-      results.push(this.#resultOf(message));
-      this.#lastTold = index;
+    const own = [];
+    if (index > this.#lastResultIndex && index > this.lastIndex) {
+      // The mesh sends results in order, so earlier ones that are missing now are lost.
+      if (this.#hasGap) own.push(...this.#lostBefore(index));
+      own.push(this.#resultOf(message));
+      this.#lastResultIndex = index;
       this.#end(index, message.last_seq);
     }
-    return { results, heard: null, ack: ack(this.sessionId, Math.max(this.#lastTold, index)) };
+    return { own, peer: null, ack: resultAck(this.sessionId, Math.max(this.#lastResultIndex, index)) };
   }
 
   /**
-   * `utterance_ended`: others got what was said; there is no result for the speaker.
+   * `utterance_ended`: the results went to other members of the room; the speaker gets none.
    * @param {Record<string, any>} message
    */
   onUtteranceEnded(message) {
@@ -108,24 +109,27 @@ export class ResultOrder {
   }
 
   /**
-   * `error`, or `ui_event` ERROR: why an utterance fails. Its `missing_result` comes at its turn.
+   * `error`, or `ui_event` ERROR: why an utterance failed. Its `missing_result` follows in order.
    * @param {Record<string, any>} message
    */
-  onReason(message) {
-    const event = message.type === "ui_event";
-    const where = event ? message : isObject(message.details) ? message.details : {};
-    const index = where.utterance_index;
-    const own = (where.session_id ?? this.sessionId) === this.sessionId;
-    if (!own || !Number.isInteger(index) || index <= this.lastIndex) return;
-    if (event && this.#reasons.has(index)) return; // `error` says more
-    dropOldest(this.#reasons, REASONS_MAX - 1);
-    const error = event ? new LinguaError(message.error_code ?? "INTERNAL_ERROR", message.hint ?? "") : null;
-    this.#reasons.set(index, error ?? errorOf(/** @type {any} */ (message)));
+  onErrorAnnounced(message) {
+    const isEvent = message.type === "ui_event";
+    const scope = isEvent ? message : isObject(message.details) ? message.details : {};
+    const index = scope.utterance_index;
+    const isOwn = (scope.session_id ?? this.sessionId) === this.sessionId;
+    if (!isOwn || !Number.isInteger(index) || index <= this.lastIndex) return;
+    if (isEvent && this.#announcedErrors.has(index)) return; // `error` has more details
+    evictOldest(this.#announcedErrors, ANNOUNCED_ERRORS_MAX - 1);
+    const error = isEvent ? new LinguaError(message.error_code ?? "INTERNAL_ERROR", message.hint ?? "") : null;
+    this.#announcedErrors.set(index, error ?? errorFrom(/** @type {any} */ (message)));
   }
 
-  /** @param {number} index */
+  /**
+   * Failures for the lost results before that index.
+   * @param {number} index
+   */
   #lostBefore(index) {
-    this.#isLossy = false;
+    this.#hasGap = false;
     const results = [];
     for (let lost = Math.max(this.lastIndex + 1, index - EARLY_MAX); lost < index; lost += 1) {
       if (!this.#early.has(lost)) results.push(this.#failure(lost, {}, "lost"));
@@ -140,13 +144,13 @@ export class ResultOrder {
    */
   #end(index, lastSeq) {
     this.#early.set(index, lastSeq ?? -1);
-    // More than may be missing at once: the first of them will not come.
+    // More than the mesh buffers: the missing indices before the first of them are lost.
     if (this.#early.size > EARLY_MAX) this.#endUpTo(Math.min(...this.#early.keys()) - 1);
     this.#endUpTo(this.lastIndex);
   }
 
   /**
-   * All up to that index have ended, and those that follow without a gap.
+   * All utterances up to that index have ended, and those that follow without a gap.
    * @param {number} index
    */
   #endUpTo(index) {
@@ -157,32 +161,32 @@ export class ResultOrder {
       this.lastSeq = Math.max(this.lastSeq, lastSeq);
       this.#early.delete(ended);
     }
-    const told = Math.max(this.lastIndex, this.#lastTold);
-    for (const ended of this.#reasons.keys()) if (ended <= told) this.#reasons.delete(ended);
+    const doneIndex = Math.max(this.lastIndex, this.#lastResultIndex);
+    for (const index of this.#announcedErrors.keys()) if (index <= doneIndex) this.#announcedErrors.delete(index);
   }
 
   /**
    * @param {Record<string, any>} message
-   * @returns {Told}
+   * @returns {ResultEffects}
    */
-  #onHeard(message) {
-    const speaker = message.session_id;
+  #onPeerResult(message) {
+    const peer = message.session_id;
     const index = message.utterance_index;
-    const known = this.#heard.get(speaker) ?? new Set();
-    const isNew = !known.has(index);
-    known.add(index);
-    if (known.size > HEARD_MAX) known.delete(Math.min(...known));
-    this.#heard.delete(speaker); // so that whoever was silent longest comes first
-    this.#heard.set(speaker, known);
-    dropOldest(this.#heard, SPEAKERS_MAX);
-    return { results: [], heard: isNew ? this.#resultOf(message) : null, ack: ack(speaker, Math.max(...known)) };
+    const recent = this.#peerIndices.get(peer) ?? new Set();
+    const isNew = !recent.has(index);
+    recent.add(index);
+    if (recent.size > PEER_INDICES_MAX) recent.delete(Math.min(...recent));
+    this.#peerIndices.delete(peer); // moves it to the end: the least recently used peer is evicted
+    this.#peerIndices.set(peer, recent);
+    evictOldest(this.#peerIndices, PEERS_MAX);
+    return { own: [], peer: isNew ? this.#resultOf(message) : null, ack: resultAck(peer, Math.max(...recent)) };
   }
 
   /** @param {Record<string, any>} message */
   #resultOf(message) {
     const index = message.utterance_index;
     if (message.type === "missing_result") return this.#failure(index, message, String(message.reason));
-    return result(this.#indexOf(index, message.session_id), message, null);
+    return makeResult(this.#indexOf(index, message.session_id), message, null);
   }
 
   /**
@@ -191,19 +195,19 @@ export class ResultOrder {
    * @param {string} reason
    */
   #failure(index, message, reason) {
-    const whole = { session_id: this.sessionId, ...message };
-    const announced = whole.session_id === this.sessionId ? this.#reasons.get(index) : undefined;
+    const complete = { session_id: this.sessionId, ...message };
+    const announced = complete.session_id === this.sessionId ? this.#announcedErrors.get(index) : undefined;
     const error = announced ?? new LinguaError("MISSING_RESULT", reason, { details: { reason } });
-    return result(this.#indexOf(index, whole.session_id), whole, error);
+    return makeResult(this.#indexOf(index, complete.session_id), complete, error);
   }
 
   /**
-   * The user's index.
+   * The user's index of a wire index.
    * @param {number} index
    * @param {string} sessionId
    */
   #indexOf(index, sessionId) {
-    return sessionId === this.sessionId ? index + this.#offset : index;
+    return sessionId === this.sessionId ? index + this.#indexOffset : index;
   }
 }
 
@@ -213,7 +217,7 @@ export class ResultOrder {
  * @param {LinguaError | null} error
  * @returns {Result}
  */
-function result(index, message, error) {
+function makeResult(index, message, error) {
   return {
     index,
     sessionId: message.session_id,
@@ -233,7 +237,7 @@ function result(index, message, error) {
  * @param {Map<any, unknown>} map
  * @param {number} sizeMax
  */
-function dropOldest(map, sizeMax) {
+function evictOldest(map, sizeMax) {
   for (const oldest of map.keys()) {
     if (map.size <= sizeMax) return;
     map.delete(oldest);
@@ -245,6 +249,6 @@ function dropOldest(map, sizeMax) {
  * @param {number} index
  * @returns {{type: "result_ack", session_id: string, utterance_index: number}}
  */
-function ack(sessionId, index) {
+function resultAck(sessionId, index) {
   return { type: "result_ack", session_id: sessionId, utterance_index: index };
 }

@@ -1,43 +1,43 @@
 /**
- * The room that a session is in: requests to open or enter one, which wait for their answer, and who is there.
+ * The room of a session: requests to create or join one, which wait for their reply, and its members.
  */
 
-import { LinguaError, errorOf } from "./errors.js";
+import { LinguaError, errorFrom } from "./errors.js";
 
-const ANSWER_MS = 10_000;
+const REPLY_TIMEOUT_MS = 10_000;
 
-/** @typedef {{displayName?: string, preferredLang?: string}} Member  how the others see this session */
+/** @typedef {{displayName?: string, preferredLang?: string}} Member  how other members see this session */
 
 /**
- * @typedef {object} Waiting
- * @property {string} code  "" while a room is being opened
- * @property {(answer: Record<string, any>) => void} resolve
+ * @typedef {object} PendingRequest
+ * @property {string} code  "" while a room is being created
+ * @property {(reply: Record<string, any>) => void} resolve
  * @property {(error: LinguaError) => void} reject
  */
 
-/** At most one room, and at most one request that waits. */
+/** At most one room, and at most one pending request. */
 export class Rooms {
   /** The code of the room; "" = none. */
   code = "";
   /** @type {Record<string, any>[]} */
   members = [];
-  /** @type {Waiting | null} */
-  #waiting = null;
+  /** @type {PendingRequest | null} */
+  #pending = null;
   #send;
-  #tell;
+  #emit;
 
   /**
-   * @param {(message: object) => void} send  throws if nothing can be sent
-   * @param {(name: string, detail: unknown) => void} tell
+   * @param {(message: object) => void} send  throws if there is no open connection
+   * @param {(name: string, detail: unknown) => void} emit
    */
-  constructor(send, tell) {
+  constructor(send, emit) {
     this.#send = send;
-    this.#tell = tell;
+    this.#emit = emit;
   }
 
   /** @param {Member} member */
   create(member) {
-    return this.#ask("", { type: "room_create", client_ts: Date.now(), ...wireMember(member) });
+    return this.#request("", { type: "room_create", client_ts: Date.now(), ...memberFields(member) });
   }
 
   /**
@@ -45,69 +45,69 @@ export class Rooms {
    * @param {Member} member
    */
   join(code, member) {
-    return this.#ask(code, { type: "room_join", room_code: code, ...wireMember(member) });
+    return this.#request(code, { type: "room_join", room_code: code, ...memberFields(member) });
   }
 
   leave() {
-    this.say({ type: "room_leave" });
-    this.enter("");
+    this.send({ type: "room_leave" });
+    this.setRoom("");
   }
 
   /**
-   * Send a message about the room.
+   * Send a message with the room's code. Throws `NOT_IN_ROOM` without a room.
    * @param {object} message
    */
-  say(message) {
+  send(message) {
     if (!this.code) throw new LinguaError("NOT_IN_ROOM", "the session is in no room");
     this.#send({ room_code: this.code, ...message });
   }
 
   /**
-   * The session is in that room, or in none.
+   * Set the room that the session is in; "" = none.
    * @param {string} code
    */
-  enter(code) {
+  setRoom(code) {
     if (code !== this.code) this.members = [];
     this.code = code;
   }
 
   /**
-   * False if this message is not about rooms, or not for those who wait here.
+   * True if the message was consumed; otherwise it is the page's `event`.
    * @param {Record<string, any>} message
    */
   onMessage(message) {
     switch (message.type) {
       case "room_create_ack":
-        if (this.#waiting?.code === "") this.#answer(message);
+        if (this.#pending?.code === "") this.#onReply(message);
         return true;
       case "room_members":
-        if (this.#waiting?.code === message.room_code) this.#answer(message);
+        if (this.#pending?.code === message.room_code) this.#onReply(message);
         if (message.room_code === this.code) {
           this.members = message.members;
-          this.#tell("members", { roomCode: this.code, members: this.members });
+          this.#emit("members", { roomCode: this.code, members: this.members });
         }
         return true;
       case "room_error":
-        return this.fail(errorOf(/** @type {any} */ (message)));
+        return this.fail(errorFrom(/** @type {any} */ (message)));
       case "room_expired":
-        if (message.room_code === this.code) this.enter("");
+        if (message.room_code === this.code) this.setRoom("");
     }
     return false;
   }
 
   /**
-   * True if a request was waiting; it fails.
+   * Fail the pending request; false if there is none.
    * @param {LinguaError} error
    */
   fail(error) {
-    this.#waiting?.reject(error);
-    return this.#waiting !== null;
+    this.#pending?.reject(error);
+    return this.#pending !== null;
   }
 
   /** @param {Record<string, any>} message */
-  #answer(message) {
-    this.enter(message.room_code);
-    this.#waiting?.resolve(message);
+  #onReply(message) {
+    this.setRoom(message.room_code);
+    this.#pending?.resolve(message);
   }
 
   /**
@@ -115,24 +115,25 @@ export class Rooms {
    * @param {object} message
    * @returns {Promise<Record<string, any>>}
    */
-  async #ask(code, message) {
-    if (this.#waiting) throw new LinguaError("SLOW_DOWN", "another request for a room waits for its answer");
+  async #request(code, message) {
+    if (this.#pending) throw new LinguaError("SLOW_DOWN", "another room request is pending");
     this.#send(message);
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     let timer;
     try {
       return await new Promise((resolve, reject) => {
-        this.#waiting = { code, resolve, reject };
-        timer = setTimeout(() => reject(new LinguaError("UNREACHABLE", `no answer within ${ANSWER_MS} ms`)), ANSWER_MS);
+        this.#pending = { code, resolve, reject };
+        const onTimeout = () => reject(new LinguaError("UNREACHABLE", `no reply within ${REPLY_TIMEOUT_MS} ms`));
+        timer = setTimeout(onTimeout, REPLY_TIMEOUT_MS);
       });
     } finally {
       clearTimeout(timer);
-      this.#waiting = null;
+      this.#pending = null;
     }
   }
 }
 
 /** @param {Member} member */
-function wireMember({ displayName, preferredLang }) {
+function memberFields({ displayName, preferredLang }) {
   return { display_name: displayName, preferred_lang: preferredLang };
 }

@@ -1,122 +1,124 @@
 /**
- * Sends what a session says: in order, as fast as the mesh wishes and the socket takes it, on this connection or the
- * next. What is sent when, `SpokenAudio` decides; here are the clocks and the socket.
+ * Sends the audio of a session: in order, within the mesh's backpressure and the socket's send buffer, on this
+ * connection or the next. `SendBuffer` decides which chunks are due; here are the timers and the socket.
  */
 
-import { News } from "./signal.js";
-import { SpokenAudio } from "./send-buffer.js";
 import { LinguaError } from "./errors.js";
 import { binaryFrame, chunkMessage } from "./frames.js";
+import { SendBuffer } from "./send-buffer.js";
+import { Signal } from "./signal.js";
 
-/** Bytes that may wait inside the socket; beyond, chunks wait here. */
-const BUFFERED_BYTES_MAX = 1024 * 1024;
-const BUFFERED_WAIT_MS = 50;
+/** Bytes buffered in the WebSocket; beyond, chunks stay in the send buffer until the next check. */
+const SOCKET_BYTES_MAX = 1024 * 1024;
+const SOCKET_CHECK_MS = 50;
 
-/** The voice of one session. */
+/** Connects one session's send buffer to its connection. */
 export class Sender {
   #connection;
-  #order;
-  #audio;
+  #results;
+  #buffer;
   #useBinaryFrames = false;
-  #sent = new News();
+  /** Chunks were sent, or the connection state changed: capacity may be free. */
+  #capacityChanged = new Signal();
   /** @type {ReturnType<typeof setTimeout> | undefined} */
-  #nextTurn;
+  #sendTimer;
 
   /**
    * @param {import("./connection.js").Connection} connection
-   * @param {import("./results.js").ResultOrder} order  knows the session's id
-   * @param {{sampleRate?: number, keptBytesMax?: number}} options
+   * @param {import("./results.js").ResultOrder} results  has the session id and the acknowledged position
+   * @param {{sampleRate?: number, bytesMax?: number}} options
    */
-  constructor(connection, order, options) {
+  constructor(connection, results, options) {
     this.#connection = connection;
-    this.#order = order;
-    this.#audio = new SpokenAudio(options);
+    this.#results = results;
+    this.#buffer = new SendBuffer(options);
   }
 
-  // --- speaking ----------------------------------------------------------------------------------
+  // --- audio -------------------------------------------------------------------------------------
 
   /**
-   * `SLOW_DOWN` if too much waits already.
+   * Buffer audio and send it when due. Throws `SLOW_DOWN` if the buffer is full.
    * @param {Int16Array | Uint8Array} audio
    */
-  say(audio) {
-    if (!this.#audio.add(bytesOf(audio), Date.now())) {
-      throw new LinguaError("SLOW_DOWN", `${this.#audio.keptBytes} bytes of audio wait to be sent`);
+  addAudio(audio) {
+    if (!this.#buffer.add(bytesOf(audio), Date.now())) {
+      throw new LinguaError("SLOW_DOWN", `${this.#buffer.bytes} bytes of audio wait to be sent`);
     }
-    this.send();
+    this.sendDue();
   }
 
   endUtterance() {
-    this.#audio.endUtterance(Date.now());
-    this.send();
+    this.#buffer.endUtterance(Date.now());
+    this.sendDue();
   }
 
   /**
-   * Resolves when so much more can be said, or never will.
+   * Resolves when the buffer has capacity for that much audio, or the connection was closed.
    * @param {number} bytes
    */
-  async roomFor(bytes) {
-    while (!this.#connection.isEnded && !this.#audio.hasRoomFor(bytes)) await this.#sent.next();
+  async waitForCapacity(bytes) {
+    while (!this.#connection.isClosed && !this.#buffer.hasCapacityFor(bytes)) await this.#capacityChanged.wait();
   }
 
   // --- sending -----------------------------------------------------------------------------------
 
-  /** Send what may be sent now, and the rest when its time comes. */
-  send() {
-    clearTimeout(this.#nextTurn);
+  /** Send the chunks that are due and schedule the rest. */
+  sendDue() {
+    clearTimeout(this.#sendTimer);
     if (this.#connection.state !== "open") return;
-    let waitMs = /** @type {number | null} */ (BUFFERED_WAIT_MS);
-    if (this.#connection.bufferedBytes < BUFFERED_BYTES_MAX) {
-      const due = this.#audio.due(performance.now());
-      const form = this.#useBinaryFrames ? binaryFrame : chunkMessage;
-      for (const chunk of due.chunks) this.#connection.send(form(this.#order.sessionId, chunk));
+    let waitMs = /** @type {number | null} */ (SOCKET_CHECK_MS);
+    if (this.#connection.bufferedBytes < SOCKET_BYTES_MAX) {
+      const due = this.#buffer.takeDue(performance.now());
+      const encode = this.#useBinaryFrames ? binaryFrame : chunkMessage;
+      for (const chunk of due.chunks) this.#connection.send(encode(this.#results.sessionId, chunk));
       waitMs = due.waitMs;
-      if (due.chunks.length > 0) this.#sent.tell();
+      if (due.chunks.length > 0) this.#capacityChanged.notify();
     }
-    if (waitMs !== null) this.#nextTurn = setTimeout(() => this.send(), waitMs);
+    if (waitMs !== null) this.#sendTimer = setTimeout(() => this.sendDue(), waitMs);
   }
 
-  /** There is no connection: nothing is sent, and whoever waits for room looks again. */
-  rest() {
-    clearTimeout(this.#nextTurn);
-    this.#sent.tell();
+  /** No open connection: stop sending, and wake those who wait for capacity, because the session may be closed. */
+  suspend() {
+    clearTimeout(this.#sendTimer);
+    this.#capacityChanged.notify();
   }
 
-  // --- what the mesh says ------------------------------------------------------------------------
+  // --- messages of the mesh ----------------------------------------------------------------------
 
   /**
-   * The session goes on, or (not resumed) another one takes its place; false if some audio is no longer here.
+   * `session_init_ack`: retry unacknowledged audio in the resumed session, or queue it for the new one. False if some
+   * of it was evicted.
    * @param {Record<string, any>} ack
    */
-  onWelcome(ack) {
+  onSessionInitAck(ack) {
     this.#useBinaryFrames = ack.use_binary_frame === true;
-    if (ack.resumed === true) return this.#audio.onResumed(ack.resend_from_seq ?? this.#order.lastSeq + 1);
-    this.#audio.onRestarted();
+    if (ack.resumed === true) return this.#buffer.onResumed(ack.resend_from_seq ?? this.#results.lastSeq + 1);
+    this.#buffer.onRestarted();
     return true;
   }
 
-  /** Utterances have ended; their audio is needed no more. */
-  onEnded() {
-    this.#audio.onEnded(this.#order.lastSeq);
+  /** Utterances have ended: their audio is acknowledged. */
+  onUtterancesEnded() {
+    this.#buffer.acknowledge(this.#results.lastSeq);
   }
 
   /** @param {Record<string, any>} message */
   onBackpressure(message) {
-    this.#audio.onBackpressure(message.action, message.resume_after_ms, performance.now());
+    this.#buffer.onBackpressure(message.action, message.resume_after_ms, performance.now());
   }
 
   /**
-   * The mesh did not take that chunk.
+   * The mesh rejected a chunk; it is retried.
    * @param {number} seq
    */
-  onRefused(seq) {
-    this.#audio.onRefused(seq, performance.now());
-    this.send();
+  onChunkRejected(seq) {
+    this.#buffer.onRejected(seq, performance.now());
+    this.sendDue();
   }
 }
 
 /**
- * A copy, because the caller may use its buffer again.
+ * A copy, because the caller may reuse its buffer.
  * @param {Int16Array | Uint8Array} audio
  */
 function bytesOf(audio) {

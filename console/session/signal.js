@@ -1,24 +1,24 @@
-/** Something happened: wakes up all who wait for it. It says nothing of what; look again. */
-export class News {
+/** A condition variable: wakes its waiters without a value. A waiter checks its own condition again. */
+export class Signal {
   /** @type {Set<() => void>} */
-  #waiting = new Set();
+  #waiters = new Set();
 
-  /** Wake up all who wait now. */
-  tell() {
-    for (const wake of this.#waiting) wake();
-    this.#waiting.clear();
+  /** Wake all current waiters. */
+  notify() {
+    for (const wake of this.#waiters) wake();
+    this.#waiters.clear();
   }
 
   /**
-   * Resolves with the next news, or after so many milliseconds.
-   * @param {number} [timeoutMs]
+   * Resolves at the next `notify`, or after the timeout.
+   * @param {number} [timeoutMs]  without it the wait is unbounded
    * @returns {Promise<void>}
    */
-  next(timeoutMs) {
+  wait(timeoutMs) {
     return new Promise((resolve) => {
-      this.#waiting.add(resolve);
-      const giveUp = () => this.#waiting.delete(resolve) && resolve();
-      if (timeoutMs !== undefined) setTimeout(giveUp, timeoutMs);
+      this.#waiters.add(resolve);
+      const onTimeout = () => this.#waiters.delete(resolve) && resolve();
+      if (timeoutMs !== undefined) setTimeout(onTimeout, timeoutMs);
     });
   }
 }

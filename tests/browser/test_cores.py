@@ -18,7 +18,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 PIECE = 3_200
 
 AUDIO = """
-  const { SpokenAudio } = await import("/session/send-buffer.js");
+  const { SendBuffer } = await import("/session/send-buffer.js");
   const told = ({ chunks, waitMs }) => ({
     chunks: chunks.map(({ seq, isFinal, audio, timestampMs }) => [seq, isFinal, audio.length, timestampMs]), waitMs,
   });
@@ -31,9 +31,9 @@ RESULTS = """
   const result = (utterance_index, more = {}) => ({
     type: "translation_result", session_id: "me", utterance_index, text_translated: `t${utterance_index}`, ...more,
   });
-  const told = ({ results, heard, ack }) => ({
-    results: results.map(({ index, error }) => [index, error?.code ?? "", error?.message ?? ""]),
-    heard: heard && heard.index, ack: ack && [ack.session_id, ack.utterance_index],
+  const told = ({ own, peer, ack }) => ({
+    results: own.map(({ index, error }) => [index, error?.code ?? "", error?.message ?? ""]),
+    heard: peer && peer.index, ack: [ack.session_id, ack.utterance_index],
   });
 """
 
@@ -99,15 +99,15 @@ async def test_base64_survives_the_way_there_and_back(shared_page: Page) -> None
 
 async def test_audio_is_cut_into_chunks_of_100_ms_and_the_rest_waits_for_the_end(shared_page: Page) -> None:
     body = """
-      const audio = new SpokenAudio();
+      const audio = new SendBuffer();
       audio.add(piece(3000), 5);
-      const early = told(audio.due(0));
+      const early = told(audio.takeDue(0));
       audio.add(piece(4000), 6);
-      const due = told(audio.due(0));
+      const due = told(audio.takeDue(0));
       audio.endUtterance(7);
-      const end = told(audio.due(0));
+      const end = told(audio.takeDue(0));
       audio.endUtterance(8);
-      return { early, due, end, nothing: told(audio.due(0)) };
+      return { early, due, end, nothing: told(audio.takeDue(0)) };
     """
     nothing = {"chunks": [], "waitMs": None}
     assert await run(shared_page, AUDIO, body) == {
@@ -120,20 +120,20 @@ async def test_audio_is_cut_into_chunks_of_100_ms_and_the_rest_waits_for_the_end
 
 async def test_an_end_without_more_audio_is_a_chunk_of_its_own(shared_page: Page) -> None:
     body = """
-      const audio = new SpokenAudio();
+      const audio = new SendBuffer();
       audio.add(piece(), 1);
-      audio.due(0);
+      audio.takeDue(0);
       audio.endUtterance(2);
-      return told(audio.due(0)).chunks;
+      return told(audio.takeDue(0)).chunks;
     """
     assert await run(shared_page, AUDIO, body) == [[1, True, 0, 2]]
 
 
 async def test_much_audio_goes_out_in_turns(shared_page: Page) -> None:
     body = """
-      const audio = new SpokenAudio();
+      const audio = new SendBuffer();
       audio.add(piece(25 * 3200), 1);
-      const turns = [0, 50, 100, 200].map((now) => told(audio.due(now)));
+      const turns = [0, 50, 100, 200].map((now) => told(audio.takeDue(now)));
       return turns.map(({ chunks, waitMs }) => [chunks.length, waitMs]);
     """
     assert await run(shared_page, AUDIO, body) == [[10, 100], [0, 50], [10, 100], [5, None]]
@@ -141,47 +141,47 @@ async def test_much_audio_goes_out_in_turns(shared_page: Page) -> None:
 
 async def test_kept_chunks_are_sent_again_as_they_were_and_go_when_their_utterance_ends(shared_page: Page) -> None:
     body = """
-      const audio = new SpokenAudio();
+      const audio = new SendBuffer();
       audio.add(piece(3 * 3200), 1);
       audio.endUtterance(2);
-      const first = told(audio.due(0)).chunks;
+      const first = told(audio.takeDue(0)).chunks;
       audio.add(piece(2 * 3200), 3);
-      audio.due(0);
+      audio.takeDue(0);
       const complete = audio.onResumed(2);
-      const again = told(audio.due(0)).chunks;
-      audio.onEnded(3);
+      const again = told(audio.takeDue(0)).chunks;
+      audio.acknowledge(3);
       audio.onResumed(0);
-      const rest = told(audio.due(0)).chunks;
-      audio.onEnded(5);
-      return { first, complete, again, rest, keptBytes: audio.keptBytes };
+      const rest = told(audio.takeDue(0)).chunks;
+      audio.acknowledge(5);
+      return { first, complete, again, rest, bytes: audio.bytes };
     """
     first = [[0, False, PIECE, 1], [1, False, PIECE, 1], [2, False, PIECE, 1], [3, True, 0, 2]]
     rest = [[4, False, PIECE, 3], [5, False, PIECE, 3]]
-    expected = {"first": first, "complete": True, "again": first[2:] + rest, "rest": rest, "keptBytes": 0}
+    expected = {"first": first, "complete": True, "again": first[2:] + rest, "rest": rest, "bytes": 0}
     assert await run(shared_page, AUDIO, body) == expected
 
 
 async def test_a_new_session_gets_what_has_not_ended_with_numbers_from_0_on(shared_page: Page) -> None:
     body = """
-      const audio = new SpokenAudio();
+      const audio = new SendBuffer();
       audio.add(piece(3 * 3200), 1);
-      audio.due(0);
-      audio.onEnded(0);
+      audio.takeDue(0);
+      audio.acknowledge(0);
       audio.endUtterance(2);
       audio.onRestarted();
-      return told(audio.due(0)).chunks;
+      return told(audio.takeDue(0)).chunks;
     """
     assert await run(shared_page, AUDIO, body) == [[0, False, PIECE, 1], [1, False, PIECE, 1], [2, True, 0, 2]]
 
 
 async def test_slow_down_makes_messages_rarer_and_larger_but_keeps_utterances_apart(shared_page: Page) -> None:
     body = """
-      const audio = new SpokenAudio();
+      const audio = new SendBuffer();
       audio.onBackpressure("SLOW_DOWN", 5_000, 0);
       audio.add(piece(7 * 3200), 1);
       audio.endUtterance(2);
       audio.add(piece(), 3);
-      return [0, 499, 500, 1_000, 1_500].map((now) => told(audio.due(now)));
+      return [0, 499, 500, 1_000, 1_500].map((now) => told(audio.takeDue(now)));
     """
     assert await run(shared_page, AUDIO, body) == [
         {"chunks": [[0, False, 5 * PIECE, 1]], "waitMs": 500},
@@ -195,10 +195,10 @@ async def test_slow_down_makes_messages_rarer_and_larger_but_keeps_utterances_ap
 @pytest.mark.parametrize("action", ["PAUSE", "BUSY"])
 async def test_pause_and_busy_stop_all_audio_for_as_long_as_they_say(shared_page: Page, action: str) -> None:
     body = """
-      const audio = new SpokenAudio();
+      const audio = new SendBuffer();
       audio.onBackpressure(given, 2_000, 0);
       audio.add(piece(), 1);
-      return [0, 1_999, 2_000].map((now) => told(audio.due(now)));
+      return [0, 1_999, 2_000].map((now) => told(audio.takeDue(now)));
     """
     assert await run(shared_page, AUDIO, body, action) == [
         {"chunks": [], "waitMs": 2_000},
@@ -209,27 +209,27 @@ async def test_pause_and_busy_stop_all_audio_for_as_long_as_they_say(shared_page
 
 async def test_a_refused_chunk_goes_again_before_later_ones_and_after_the_pause(shared_page: Page) -> None:
     body = """
-      const audio = new SpokenAudio();
+      const audio = new SendBuffer();
       audio.add(piece(3 * 3200), 1);
-      audio.due(0);
+      audio.takeDue(0);
       audio.onBackpressure("BUSY", 300, 0);
-      audio.onRefused(1, 0);
-      audio.onRefused(77, 0);
+      audio.onRejected(1, 0);
+      audio.onRejected(77, 0);
       audio.add(piece(), 2);
-      return [299, 300].map((now) => told(audio.due(now)).chunks);
+      return [299, 300].map((now) => told(audio.takeDue(now)).chunks);
     """
     assert await run(shared_page, AUDIO, body) == [[], [[1, False, PIECE, 1], [3, False, PIECE, 2]]]
 
 
 async def test_a_refused_chunk_waits_a_little_when_the_mesh_does_not_say_how_long(shared_page: Page) -> None:
     body = """
-      const audio = new SpokenAudio();
+      const audio = new SendBuffer();
       audio.add(piece(), 1);
-      audio.due(0);
-      audio.onRefused(0, 0);
-      const soon = told(audio.due(0));
+      audio.takeDue(0);
+      audio.onRejected(0, 0);
+      const soon = told(audio.takeDue(0));
       audio.onBackpressure("BUSY", 2_000, 0);
-      return [soon, told(audio.due(0)), told(audio.due(2_000))];
+      return [soon, told(audio.takeDue(0)), told(audio.takeDue(2_000))];
     """
     nothing = {"chunks": [], "waitMs": 500}, {"chunks": [], "waitMs": 2_000}
     assert await run(shared_page, AUDIO, body) == [*nothing, {"chunks": [[0, False, PIECE, 1]], "waitMs": None}]
@@ -237,13 +237,13 @@ async def test_a_refused_chunk_waits_a_little_when_the_mesh_does_not_say_how_lon
 
 async def test_what_is_kept_is_bounded_and_what_was_sent_gives_way(shared_page: Page) -> None:
     body = """
-      const audio = new SpokenAudio({ keptBytesMax: 10_000 });
+      const audio = new SendBuffer({ bytesMax: 10_000 });
       const first = audio.add(piece(2 * 3200), 1);
       const refused = audio.add(piece(2 * 3200), 2);
-      audio.due(0);
+      audio.takeDue(0);
       const later = audio.add(piece(2 * 3200), 3);
-      const bounded = audio.keptBytes <= 10_000;
-      return { first, refused, later, bounded, complete: audio.onResumed(0), left: told(audio.due(200)).chunks };
+      const bounded = audio.bytes <= 10_000;
+      return { first, refused, later, bounded, complete: audio.onResumed(0), left: told(audio.takeDue(200)).chunks };
     """
     assert await run(shared_page, AUDIO, body) == {
         "first": True,
@@ -279,11 +279,12 @@ async def test_a_failure_is_told_at_its_turn_with_the_reason_that_was_announced(
     body = """
       const missing = (utterance_index, reason) => ({ ...result(utterance_index), type: "missing_result", reason });
       const at = (utterance_index) => ({ session_id: "me", utterance_index });
-      order.onReason({ type: "ui_event", event: "ERROR", ...at(1), error_code: "NMT_TIMEOUT", hint: "again" });
-      order.onReason({ type: "ui_event", event: "ERROR", ...at(2), error_code: "WORSE", hint: "less" });
-      order.onReason({ type: "error", code: "NO_AVAILABLE_NODE", message: "none", details: at(2) });
-      order.onReason({ type: "error", code: "OTHER", message: "not mine", details: { ...at(0), session_id: "you" } });
-      order.onReason({ type: "error", code: "VAGUE", message: "about nothing" });
+      order.onErrorAnnounced({ type: "ui_event", event: "ERROR", ...at(1), error_code: "NMT_TIMEOUT", hint: "again" });
+      order.onErrorAnnounced({ type: "ui_event", event: "ERROR", ...at(2), error_code: "WORSE", hint: "less" });
+      order.onErrorAnnounced({ type: "error", code: "NO_AVAILABLE_NODE", message: "none", details: at(2) });
+      const foreign = { ...at(0), session_id: "you" };
+      order.onErrorAnnounced({ type: "error", code: "OTHER", message: "not mine", details: foreign });
+      order.onErrorAnnounced({ type: "error", code: "VAGUE", message: "about nothing" });
       const reasons = ["silence_detected", "job_failed", "job_failed", "gap_timeout"];
       return reasons.map((reason, index) => told(order.onResult(missing(index, reason))).results).flat();
     """
