@@ -1,5 +1,5 @@
 /**
- * The session module: speak to the mesh from a web page and get translations.
+ * The session module: stream speech to the mesh from a web page and receive translations.
  *
  *     import { Session, microphone, speechOf } from "./lingua-session.js";
  *
@@ -8,195 +8,124 @@
  *     session.stream(speechOf(microphone()));
  *     for await (const result of session.results()) console.log(result.index, result.textTranslated);
  *
- * A connection that is lost comes back by itself, on the next address if there are several: what was not heard is said
- * again, what was not told is told again, and each result comes once. docs/browser.md tells the rest.
+ * A lost connection is resumed automatically, at the next address if there are several: unacknowledged audio is sent
+ * again, undelivered results are redelivered, and duplicates are removed. docs/browser.md is the reference.
  */
 
-import { Playback } from "./playback.js";
-import { Connection } from "./session-connection.js";
-import { LinguaError } from "./session-errors.js";
-import { SAMPLE_RATE, checkAgreed, sessionInit } from "./session-greeting.js";
-import { Hearing } from "./session-hearing.js";
-import { ResultOrder } from "./session-results.js";
-import { Rooms } from "./session-rooms.js";
-import { Sender } from "./session-sending.js";
+import { SessionLifecycle } from "./session/lifecycle.js";
 
-export { LinguaError } from "./session-errors.js";
-export { Microphone, microphone } from "./microphone.js";
-export { Speech, SpeechGate, speechOf } from "./speech-gate.js";
+export { LinguaError } from "./session/errors.js";
+export { Microphone, microphone } from "./audio/microphone.js";
+export { Speech, SpeechGate, speechOf } from "./audio/speech-gate.js";
 
-/** @typedef {import("./session-results.js").Result} Result */
-/** @typedef {import("./session-connection.js").State} State */
+/** @typedef {import("./session/results.js").Result} Result */
+/** @typedef {import("./session/connection.js").State} State */
 
-/** A little more than the mesh takes to tell the last results. */
-const CLOSE_MS = 12_000;
+/** Timeout of `close`: slightly longer than the mesh takes to deliver the last results. */
+const CLOSE_TIMEOUT_MS = 12_000;
 
 /**
  * @typedef {object} SessionOptions
- * @property {string} tgt  the language to translate to
- * @property {string} [src]  the language that is spoken; "auto" lets the node find out
+ * @property {string} tgt  the target language
+ * @property {string} [src]  the source language; "auto" lets the node detect it
  * @property {Record<string, unknown>} [init]  more fields of session_init, such as tenant_id, pairing_code, mode
- * @property {number} [keptBytesMax]  audio that is kept until its utterance has ended
- * @property {import("./session-connection.js").Timing} [timing]
+ * @property {number} [keptBytesMax]  bound on buffered audio: unsent, or sent and not acknowledged
+ * @property {import("./session/connection.js").Timing} [timing]
  */
 
 /**
- * One speaker's conversation with the mesh. Events, each with its news in `detail`:
+ * One speaker's session with the mesh. Events, with their data in `detail`:
  *   state    {state, url, error}: "opening", "open", "reconnecting", "closed"
- *   lost     {reason}: something that was said or told may be lost
- *   members  {roomCode, members}: who is in the room now
- *   heard    a Result: what another member said
+ *   lost     {reason}: audio or results may be lost
+ *   members  {roomCode, members}: the current members of the room
+ *   heard    a Result: another member's utterance
  *   event    any other message of the mesh: ui_event, asr_partial, error, backpressure, webrtc_offer, ...
  */
 export class Session extends EventTarget {
-  /** True once something may have been lost. */
-  lost = false;
-  /** Why the session ended, unless it was closed. @type {LinguaError | null} */
-  error = null;
-  #options;
-  #connection;
-  #order = new ResultOrder();
-  #sender;
-  #rooms;
-  #hearing;
-  #playback = new Playback();
-  #resumeToken = "";
-  /** @type {Promise<void> | null} */
-  #closing = null;
+  #lifecycle;
 
   /**
-   * @param {string | string[]} urls  ws://host:port of any edge, or of several
+   * @param {string | string[]} urls  ws://host:port of one or several edges
    * @param {SessionOptions} options
    */
   constructor(urls, options) {
     super();
-    this.#options = { src: "auto", ...options };
-    const owner = {
-      greeting: () => sessionInit(this.#options, this.#resumeToken, this.#order),
-      heartbeat: () => ({ type: "client_heartbeat", session_id: this.sessionId, timestamp: Date.now() }),
-      onWelcome: (/** @type {Record<string, any>} */ ack) => this.#onWelcome(ack),
-      onMessage: (/** @type {Record<string, any>} */ message) => this.#hearing.onMessage(message),
-      onState: (/** @type {State} */ state, /** @type {LinguaError | null} */ error) => this.#onState(state, error),
+    const emit = (/** @type {string} */ name, /** @type {unknown} */ detail) => {
+      this.dispatchEvent(new CustomEvent(name, { detail }));
     };
-    const tell = (/** @type {string} */ name, /** @type {unknown} */ detail) => this.#tell(name, detail);
-    const tellLost = (/** @type {string} */ reason) => this.#tellLost(reason);
-    const connection = new Connection([urls].flat(), owner, options.timing);
-    const order = this.#order;
-    const sender = new Sender(connection, order, { sampleRate: SAMPLE_RATE, keptBytesMax: options.keptBytesMax });
-    const rooms = new Rooms((message) => this.#send(message), tell);
-    this.#connection = connection;
-    this.#sender = sender;
-    this.#rooms = rooms;
-    this.#hearing = new Hearing({ connection, order, sender, rooms, tell, tellLost });
+    this.#lifecycle = new SessionLifecycle([urls].flat(), options, emit);
   }
 
-  /** The id that the mesh gave; "" before the session is open. */
+  /** The id that the mesh assigned; "" before the session is open. */
   get sessionId() {
-    return this.#order.sessionId;
+    return this.#lifecycle.sessionId;
   }
 
   /** @returns {State} */
   get state() {
-    return this.#connection.state;
+    return this.#lifecycle.connection.state;
   }
 
   /** The edge in use, or the next to be tried. */
   get url() {
-    return this.#connection.url;
+    return this.#lifecycle.connection.url;
   }
 
-  /** The code of the room that the session is in; "" = none. */
+  /** True once audio or results may have been lost. */
+  get lost() {
+    return this.#lifecycle.lost;
+  }
+
+  /** The LinguaError that ended the session; null while it is open, or if it was closed. */
+  get error() {
+    return this.#lifecycle.error;
+  }
+
+  /** The code of the session's room; "" = none. */
   get roomCode() {
-    return this.#rooms.code;
+    return this.#lifecycle.rooms.code;
   }
 
-  /** Everybody in the room, as the mesh told last. */
+  /** The members of the room, as last received. */
   get members() {
-    return this.#rooms.members;
+    return this.#lifecycle.rooms.members;
   }
 
-  // --- life --------------------------------------------------------------------------------------
+  // --- opening and closing -----------------------------------------------------------------------
 
-  /** Connect; a LinguaError if no address answers, or the mesh refuses the session. */
+  /** Connect. Rejects with a LinguaError if no address is reachable, or the mesh refuses the session. */
   async open() {
-    await this.#connection.open();
+    await this.#lifecycle.connection.open();
     return this;
   }
 
   /**
-   * End what is being said, wait for the last results, and say goodbye. Safe to repeat.
-   * @param {{withinMs?: number}} [options]  what did not come until then is given up
+   * Finalize the open utterance, wait for the last results, and close. Idempotent.
+   * @param {{withinMs?: number}} [options]  the timeout; later results are abandoned
    */
-  close({ withinMs = CLOSE_MS } = {}) {
-    this.#closing ??= this.#close(withinMs);
-    return this.#closing;
+  close({ withinMs = CLOSE_TIMEOUT_MS } = {}) {
+    return this.#lifecycle.close(withinMs);
   }
 
-  /** @param {number} withinMs */
-  async #close(withinMs) {
-    const goodbye = { type: "session_close", session_id: this.sessionId, reason: "client closed" };
-    if (this.#connection.send(goodbye)) await this.#hearing.closeAck.next(withinMs);
-    this.#connection.end(null);
-  }
-
-  /** @param {Record<string, any>} ack */
-  #onWelcome(ack) {
-    checkAgreed(ack);
-    const before = this.sessionId;
-    const complete = this.#sender.onWelcome(ack);
-    let lost = "";
-    if (ack.resumed === true) {
-      this.#order.resume(ack.session_id, ack.lost === true);
-      lost = ack.lost === true ? "results" : complete ? "" : "audio";
-    } else {
-      this.#order.restart(ack.session_id);
-      lost = before ? "session" : "";
-    }
-    this.#resumeToken = ack.resume_token ?? "";
-    this.#rooms.enter(ack.room_code ?? "");
-    if (lost) this.#tellLost(lost);
-  }
+  // --- audio -------------------------------------------------------------------------------------
 
   /**
-   * @param {State} state
-   * @param {LinguaError | null} error
-   */
-  #onState(state, error) {
-    if (state !== "open") this.#sender.rest();
-    if (state === "reconnecting") {
-      this.#rooms.fail(new LinguaError("WS_DISCONNECTED", "the connection is lost"));
-      if (this.#closing) return this.#connection.end(null);
-    }
-    if (state === "closed") {
-      this.error = error;
-      this.#rooms.fail(error ?? new LinguaError("SESSION_CLOSED", "the session was closed"));
-      void this.#playback.close();
-      this.#hearing.end();
-    }
-    this.#tell("state", { state, url: this.url, error });
-    if (state === "open") this.#sender.send();
-  }
-
-  // --- speaking ----------------------------------------------------------------------------------
-
-  /**
-   * Say more; it is sent as soon as it can be. `SLOW_DOWN` if too much waits already.
+   * Buffer audio and send it as soon as possible. Throws `SLOW_DOWN` if the buffer is full.
    * @param {Int16Array | Uint8Array} audio  PCM16, 16 kHz, mono
    */
   speak(audio) {
-    this.#assertAlive();
-    this.#sender.say(audio);
+    this.#lifecycle.assertNotClosed();
+    this.#lifecycle.sender.addAudio(audio);
   }
 
-  /** What was said until now is an utterance: translate it. */
+  /** Finalize the utterance: the audio since the last end is translated. */
   endUtterance() {
-    this.#assertAlive();
-    this.#sender.endUtterance();
+    this.#lifecycle.assertNotClosed();
+    this.#lifecycle.sender.endUtterance();
   }
 
   /**
-   * Say all that comes from `source`, and end the utterance where it gives null, and with it. Waits while too much is
-   * unsent.
+   * Stream all audio of `source`. null in it, and its end, finalize the utterance. Waits while the buffer is full.
    * @param {AsyncIterable<Int16Array | Uint8Array | null> & {dropped?: number}} source  such as
    *   `speechOf(microphone())`
    */
@@ -207,134 +136,106 @@ export class Session extends EventTarget {
         this.endUtterance();
         continue;
       }
-      await this.#sender.roomFor(audio.byteLength);
+      await this.#lifecycle.sender.waitForCapacity(audio.byteLength);
       this.speak(audio);
       if ((source.dropped ?? 0) > dropped) {
         dropped = source.dropped ?? 0;
-        this.#tellLost("audio");
+        this.#lifecycle.reportLoss("audio");
       }
     }
     this.endUtterance();
   }
 
-  #assertAlive() {
-    if (this.state === "closed") throw this.error ?? new LinguaError("SESSION_CLOSED", "the session was closed");
-  }
-
   // --- results -----------------------------------------------------------------------------------
 
   /**
-   * The ends of all utterances, in order, each once; those that failed have `error` set. Ends when the session is
-   * closed, and throws if it ended by an error.
+   * The outcomes of all utterances, in order, each once; a failed one has `error`. Returns when the session is closed,
+   * and throws if it ended with an error.
    * @returns {AsyncGenerator<Result, void, void>}
    */
   results() {
-    return this.#hearing.results(() => {
-      if (this.error) throw this.error;
-      return this.state === "closed";
-    });
+    return this.#lifecycle.receiver.results(() => this.#lifecycle.hasEnded());
   }
 
   /**
-   * Play a result's speech, after those before it, and tell the mesh; resolves when it is over.
+   * Play a result's speech after the results before it, and report start and end to the mesh. Resolves at its end.
    * @param {Result} result
    * @param {{sampleRate?: number}} [options]  of speech in pcm16
    */
   play(result, { sampleRate } = {}) {
-    const tell = { onStart: () => this.ttsStarted(result), onEnd: () => this.ttsPlayEnded(result) };
-    return this.#playback.play(result, tell, sampleRate);
+    const callbacks = { onStart: () => this.ttsStarted(result), onEnd: () => this.ttsPlayEnded(result) };
+    return this.#lifecycle.playback.play(result, callbacks, sampleRate);
   }
 
   /**
-   * Tell the mesh that a result is being played; for pages that do not use `play`.
+   * Report to the mesh that playback of a result started; for pages that do not use `play`.
    * @param {Result} result
    */
   ttsStarted(result) {
-    this.#tellPlaying(result, { type: "tts_started", ts_start_ms: Date.now() });
+    this.#reportPlayback(result, { type: "tts_started", ts_start_ms: Date.now() });
   }
 
   /**
-   * Tell the mesh that a result was played.
+   * Report to the mesh that playback of a result ended.
    * @param {Result} result
    */
   ttsPlayEnded(result) {
-    this.#tellPlaying(result, { type: "tts_play_ended", ts_end_ms: Date.now() });
+    this.#reportPlayback(result, { type: "tts_play_ended", ts_end_ms: Date.now() });
   }
 
   /**
    * @param {Result} result
    * @param {object} message
    */
-  #tellPlaying(result, message) {
-    if (!result.groupId) return; // it belongs to no group, so nobody asks
+  #reportPlayback(result, message) {
+    if (!result.groupId) return; // the mesh tracks the playback of context groups only
     const { traceId, groupId } = result;
-    this.#connection.send({ session_id: this.sessionId, trace_id: traceId, group_id: groupId, ...message });
+    this.#lifecycle.connection.send({ session_id: this.sessionId, trace_id: traceId, group_id: groupId, ...message });
   }
 
   // --- rooms -------------------------------------------------------------------------------------
 
   /**
-   * Open a room and be its first member; resolves to its code.
-   * @param {import("./session-rooms.js").Member} [member]
+   * Create a room and become its first member; resolves to its code.
+   * @param {import("./session/rooms.js").Member} [member]
    * @returns {Promise<string>}
    */
   async createRoom(member = {}) {
-    return (await this.#rooms.create(member)).room_code;
+    return (await this.#lifecycle.rooms.create(member)).room_code;
   }
 
   /**
-   * Enter a room; resolves to its members.
+   * Join a room; resolves to its members.
    * @param {string} roomCode
-   * @param {import("./session-rooms.js").Member} [member]
+   * @param {import("./session/rooms.js").Member} [member]
    * @returns {Promise<Record<string, any>[]>}
    */
   async joinRoom(roomCode, member = {}) {
-    return (await this.#rooms.join(roomCode, member)).members;
+    return (await this.#lifecycle.rooms.join(roomCode, member)).members;
   }
 
   /** Leave the room. */
   leaveRoom() {
-    this.#rooms.leave();
+    this.#lifecycle.rooms.leave();
   }
 
   /**
-   * Whether to receive another member's own voice.
+   * Whether to receive another member's untranslated voice.
    * @param {string} sessionId
    * @param {boolean} wanted
    */
   setRawVoice(sessionId, wanted) {
-    this.#rooms.say({ type: "room_raw_voice_preference", target_session_id: sessionId, receive_raw_voice: wanted });
+    const preference = { target_session_id: sessionId, receive_raw_voice: wanted };
+    this.#lifecycle.rooms.send({ type: "room_raw_voice_preference", ...preference });
   }
 
   /**
-   * Pass a WebRTC message to another member. What others pass comes as `event`, and its `to` says from whom.
+   * Send a WebRTC message to another member. Messages of other members come as `event`; their `to` is the sender.
    * @param {"offer" | "answer" | "ice"} kind
    * @param {string} to  the member's session id
    * @param {unknown} payload
    */
   signal(kind, to, payload) {
-    this.#rooms.say({ type: `webrtc_${kind}`, to, [kind === "ice" ? "candidate" : "sdp"]: payload });
-  }
-
-  /** @param {object} message */
-  #send(message) {
-    this.#assertAlive();
-    if (!this.#connection.send(message)) throw new LinguaError("WS_DISCONNECTED", "the connection is lost");
-  }
-
-  // --- telling -----------------------------------------------------------------------------------
-
-  /** @param {string} reason */
-  #tellLost(reason) {
-    this.lost = true;
-    this.#tell("lost", { reason });
-  }
-
-  /**
-   * @param {string} name
-   * @param {unknown} detail
-   */
-  #tell(name, detail) {
-    this.dispatchEvent(new CustomEvent(name, { detail }));
+    this.#lifecycle.rooms.send({ type: `webrtc_${kind}`, to, [kind === "ice" ? "candidate" : "sdp"]: payload });
   }
 }

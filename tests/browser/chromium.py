@@ -1,4 +1,4 @@
-"""Whether tests can run in a browser here, and how it is started."""
+"""Finds a Chromium for the tests, and its command-line flags."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-_LOOK_SECONDS = 60
-#: It must reach nothing but this machine, and asks nobody for the microphone.
+_CHECK_TIMEOUT_S = 60
+#: No network beyond loopback; a fake microphone without a permission prompt.
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -27,7 +27,7 @@ FLAGS = (
 
 
 def executable() -> str | None:
-    """The path of a Chromium; None if there is none. LINGUA_CHROMIUM names another one."""
+    """The path of a Chromium, or None. LINGUA_CHROMIUM overrides it."""
     named = os.environ.get("LINGUA_CHROMIUM")
     if named:
         return named if Path(named).exists() else None
@@ -36,13 +36,13 @@ def executable() -> str | None:
 
 @cache
 def what_is_missing() -> str:
-    """Why no test can run in a browser, in one line; "" if they can."""
+    """Why the browser tests cannot run, in one line; "" if they can."""
     path = executable()
     if path is None:
         return "no Chromium found; Debian: apt-get install chromium"
     if not _runs(path, "--version"):
         return f"{path} does not start"
-    # Its driver is a program of its own, which a wheel for another system would not start.
+    # Playwright's driver is a separate binary; a wheel for another platform does not start.
     if not _runs(sys.executable, "-m", "playwright", "--version"):
         return "the playwright package does not start"
     return ""
@@ -50,6 +50,6 @@ def what_is_missing() -> str:
 
 def _runs(*command: str) -> bool:
     try:
-        return subprocess.run(command, capture_output=True, timeout=_LOOK_SECONDS, check=False).returncode == 0
+        return subprocess.run(command, capture_output=True, timeout=_CHECK_TIMEOUT_S, check=False).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False

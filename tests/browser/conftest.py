@@ -1,4 +1,4 @@
-"""A real Chromium and a page in it. Without one these tests are left out, which tests/conftest.py says in a line."""
+"""Fixtures: a real Chromium, its pages, a scripted edge. tests/conftest.py reports a missing Chromium."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ else:
 
 @pytest.fixture(scope="module")
 def spoken_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the microphone hears, again and again: two seconds of a tone."""
+    """The input of the fake microphone, repeated for ever: two seconds of a tone."""
     return write_tone(tmp_path_factory.mktemp("spoken") / "tone.wav")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser(spoken_file: Path) -> AsyncIterator[Browser]:
-    """One for all tests of a module."""
+    """One browser for all tests of a module."""
     async with async_playwright() as playwright:
         flags = [*chromium.FLAGS, f"--use-file-for-fake-audio-capture={spoken_file}"]
         browser = await playwright.chromium.launch(executable_path=chromium.executable(), args=flags)
@@ -38,14 +38,14 @@ async def browser(spoken_file: Path) -> AsyncIterator[Browser]:
 
 @pytest.fixture(scope="module")
 def pages() -> Iterator[PageServer]:
-    """The files of console/, on loopback."""
+    """Serves console/ on loopback."""
     with PageServer() as server:
         yield server
 
 
 @asynccontextmanager
 async def blank_page(browser: Browser, pages: PageServer) -> AsyncIterator[Page]:
-    """An empty page in which the modules can be imported. An error that nobody caught fails the test."""
+    """An empty page that can import the modules. An uncaught error in it fails the test."""
     context = await browser.new_context(permissions=["microphone"])
     page = await context.new_page()
     uncaught: list[str] = []
@@ -58,20 +58,20 @@ async def blank_page(browser: Browser, pages: PageServer) -> AsyncIterator[Page]
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def page(browser: Browser, pages: PageServer) -> AsyncIterator[Page]:
-    """One for each test."""
+    """One page for each test."""
     async with blank_page(browser, pages) as page:
         yield page
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_page(browser: Browser, pages: PageServer) -> AsyncIterator[Page]:
-    """One for all tests of a module that leave nothing behind in it."""
+    """One page for all tests of a module that leave no state in it."""
     async with blank_page(browser, pages) as page:
         yield page
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def mesh() -> AsyncIterator[ScriptedMesh]:
-    """An edge that says what the test tells it to."""
+    """A scripted edge."""
     async with ScriptedMesh() as mesh:
         yield mesh

@@ -1,4 +1,4 @@
-"""How tests drive a session in a page: watching.js opens it and notes what happens."""
+"""Drives a session in a page: watching.js opens it and records its results and events."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from playwright.async_api import Page
 
 from tests.browser.scripted_mesh import WAIT_S, Client, ScriptedMesh
 
-#: Milliseconds. Coming back soon makes tests short; nothing depends on how soon.
+#: Milliseconds. A short backoff makes tests fast; no test depends on its length.
 SOON = {"reconnectBase": 20, "reconnectCap": 50}
 _WATCHING = 'const { noted, open, outcome, sound, told } = await import("/watching.js");'
 
 
 async def js(page: Page, body: str, given: Any = None) -> Any:
-    """What the body returns; it sees `given`, `session` once it is open, and what watching.js exports."""
+    """Run the body in the page and return its value. In scope: `given`, `session` once open, exports of watching.js."""
     return await page.evaluate(f"async (given) => {{ {_WATCHING} {body} }}", given)
 
 
 def opening(page: Page, urls: str | list[str], **options: Any) -> asyncio.Future[Any]:
-    """A session that is being opened. Its outcome has `value`, the session id, or `error`."""
+    """Open a session. The outcome has `value`, the session id, or `error`."""
     options = {"timing": SOON, **options}
     return asyncio.ensure_future(js(page, "return outcome(() => open(...given));", [urls, options]))
 
 
 async def opened(page: Page, mesh: ScriptedMesh, *, options: dict[str, Any] | None = None, **ack: Any) -> Client:
-    """The other side of a session that is open. `ack`: fields of session_init_ack."""
+    """Open a session and return the edge's side of it. `ack`: fields of session_init_ack."""
     waiting = opening(page, mesh.url, **(options or {}))
     client = await mesh.client()
     await client.welcome(**ack)
@@ -35,24 +35,24 @@ async def opened(page: Page, mesh: ScriptedMesh, *, options: dict[str, Any] | No
 
 
 async def speak(page: Page, ms: int, *, end: bool = False, sample: int = 1) -> None:
-    """Say so much, and perhaps end the utterance."""
+    """Send that much audio, and optionally finalize the utterance."""
     await js(page, "session.speak(sound(...given.sound));", {"sound": [ms, sample]})
     if end:
         await js(page, "session.endUtterance();")
 
 
 async def noted(page: Page, name: str) -> Any:
-    """What was noted so far."""
+    """The record of that name so far."""
     return await page.evaluate("(name) => noted[name]", name)
 
 
 async def until(page: Page, condition: str) -> None:
-    """Wait until that is true in the page."""
+    """Wait until the condition holds in the page."""
     await page.wait_for_function(condition, timeout=WAIT_S * 1_000)
 
 
 async def results(page: Page, count: int) -> list[dict[str, Any]]:
-    """All results, once there are so many."""
+    """All results, once there are at least `count`."""
     await until(page, f"noted.results.length >= {count}")
-    told: list[dict[str, Any]] = await noted(page, "results")
-    return told
+    received: list[dict[str, Any]] = await noted(page, "results")
+    return received

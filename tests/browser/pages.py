@@ -1,4 +1,4 @@
-"""Serves console/ as any static file server does, and an empty page to import its modules in."""
+"""A static file server for console/, with an empty page that can import its modules."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any
 
 CONSOLE = Path(__file__).resolve().parent.parent.parent / "console"
-#: Beside the files of console/: those that only tests need.
-OWN = {
+#: Files that only tests need, beside those of console/.
+TEST_FILES = {
     "/blank.html": (b'<!doctype html><title>blank</title><link rel="icon" href="data:,">', "text/html"),
     "/watching.js": (Path(__file__).with_name("watching.js").read_bytes(), "text/javascript"),
 }
@@ -19,11 +19,11 @@ OWN = {
 
 class _Handler(SimpleHTTPRequestHandler):
     def do_GET(self) -> None:
-        own = OWN.get(self.path)
-        if own is None:
+        file = TEST_FILES.get(self.path)
+        if file is None:
             super().do_GET()
             return
-        body, kind = own
+        body, kind = file
         self.send_response(200)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
@@ -31,11 +31,11 @@ class _Handler(SimpleHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the test tells."""
+        """Silent."""
 
 
 class PageServer:
-    """Runs in a thread of its own until the block ends."""
+    """Runs in its own thread until the block ends."""
 
     def __enter__(self) -> PageServer:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Handler, directory=str(CONSOLE)))

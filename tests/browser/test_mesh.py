@@ -1,4 +1,4 @@
-"""A page and a whole mesh of real processes: what the microphone hears comes back in order, also when an edge dies."""
+"""A page and a mesh of real processes: results come in order, also after the failure of an edge."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ SPEAK = """
 
 
 async def speak(page: Page, utterances: int) -> None:
-    """Begin to speak so many utterances."""
+    """Start to stream that many utterances of the microphone."""
     await js(page, SPEAK, {"chunks": CHUNKS_PER_UTTERANCE, "utterances": utterances})
 
 
 async def said(page: Page) -> bytes:
-    """Everything that was said, when it is."""
+    """All audio that was sent, once it is complete."""
     return bytes(await js(page, "await speaking; return said;"))
 
 
 def translated(worker: Worker) -> bytes:
-    """The sound of all utterances, by their index, as the node got it."""
+    """The audio of all utterances, in order of their indices, as the node received it."""
     audio = {job.utterance_index: job.audio for job in worker.jobs}
     return b"".join(audio[index] for index in sorted(audio))
 
@@ -53,9 +53,7 @@ def assert_each_once(told: list[dict[str, Any]], session_id: str, count: int) ->
     assert [(one["index"], one["text"], one["error"]) for one in told] == expected
 
 
-async def test_what_the_microphone_hears_is_translated_in_order(
-    page: Page, redis_server: RedisServer, tmp: Path
-) -> None:
+async def test_microphone_audio_is_translated_in_order(page: Page, redis_server: RedisServer, tmp: Path) -> None:
     worker = Worker("n-1", at_once)
     with RunningMesh(tmp, redis_server.url) as mesh:
         async with workers(mesh.url("edge-1"), worker):
@@ -71,7 +69,9 @@ async def test_what_the_microphone_hears_is_translated_in_order(
     assert await noted(page, "lost") == []
 
 
-async def test_a_session_outlives_its_edge_while_it_speaks(page: Page, redis_server: RedisServer, tmp: Path) -> None:
+async def test_session_fails_over_when_its_edge_dies_while_streaming(
+    page: Page, redis_server: RedisServer, tmp: Path
+) -> None:
     utterances = 16
     worker = Worker("n-1", at_once)
     with RunningMesh(tmp, redis_server.url, edges=3) as mesh:
@@ -89,7 +89,7 @@ async def test_a_session_outlives_its_edge_while_it_speaks(page: Page, redis_ser
     assert await noted(page, "lost") == []
 
 
-async def test_two_pages_in_a_room_hear_one_another(page: Page, redis_server: RedisServer, tmp: Path) -> None:
+async def test_room_members_receive_each_others_results(page: Page, redis_server: RedisServer, tmp: Path) -> None:
     worker = Worker("n-1", at_once)
     other = await page.context.new_page()
     await other.goto(page.url)

@@ -1,4 +1,4 @@
-"""Rooms in a page: opening, entering, hearing others, passing WebRTC messages."""
+"""Rooms in a page: create, join, results of peers, WebRTC messages."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ async def in_room(page: Page, client: Client) -> None:
     assert [member["session_id"] for member in await joining] == ["s-0", "s-1"]
 
 
-async def test_a_room_is_opened(page: Page, mesh: ScriptedMesh) -> None:
+async def test_create_room_resolves_to_its_code(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     body = "return session.createRoom({ displayName: 'Ada', preferredLang: 'en' });"
     creating = asyncio.ensure_future(js(page, body))
-    asked = await client.next(wire.RoomCreate)
-    assert (asked.display_name, asked.preferred_lang) == ("Ada", "en")
+    request = await client.next(wire.RoomCreate)
+    assert (request.display_name, request.preferred_lang) == ("Ada", "en")
     await client.say("room_create_ack", room_code=ROOM)
     assert await creating == ROOM
     await say_members(client, "s-1")
@@ -45,7 +45,7 @@ async def test_a_room_is_opened(page: Page, mesh: ScriptedMesh) -> None:
     assert await js(page, "return [session.roomCode, session.members.length];") == [ROOM, 2]
 
 
-async def test_a_room_that_is_not_there_is_an_error(page: Page, mesh: ScriptedMesh) -> None:
+async def test_join_of_unknown_room_is_rejected(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     joining = asyncio.ensure_future(js(page, "return outcome(() => session.joinRoom('000000'));"))
     await client.next(wire.RoomJoin)
@@ -54,7 +54,7 @@ async def test_a_room_that_is_not_there_is_an_error(page: Page, mesh: ScriptedMe
     assert await js(page, "return session.roomCode;") == ""
 
 
-async def test_one_request_for_a_room_at_a_time(page: Page, mesh: ScriptedMesh) -> None:
+async def test_second_room_request_is_rejected_while_one_is_pending(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     first = asyncio.ensure_future(js(page, "return outcome(() => session.createRoom());"))
     await client.next(wire.RoomCreate)
@@ -64,7 +64,7 @@ async def test_one_request_for_a_room_at_a_time(page: Page, mesh: ScriptedMesh) 
     assert (await first)["error"]["code"] == "WS_DISCONNECTED"
 
 
-async def test_others_are_heard_once_and_acknowledged(page: Page, mesh: ScriptedMesh) -> None:
+async def test_peer_results_are_reported_once_and_acknowledged(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     await in_room(page, client)
     for index in (4, 5, 5):
@@ -84,12 +84,15 @@ async def test_others_are_heard_once_and_acknowledged(page: Page, mesh: Scripted
     assert await noted(page, "results") == []
 
 
-async def test_what_the_others_got_is_no_longer_kept(page: Page, mesh: ScriptedMesh) -> None:
+async def test_utterance_ended_acknowledges_its_audio(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     await in_room(page, client)
     await js(page, "session.speak(sound(100)); session.endUtterance();")
     await client.chunks(2)
     await client.say("utterance_ended", session_id="s-1", utterance_index=0, last_seq=1)
+    # The page emits no event for it, but the next message's event shows that it was processed.
+    await client.say("room_expired", room_code="999999", message="another room")
+    await until(page, "noted.events.length === 1")
     await js(page, "session.speak(sound(100));")
     await client.chunk()
     client.cut()
@@ -100,7 +103,7 @@ async def test_what_the_others_got_is_no_longer_kept(page: Page, mesh: ScriptedM
     assert await js(page, "return [session.roomCode, session.members.length];") == [ROOM, 2]
 
 
-async def test_members_are_sent_wishes_and_signals(page: Page, mesh: ScriptedMesh) -> None:
+async def test_room_messages_carry_the_room_code(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     await in_room(page, client)
     body = """
@@ -111,8 +114,8 @@ async def test_members_are_sent_wishes_and_signals(page: Page, mesh: ScriptedMes
       session.leaveRoom();
     """
     await js(page, body)
-    wish = await client.next(wire.RoomRawVoicePreference)
-    assert (wish.room_code, wish.target_session_id, wish.receive_raw_voice) == (ROOM, "s-0", False)
+    preference = await client.next(wire.RoomRawVoicePreference)
+    assert (preference.room_code, preference.target_session_id, preference.receive_raw_voice) == (ROOM, "s-0", False)
     offer = await client.next(wire.WebrtcOffer)
     assert (offer.room_code, offer.to, offer.sdp) == (ROOM, "s-0", {"sdp": "v=0"})
     assert (await client.next(wire.WebrtcAnswer)).sdp == {"sdp": "v=1"}
@@ -122,7 +125,7 @@ async def test_members_are_sent_wishes_and_signals(page: Page, mesh: ScriptedMes
     assert refused["error"]["code"] == "NOT_IN_ROOM"
 
 
-async def test_signals_of_others_and_the_end_of_a_room_are_events(page: Page, mesh: ScriptedMesh) -> None:
+async def test_webrtc_messages_and_room_expiry_are_events(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     await in_room(page, client)
     await client.say("webrtc_offer", room_code=ROOM, to="s-0", sdp={"sdp": "v=0"})

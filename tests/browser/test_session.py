@@ -1,4 +1,4 @@
-"""A session in a page against an edge that follows a script: speaking, results, ends."""
+"""A session in a page against a scripted edge: handshake, audio, results, flow control, close."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 PIECE = 3_200
 
 
-async def test_the_greeting_says_what_the_page_can_do(page: Page, mesh: ScriptedMesh) -> None:
+async def test_session_init_lists_capabilities(page: Page, mesh: ScriptedMesh) -> None:
     more = {"init": {"tenant_id": "acme", "pairing_code": "123456"}}
     client = await opened(page, mesh, options=more)
     init = client.init
@@ -31,7 +31,7 @@ async def test_the_greeting_says_what_the_page_can_do(page: Page, mesh: Scripted
 
 
 @pytest.mark.parametrize("binary", [False, True])
-async def test_speech_is_streamed_in_numbered_chunks(page: Page, mesh: ScriptedMesh, binary: bool) -> None:
+async def test_audio_is_sent_in_numbered_chunks(page: Page, mesh: ScriptedMesh, binary: bool) -> None:
     began_ms = time.time() * 1_000
     client = await opened(page, mesh, use_binary_frame=binary)
     await speak(page, 250, sample=0x0102)
@@ -53,7 +53,7 @@ async def test_speech_is_streamed_in_numbered_chunks(page: Page, mesh: ScriptedM
     assert spoken_ms <= chunks[0].timestamp_ms <= chunks[-1].timestamp_ms
 
 
-async def test_results_come_in_order_once_and_are_acknowledged(page: Page, mesh: ScriptedMesh) -> None:
+async def test_results_are_deduplicated_ordered_and_acknowledged(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     for index in (0, 1, 1, 0, 2):
         await client.say_result(index, f"text {index}")
@@ -65,7 +65,7 @@ async def test_results_come_in_order_once_and_are_acknowledged(page: Page, mesh:
     assert told[3]["error"] == {"code": "MISSING_RESULT", "message": "gap_timeout", "hint": "Say it again."}
 
 
-async def test_a_failed_utterance_has_the_reason_that_the_mesh_gave(page: Page, mesh: ScriptedMesh) -> None:
+async def test_failed_utterance_has_the_error_of_the_mesh(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     details = {"session_id": "s-1", "utterance_index": 0, "number": 400, "hint": "Try again."}
     await client.say("error", code="NO_AVAILABLE_NODE", message="no node", details=details)
@@ -75,25 +75,25 @@ async def test_a_failed_utterance_has_the_reason_that_the_mesh_gave(page: Page, 
     assert [event["type"] for event in await noted(page, "events")] == ["error"]
 
 
-async def test_the_mesh_may_ping_in_binary(page: Page, mesh: ScriptedMesh) -> None:
+async def test_binary_ping_gets_a_pong(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh, use_binary_frame=True)
     await client.say_bytes(audio_frames.encode(PingFrame("s-1", 9, 1_234)))
     assert await asyncio.wait_for(client.frames.get(), 30) == PongFrame("s-1", 9, 1_234)
 
 
-async def test_nonsense_from_the_other_side_changes_nothing(page: Page, mesh: ScriptedMesh) -> None:
+async def test_malformed_messages_are_ignored(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
-    for text in ("", "{", "[]", "null", '{"type": "translation_result"}', '{"type": "never heard of"}', '{"no": 1}'):
+    for text in ("", "{", "[]", "null", '{"type": "translation_result"}', '{"type": "unknown"}', '{"no": 1}'):
         await client.say_text(text)
     await client.say_bytes(b"\x99")
     await client.say_result(0)
     assert [one["index"] for one in await results(page, 1)] == [0]
 
 
-# --- the pace ---------------------------------------------------------------------------------------
+# --- flow control ---------------------------------------------------------------------------------------
 
 
-async def test_a_pause_holds_audio_back_and_nothing_else(page: Page, mesh: ScriptedMesh) -> None:
+async def test_pause_suspends_audio_only(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh, options={"timing": {"heartbeat": 20}})
     await client.say("backpressure", action="PAUSE", resume_after_ms=60_000)
     await until(page, "noted.events.length === 1")
@@ -105,7 +105,7 @@ async def test_a_pause_holds_audio_back_and_nothing_else(page: Page, mesh: Scrip
     assert client.chunks_waiting == 0
 
 
-async def test_audio_goes_on_after_a_pause(page: Page, mesh: ScriptedMesh) -> None:
+async def test_audio_resumes_after_pause(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     await client.say("backpressure", action="PAUSE", resume_after_ms=300)
     await until(page, "noted.events.length === 1")
@@ -113,7 +113,7 @@ async def test_audio_goes_on_after_a_pause(page: Page, mesh: ScriptedMesh) -> No
     assert [chunk.seq for chunk in await client.chunks(4)] == [0, 1, 2, 3]
 
 
-async def test_slow_down_makes_messages_larger(page: Page, mesh: ScriptedMesh) -> None:
+async def test_slow_down_makes_chunks_larger(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     await client.say("backpressure", action="SLOW_DOWN", resume_after_ms=60_000)
     await until(page, "noted.events.length === 1")
@@ -122,7 +122,7 @@ async def test_slow_down_makes_messages_larger(page: Page, mesh: ScriptedMesh) -
     assert [(one.seq, one.is_final, len(one.audio)) for one in chunks] == [(0, False, 5 * PIECE), (1, True, 3 * PIECE)]
 
 
-async def test_a_chunk_that_was_not_taken_is_sent_again(page: Page, mesh: ScriptedMesh) -> None:
+async def test_rejected_chunk_is_retried(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     await speak(page, 300, end=True)
     first = await client.chunks(4)
@@ -133,7 +133,7 @@ async def test_a_chunk_that_was_not_taken_is_sent_again(page: Page, mesh: Script
     assert (await client.chunk()).seq == 4
 
 
-async def test_audio_is_refused_when_too_much_waits_to_be_sent(page: Page, mesh: ScriptedMesh) -> None:
+async def test_speak_throws_when_the_buffer_is_full(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh, options={"keptBytesMax": 10_000})
     await client.say("backpressure", action="PAUSE", resume_after_ms=60_000)
     await until(page, "noted.events.length === 1")
@@ -142,8 +142,8 @@ async def test_audio_is_refused_when_too_much_waits_to_be_sent(page: Page, mesh:
     assert refused["error"]["code"] == "SLOW_DOWN"
 
 
-async def test_a_stream_waits_until_there_is_room(page: Page, mesh: ScriptedMesh) -> None:
-    """Three seconds of sound through room for a quarter of a second: all of it arrives, in order."""
+async def test_stream_waits_for_buffer_capacity(page: Page, mesh: ScriptedMesh) -> None:
+    """Three seconds of audio through a buffer of a quarter of a second: all of it arrives, in order."""
     client = await opened(page, mesh, options={"keptBytesMax": 8_000})
     await client.say("backpressure", action="PAUSE", resume_after_ms=200)
     await until(page, "noted.events.length === 1")
@@ -159,16 +159,16 @@ async def test_a_stream_waits_until_there_is_room(page: Page, mesh: ScriptedMesh
 
 
 @pytest.mark.parametrize("audio", ["new Uint8Array(3)", "[1, 2]", "null", "new Float32Array(4)"])
-async def test_what_is_no_pcm16_is_refused(page: Page, mesh: ScriptedMesh, audio: str) -> None:
+async def test_speak_rejects_audio_that_is_not_pcm16(page: Page, mesh: ScriptedMesh, audio: str) -> None:
     await opened(page, mesh)
     refused = await js(page, f"return outcome(() => session.speak({audio}));")
     assert refused["error"]["code"] == "INVALID_AUDIO"
 
 
-# --- beginnings and ends ------------------------------------------------------------------------------
+# --- open and close ------------------------------------------------------------------------------
 
 
-async def test_a_refused_session_is_an_error_with_a_hint(page: Page, mesh: ScriptedMesh) -> None:
+async def test_open_rejects_with_the_hint_of_a_refusal(page: Page, mesh: ScriptedMesh) -> None:
     waiting = opening(page, mesh.url, init={"pairing_code": "000000"})
     client = await mesh.client()
     details = {"number": 202, "hint": "Ask the node for a new code."}
@@ -182,26 +182,26 @@ async def test_a_refused_session_is_an_error_with_a_hint(page: Page, mesh: Scrip
     assert await noted(page, "states") == ["opening", "closed"]
 
 
-async def test_an_edge_that_cannot_take_pcm16_is_an_error(page: Page, mesh: ScriptedMesh) -> None:
+async def test_open_rejects_unsupported_codec(page: Page, mesh: ScriptedMesh) -> None:
     waiting = opening(page, mesh.url)
     await (await mesh.client()).welcome(negotiated_codec="opus")
     assert (await waiting)["error"]["code"] == "UNSUPPORTED_FEATURE"
 
 
-async def test_nobody_at_any_address_is_an_error(page: Page, free_port: int) -> None:
-    outcome = await opening(page, [f"ws://127.0.0.1:{free_port}", "this is no address"])
+async def test_open_rejects_when_no_address_is_reachable(page: Page, free_port: int) -> None:
+    outcome = await opening(page, [f"ws://127.0.0.1:{free_port}", "not an address"])
     assert outcome["error"]["code"] == "UNREACHABLE"
     outcome = await opening(page, f"ws://127.0.0.1:{free_port}")
     assert outcome["error"]["code"] == "UNREACHABLE"
     assert str(free_port) in outcome["error"]["message"]
 
 
-async def test_a_greeting_that_is_not_answered_is_given_up(page: Page, mesh: ScriptedMesh) -> None:
+async def test_open_rejects_after_the_handshake_timeout(page: Page, mesh: ScriptedMesh) -> None:
     waiting = opening(page, mesh.url, timing={"open": 50})
     assert (await waiting)["error"]["code"] == "UNREACHABLE"
 
 
-async def test_the_next_address_is_tried_when_the_first_does_not_answer(
+async def test_open_tries_the_next_address_when_the_first_is_unreachable(
     page: Page, mesh: ScriptedMesh, free_port: int
 ) -> None:
     waiting = opening(page, [f"http://127.0.0.1:{free_port}", mesh.url.replace("ws:", "http:")])
@@ -209,11 +209,11 @@ async def test_the_next_address_is_tried_when_the_first_does_not_answer(
     assert await waiting == {"value": "s-1", "error": None}
 
 
-async def test_closing_waits_for_the_last_results(page: Page, mesh: ScriptedMesh) -> None:
+async def test_close_waits_for_the_last_results(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     closing = asyncio.ensure_future(js(page, "await Promise.all([session.close(), session.close()]);"))
-    goodbye = await client.next(wire.SessionClose)
-    assert goodbye.session_id == "s-1"
+    close = await client.next(wire.SessionClose)
+    assert close.session_id == "s-1"
     await client.say_result(0)
     await client.say("session_close_ack", session_id="s-1")
     await closing
@@ -227,9 +227,9 @@ async def test_closing_waits_for_the_last_results(page: Page, mesh: ScriptedMesh
     assert mesh.clients_waiting == 0
 
 
-async def test_closing_goes_no_further_than_the_connection(page: Page, mesh: ScriptedMesh) -> None:
+async def test_close_does_not_reconnect_when_the_connection_is_lost(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
-    # Whoever dials again would do so at once.
+    # Without jitter a reconnect would dial at once.
     body = """
       Math.random = () => 0;
       window.dialled = 0;
@@ -245,7 +245,7 @@ async def test_closing_goes_no_further_than_the_connection(page: Page, mesh: Scr
 
 
 @pytest.mark.parametrize("code", ["SESSION_SUPERSEDED", "SESSION_CLOSED", "INVALID_SESSION"])
-async def test_some_errors_end_the_session_for_good(page: Page, mesh: ScriptedMesh, code: str) -> None:
+async def test_fatal_error_ends_the_session(page: Page, mesh: ScriptedMesh, code: str) -> None:
     client = await opened(page, mesh)
     await client.say_result(0)
     await client.say("error", code=code, message="it is over", details={"hint": "Stop."})
@@ -259,9 +259,7 @@ async def test_some_errors_end_the_session_for_good(page: Page, mesh: ScriptedMe
 @pytest.mark.parametrize(
     ("close", "code"), [(4009, "SESSION_SUPERSEDED"), (1007, "INVALID_MESSAGE"), (1009, "MESSAGE_TOO_LARGE")]
 )
-async def test_some_ways_to_close_a_socket_end_the_session(
-    page: Page, mesh: ScriptedMesh, close: int, code: str
-) -> None:
+async def test_fatal_close_code_ends_the_session(page: Page, mesh: ScriptedMesh, close: int, code: str) -> None:
     client = await opened(page, mesh)
     await client.close(close)
     await until(page, "noted.over !== null")
@@ -269,8 +267,8 @@ async def test_some_ways_to_close_a_socket_end_the_session(
     assert mesh.clients_waiting == 0
 
 
-async def test_a_stream_ends_with_its_session(page: Page, mesh: ScriptedMesh) -> None:
-    """And the source hears of it: a microphone would be switched off."""
+async def test_stream_ends_with_its_session(page: Page, mesh: ScriptedMesh) -> None:
+    """The source is released too: a microphone would be switched off."""
     client = await opened(page, mesh)
     body = """
       let released = false;

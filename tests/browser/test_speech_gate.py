@@ -1,4 +1,4 @@
-"""The page's speech gate: the same as Python's, sample for sample, and in front of a microphone that never stops."""
+"""The page's speech gate: equal to Python's, sample for sample; in front of a session; in the demo page."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 GATE = """
   const { SpeechGate } = await import("/lingua-session.js");
-  const { fromBase64, toBase64 } = await import("/session-frames.js");
+  const { fromBase64, toBase64 } = await import("/session/frames.js");
   const gate = new SpeechGate(given.options);
   const passed = given.pieces.map((piece) => gate.push(new Int16Array(fromBase64(piece).slice().buffer)));
   return passed.map((some) => some.map((one) => one && toBase64(new Uint8Array(one.buffer))));
 """
-#: What Python's options are called in a page.
+#: Option of Python -> option in a page.
 NAMES = {"sample_rate": "sampleRate", "pause_ms": "pauseMs", "level_min": "levelMin"}
 #: Two tones, each between pauses.
 TONES_HZ = (440, 660)
-#: A source that gives these levels, 100 ms each, and tells when it was left.
+#: A source of constant levels, 100 ms each; `released` is true once its reader has left it.
 SOURCE = """
   const { speechOf } = await import("/lingua-session.js");
   window.released = false;
@@ -47,7 +47,7 @@ SOURCE = """
 
 @pytest.fixture(scope="module")
 def spoken_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the microphone hears, again and again."""
+    """The input of the fake microphone, repeated for ever."""
     pause = bytes(2 * tone.SAMPLE_RATE)
     sound = b"".join(pause + tone.pcm16(0.6, hz) for hz in TONES_HZ)
     return tone.write_wav(tmp_path_factory.mktemp("spoken") / "tones.wav", sound)
@@ -57,7 +57,7 @@ def spoken_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def passed_in_page(page: Page, pieces: list[bytes], options: dict[str, Any]) -> list[Passed]:
-    """What the page's gate passes with each piece."""
+    """The output of the page's gate for each piece."""
     given = {
         "options": {NAMES[name]: value for name, value in options.items()},
         "pieces": [base64.b64encode(piece).decode() for piece in pieces],
@@ -72,7 +72,7 @@ def passed_in_python(pieces: list[bytes], options: dict[str, Any]) -> list[Passe
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_the_table_holds_in_a_page(shared_page: Page, name: str) -> None:
+async def test_page_gate_passes_the_cases_of_the_table(shared_page: Page, name: str) -> None:
     case = CASES[name]
     sound = sound_of(case.script)
     pieces = [sound[at : at + 3_200] for at in range(0, len(sound), 3_200)]
@@ -84,7 +84,7 @@ async def test_the_table_holds_in_a_page(shared_page: Page, name: str) -> None:
 
 
 @pytest.mark.parametrize("rate", [RATE, 11_025, 48_000])
-async def test_both_gates_pass_the_same_of_anything(shared_page: Page, rate: int) -> None:
+async def test_page_gate_equals_python_gate_for_random_audio(shared_page: Page, rate: int) -> None:
     ends = 0
     for seed in range(20):
         pieces = pieces_of(*random_case(seed, rate))
@@ -92,10 +92,10 @@ async def test_both_gates_pass_the_same_of_anything(shared_page: Page, rate: int
         told = await passed_in_page(shared_page, pieces, options)
         assert told == passed_in_python(pieces, options), f"seed {seed}"
         ends += sum(some.count(None) for some in told)
-    assert ends > 20, "there was something to hear"
+    assert ends > 20, "the random audio has utterances"
 
 
-async def test_what_the_gate_cannot_take_is_an_error(shared_page: Page) -> None:
+async def test_gate_rejects_invalid_options_and_samples(shared_page: Page) -> None:
     body = """
       const { SpeechGate, speechOf } = await import("/lingua-session.js");
       const failure = (action) => { try { action(); } catch (error) { return `${error.name} ${error.message}`; } };
@@ -116,7 +116,7 @@ async def test_what_the_gate_cannot_take_is_an_error(shared_page: Page) -> None:
     ]
 
 
-async def test_a_buffer_may_be_used_again(shared_page: Page) -> None:
+async def test_gate_copies_the_buffer_of_its_caller(shared_page: Page) -> None:
     body = """
       const { SpeechGate } = await import("/lingua-session.js");
       const gate = new SpeechGate();
@@ -130,7 +130,7 @@ async def test_a_buffer_may_be_used_again(shared_page: Page) -> None:
 
 
 async def utterance(client: Client) -> list[Heard]:
-    """The chunks up to the end of the utterance."""
+    """The chunks of one utterance, up to its end."""
     chunks = [await client.chunk()]
     while not chunks[-1].is_final:
         chunks.append(await client.chunk())
@@ -141,7 +141,7 @@ def sound_in(chunks: list[Heard]) -> np.ndarray:
     return np.frombuffer(b"".join(chunk.audio for chunk in chunks), dtype="<i2")
 
 
-async def test_null_in_any_source_ends_the_utterance_and_only_once(page: Page, mesh: ScriptedMesh) -> None:
+async def test_null_in_a_source_ends_the_utterance_once(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     body = """
       async function* source() { yield* [null, sound(150), null, null, new Uint8Array(2)]; }
@@ -152,7 +152,7 @@ async def test_null_in_any_source_ends_the_utterance_and_only_once(page: Page, m
     assert client.chunks_waiting == 0
 
 
-async def test_speech_counts_its_utterances_and_ends_with_its_source(page: Page, mesh: ScriptedMesh) -> None:
+async def test_speech_counts_utterances_and_ends_with_its_source(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     body = """
       const speech = speechOf(levels(given), { pauseMs: 200 });
@@ -164,36 +164,34 @@ async def test_speech_counts_its_utterances_and_ends_with_its_source(page: Page,
     assert [len(sound_in(await utterance(client))) for _ in range(2)] == [600 * 16, 300 * 16]
 
 
-async def test_what_the_microphone_dropped_is_told(page: Page, mesh: ScriptedMesh) -> None:
+async def test_dropped_microphone_chunks_are_reported_as_lost(page: Page, mesh: ScriptedMesh) -> None:
     await opened(page, mesh)
     await js(page, SOURCE + "await session.stream(speechOf(Object.assign(levels([900]), { dropped: 3 })));")
     assert await noted(page, "lost") == ["audio"]
 
 
-async def test_a_session_that_is_over_is_noticed_in_silence(page: Page, mesh: ScriptedMesh) -> None:
+async def test_stream_of_silence_ends_with_its_session(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     body = """
       function* silence() { while (true) yield 0; }
       async function* unhurried(source) {
         for await (const samples of source) {
           yield samples;
-          window.listening = true;
+          window.streamed = true;
           await new Promise((resolve) => setTimeout(resolve));
         }
       }
       window.streaming = outcome(() => session.stream(speechOf(unhurried(levels(silence())))));
     """
     await js(page, SOURCE + body)
-    await page.wait_for_function("window.listening")
+    await page.wait_for_function("window.streamed")
     await client.say("error", code="SESSION_SUPERSEDED", message="taken over")
     assert (await js(page, "return streaming;"))["error"]["code"] == "SESSION_SUPERSEDED"
     assert await page.evaluate("released")
 
 
-async def test_a_person_who_pauses_gets_results_without_pressing_anything(
-    page: Page, pages: PageServer, mesh: ScriptedMesh
-) -> None:
-    await page.goto(f"{pages.url}/speak.html?{urlencode({'urls': mesh.url, 'src': 'en', 'tgt': 'es'})}")
+async def test_demo_shows_a_result_after_each_pause(page: Page, pages: PageServer, mesh: ScriptedMesh) -> None:
+    await page.goto(f"{pages.url}/demo/speak.html?{urlencode({'urls': mesh.url, 'src': 'en', 'tgt': 'es'})}")
     await page.get_by_role("button", name="Record").click()
     client = await mesh.client()
     await client.welcome(use_binary_frame=True)
@@ -209,12 +207,12 @@ async def test_a_person_who_pauses_gets_results_without_pressing_anything(
     await expect(page.get_by_role("button", name="Stop")).to_be_visible()
 
 
-async def test_a_person_who_is_not_heard_is_told_so(page: Page, pages: PageServer, mesh: ScriptedMesh) -> None:
+async def test_demo_reports_a_recording_without_speech(page: Page, pages: PageServer, mesh: ScriptedMesh) -> None:
     await page.add_init_script("""
       const context = new AudioContext();
       navigator.mediaDevices.getUserMedia = async () => context.createMediaStreamDestination().stream;
     """)
-    await page.goto(f"{pages.url}/speak.html?{urlencode({'urls': mesh.url, 'src': 'en', 'tgt': 'es'})}")
+    await page.goto(f"{pages.url}/demo/speak.html?{urlencode({'urls': mesh.url, 'src': 'en', 'tgt': 'es'})}")
     await page.get_by_role("button", name="Record").click()
     client = await mesh.client()
     await client.welcome()

@@ -1,4 +1,4 @@
-"""Tones in a WAV file, and what is left of them on the other side."""
+"""Generates tones and WAV files, and measures the frequency of received audio."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def samples(seconds: float, hz: float = HZ, rate: int = SAMPLE_RATE) -> np.ndarr
 
 
 def pcm16(seconds: float, hz: float = HZ, rate: int = SAMPLE_RATE) -> bytes:
-    """The same as PCM16."""
+    """The same sine as PCM16."""
     return (samples(seconds, hz, rate) * 32_767).astype("<i2").tobytes()
 
 
 def write_tone(path: Path, seconds: float = 2.0) -> Path:
-    """A WAV file. Its tone ends on a whole wave, so that it can be repeated without a click."""
+    """Write a tone. It ends on a whole period, so that its repetition has no click."""
     return write_wav(path, pcm16(seconds))
 
 
 def write_wav(path: Path, sound: bytes) -> Path:
-    """A WAV file of PCM16."""
+    """Write PCM16 as a WAV file."""
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
@@ -38,7 +38,7 @@ def write_wav(path: Path, sound: bytes) -> Path:
 
 
 def loudest_hz(sound: Sequence[float] | np.ndarray, rate: int = SAMPLE_RATE) -> float:
-    """The frequency that is strongest in it."""
-    heard = np.asarray(sound, dtype=float)
-    strengths = np.abs(np.fft.rfft(heard * np.hanning(len(heard))))
-    return float(np.argmax(strengths) * rate / len(heard))
+    """The frequency with the highest magnitude."""
+    signal = np.asarray(sound, dtype=float)
+    magnitudes = np.abs(np.fft.rfft(signal * np.hanning(len(signal))))
+    return float(np.argmax(magnitudes) * rate / len(signal))

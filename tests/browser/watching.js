@@ -1,12 +1,12 @@
-/** Opens a session in the page and notes all that happens to it, in a form that can be handed to the test. */
+/** Opens a session in the page and records its results and events in a form that the test can read. */
 
 import { Session } from "/lingua-session.js";
 
 export const noted = { results: [], heard: [], states: [], lost: [], members: [], events: [], over: null };
-/** The results themselves. */
+/** The Result objects themselves. */
 export const told = [];
 
-/** The session that the test drives; it is also `window.session`. */
+/** Open the session; also `window.session`. */
 export async function open(urls, options) {
   const session = new Session(urls, { src: "en", tgt: "es", ...options });
   window.session = session;
@@ -43,12 +43,12 @@ export function plainError({ code, message, hint }) {
   return { code, message, hint };
 }
 
-/** So many milliseconds of PCM16, all samples the same. */
+/** PCM16 of that length; all samples have the same value. */
 export function sound(ms, sample = 1) {
   return new Int16Array(ms * 16).fill(sample);
 }
 
-/** What became of it: its value, or its error. */
+/** The value of the action, or its error. */
 export async function outcome(action) {
   try {
     return { value: await action(), error: null };

@@ -1,19 +1,19 @@
 /**
- * Runs on the audio thread: turns what the microphone gives into chunks of PCM16, mono, and posts them to the page.
- * Any message from the page ends it: the rest is posted, then null.
+ * The audio worklet of a microphone: converts its input to chunks of PCM16, mono, and posts them to the page. Any
+ * message from the page ends it: the partial chunk is posted, then null.
  */
 
 import { Resampler } from "./resampler.js";
 
-/** @typedef {{rate: number, chunkSamples: number}} Wish */
+/** @typedef {{rate: number, chunkSamples: number}} ProcessorOptions */
 
-class Microphone extends AudioWorkletProcessor {
+class MicrophoneProcessor extends AudioWorkletProcessor {
   #resampler;
   #chunk;
   #filled = 0;
   #ended = false;
 
-  /** @param {{processorOptions: Wish}} options */
+  /** @param {{processorOptions: ProcessorOptions}} options */
   constructor({ processorOptions }) {
     super();
     const { rate, chunkSamples } = processorOptions;
@@ -25,12 +25,12 @@ class Microphone extends AudioWorkletProcessor {
   /** @param {Float32Array[][]} inputs */
   process([channels]) {
     if (this.#ended) return false;
-    if (channels.length > 0) this.#take(mono(channels));
+    if (channels.length > 0) this.#add(mixDown(channels));
     return true;
   }
 
   /** @param {Float32Array} block */
-  #take(block) {
+  #add(block) {
     const samples = this.#resampler ? this.#resampler.push(block) : block;
     for (const sample of samples) {
       this.#chunk[this.#filled++] = Math.round(Math.min(Math.max(sample, -1), 1) * 32_767);
@@ -53,9 +53,9 @@ class Microphone extends AudioWorkletProcessor {
 }
 
 /** @param {Float32Array[]} channels */
-function mono(channels) {
+function mixDown(channels) {
   if (channels.length === 1) return channels[0];
-  return channels[0].map((_, place) => channels.reduce((sum, one) => sum + one[place], 0) / channels.length);
+  return channels[0].map((_, i) => channels.reduce((sum, channel) => sum + channel[i], 0) / channels.length);
 }
 
-registerProcessor("lingua-microphone", Microphone);
+registerProcessor("lingua-microphone", MicrophoneProcessor);

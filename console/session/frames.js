@@ -1,5 +1,5 @@
 /**
- * How audio chunks look on the wire: binary frames, and JSON with base64. docs/protocol.md is the contract.
+ * Encoding of audio chunks: binary frames, or JSON with base64. docs/protocol.md is the contract.
  *
  * All numbers are little-endian.
  *   AUDIO_CHUNK  u8 type, u8 length of the id, u32 seq, u32 timestamp, u8 is_final, u8 reserved, id, audio
@@ -14,20 +14,20 @@ export const PONG = 0x11;
 const CHUNK_HEAD_BYTES = 12;
 const SHORT_HEAD_BYTES = 10;
 const SESSION_ID_BYTES_MAX = 255;
-/** String.fromCharCode takes its bytes as arguments, of which there may not be too many. */
+/** String.fromCharCode takes each byte as an argument; engines bound the number of arguments. */
 const BASE64_STEP_BYTES = 0x8000;
 
 /**
- * A piece of audio with its place in the session.
+ * A numbered piece of audio.
  * @typedef {object} Chunk
  * @property {number} seq
- * @property {boolean} isFinal  ends the utterance
+ * @property {boolean} isFinal  finalizes the utterance
  * @property {Uint8Array} audio  may be empty
  * @property {number} timestampMs  the client's wall clock
  */
 
 /**
- * The binary frame of a chunk. A final one without audio is the shorter FINAL.
+ * The binary frame of a chunk. A final chunk without audio is encoded as the shorter FINAL.
  * @param {string} sessionId
  * @param {Chunk} chunk
  * @returns {Uint8Array<ArrayBuffer>}
@@ -66,23 +66,23 @@ export function chunkMessage(sessionId, chunk) {
 }
 
 /**
- * The answer to a binary frame of the mesh: a PING comes back as PONG, anything else is none of ours.
+ * The PONG that replies to a PING; null for any other frame.
  * @param {ArrayBuffer} frame
  * @returns {Uint8Array<ArrayBuffer> | null}
  */
 export function pongFor(frame) {
   const bytes = new Uint8Array(frame);
   if (bytes.length < SHORT_HEAD_BYTES || bytes[0] !== PING) return null;
-  const answer = bytes.slice();
-  answer[0] = PONG;
-  return answer;
+  const pong = bytes.slice();
+  pong[0] = PONG;
+  return pong;
 }
 
 /** @param {Uint8Array} bytes */
 export function toBase64(bytes) {
   let text = "";
-  for (let at = 0; at < bytes.length; at += BASE64_STEP_BYTES) {
-    text += String.fromCharCode(...bytes.subarray(at, at + BASE64_STEP_BYTES));
+  for (let offset = 0; offset < bytes.length; offset += BASE64_STEP_BYTES) {
+    text += String.fromCharCode(...bytes.subarray(offset, offset + BASE64_STEP_BYTES));
   }
   return btoa(text);
 }

@@ -1,8 +1,8 @@
 /**
- * What can go wrong for a page that speaks to the mesh. Branch on `code`, show `hint`, never read the text.
+ * Errors of a session. Branch on `code`, show `hint`, never parse the text.
  */
 
-/** Codes of this module's own, beside those of docs/protocol.md: code -> what a person can do next. */
+/** Hints for errors that the mesh sends without one, and for this module's own codes: code -> the user's next step. */
 const HINTS = Object.freeze({
   UNREACHABLE: "Check the address, and that the mesh is running there.",
   MISSING_RESULT: "Say it again.",
@@ -16,7 +16,7 @@ const HINTS = Object.freeze({
   NOT_IN_ROOM: "Join the room first.",
 });
 
-/** An error with a code of the wire, or one of this module's own. */
+/** An error with a code of docs/protocol.md, or one of this module's own (docs/browser.md). */
 export class LinguaError extends Error {
   /**
    * @param {string} code
@@ -28,16 +28,16 @@ export class LinguaError extends Error {
     this.name = "LinguaError";
     this.code = code;
     this.details = more.details ?? {};
-    const told = more.hint ?? this.details.hint;
-    this.hint = typeof told === "string" ? told : (HINTS[/** @type {keyof typeof HINTS} */ (code)] ?? "");
+    const given = more.hint ?? this.details.hint;
+    this.hint = typeof given === "string" ? given : (HINTS[/** @type {keyof typeof HINTS} */ (code)] ?? "");
   }
 }
 
 /**
- * An `error` or `room_error` message of the mesh as an error.
+ * The error of an `error` or `room_error` message.
  * @param {{code: string, message?: string, details?: unknown}} message
  */
-export function errorOf(message) {
+export function errorFrom(message) {
   const details = isObject(message.details) ? message.details : {};
   return new LinguaError(String(message.code), String(message.message ?? ""), { details });
 }

@@ -2,39 +2,40 @@
  * The microphone as a stream of PCM16 chunks: `for await (const samples of microphone()) ...`.
  */
 
-import { LinguaError } from "./session-errors.js";
+import { LinguaError } from "../session/errors.js";
 
 const SAMPLE_RATE = 16_000;
 const CHUNK_MS = 100;
-/** Chunks that nobody has taken yet: half a minute. Beyond, new ones are dropped and counted. */
-const CHUNKS_WAITING_MAX = 300;
-/** After this the rest of the sound is not waited for. */
-const STOP_MS_MAX = 1_000;
+/** Bound on chunks that wait to be read: half a minute. Beyond, new chunks are dropped and counted. */
+const QUEUED_CHUNKS_MAX = 300;
+/** After `stop`: timeout of the last chunk. */
+const STOP_TIMEOUT_MS = 1_000;
 const WORKLET = new URL("./microphone-worklet.js", import.meta.url);
 
 /**
  * @typedef {object} MicrophoneOptions
  * @property {number} [sampleRate]
- * @property {MediaTrackConstraints} [constraints]  more about the microphone, such as deviceId
+ * @property {MediaTrackConstraints} [constraints]  more constraints of the track, such as deviceId
  */
 
 /**
- * The microphone, not yet listening: that begins with the first chunk that is asked for.
+ * A microphone that starts to record at `start()` or when its first chunk is read.
  * @param {MicrophoneOptions} [options]
  */
 export function microphone(options) {
   return new Microphone(options);
 }
 
-/** One recording. It ends with `stop()`, with its device, or when the loop over it is left. */
+/** One recording. It ends at `stop()`, with its device, or when the loop over it is left. */
 export class Microphone {
-  /** Chunks that were dropped because nobody took them. */
+  /** Chunks that were dropped because the queue was full. */
   dropped = 0;
   #rate;
   #constraints;
   /** @type {Int16Array[]} */
-  #waiting = [];
+  #queue = [];
   #ended = false;
+  /** Wakes the reader. */
   #wake = () => {};
   /** @type {Promise<void> | null} */
   #started = null;
@@ -51,22 +52,22 @@ export class Microphone {
     this.#constraints = constraints;
   }
 
-  /** Listen; `MICROPHONE` if there is none, or the page may not use it. The first chunk asked for does this too. */
+  /** Start to record; idempotent. Rejects with `MICROPHONE` if there is none, or the page has no permission. */
   start() {
     this.#started ??= this.#start().catch((error) => {
-      if (this.#ended) return; // stopped while it started
+      if (this.#ended) return; // stopped during the start
       this.#end();
       throw new LinguaError("MICROPHONE", `cannot use the microphone: ${error.message}`);
     });
     return this.#started;
   }
 
-  /** Stop listening. What was heard until now is still to be had; then the stream ends. */
+  /** Stop recording. Chunks recorded so far can still be read; then the stream ends. */
   stop() {
     if (this.#ended) return;
     if (this.#worklet) {
       this.#worklet.port.postMessage("end");
-      setTimeout(() => this.#end(), STOP_MS_MAX); // a suspended context answers nothing
+      setTimeout(() => this.#end(), STOP_TIMEOUT_MS); // a suspended context does not run the worklet
     } else {
       this.#end();
     }
@@ -77,7 +78,7 @@ export class Microphone {
     try {
       await this.start();
       while (true) {
-        while (this.#waiting.length > 0) yield /** @type {Int16Array} */ (this.#waiting.shift());
+        while (this.#queue.length > 0) yield /** @type {Int16Array} */ (this.#queue.shift());
         if (this.#ended) return;
         await new Promise((resolve) => (this.#wake = () => resolve(undefined)));
       }
@@ -106,7 +107,7 @@ export class Microphone {
   }
 
   /**
-   * Some browsers resample a microphone when the context asks for another rate; in others the worklet must.
+   * Chromium resamples a microphone to the rate of the context. Where that is not supported, the worklet resamples.
    * @param {MediaStream} stream
    */
   #source(stream) {
@@ -120,10 +121,10 @@ export class Microphone {
     }
   }
 
-  /** @param {Int16Array | null} samples  null: it was the last */
+  /** @param {Int16Array | null} samples  null after the last chunk */
   #onChunk(samples) {
     if (samples === null) return this.#end();
-    if (this.#waiting.length < CHUNKS_WAITING_MAX) this.#waiting.push(samples);
+    if (this.#queue.length < QUEUED_CHUNKS_MAX) this.#queue.push(samples);
     else this.dropped += 1;
     this.#wake();
   }

@@ -1,13 +1,13 @@
 /**
- * The page: one button that records, and the list of results.
+ * The demo page: a record button and the list of results.
  */
 
-import { LinguaError, Session, microphone, speechOf } from "./lingua-session.js";
+import { LinguaError, Session, microphone, speechOf } from "../lingua-session.js";
 
-/** Results shown; older ones go. */
+/** Bound on displayed results; older ones are removed. */
 const SHOWN_MAX = 200;
 const RECORDING = "Recording. Speak; when you pause, what you said is translated.";
-const WAITING = "Recorded; waiting for the result.";
+const PENDING = "Recorded; waiting for the result.";
 const STATES = {
   new: "Not connected.",
   opening: "Connecting …",
@@ -15,7 +15,7 @@ const STATES = {
   reconnecting: "The connection is lost; connecting again …",
   closed: "Not connected.",
 };
-/** Why an utterance has no result, where the mesh gives a word for it. */
+/** Texts for the reasons of `missing_result`. */
 const REASONS = new Map([
   ["silence_detected", "nothing was heard"],
   ["gap_timeout", "it took too long"],
@@ -36,10 +36,10 @@ for (const [name, value] of new URLSearchParams(location.search)) {
 
 /** @type {Session | null} */
 let session = null;
-/** @type {import("./microphone.js").Microphone | null} */
+/** @type {import("../audio/microphone.js").Microphone | null} */
 let recording = null;
-/** Results that are to come, of what was recorded. Less than none: some came while the recording goes on. */
-let waiting = 0;
+/** Recorded utterances without a result. Negative while recording: results came before the count of utterances. */
+let pending = 0;
 
 form.addEventListener("submit", (event) => {
   event.preventDefault();
@@ -48,7 +48,7 @@ form.addEventListener("submit", (event) => {
 });
 
 form.addEventListener("change", () => {
-  // Another edge or another language is another session.
+  // A session has one language pair and one list of edges.
   if (session && !recording) void session.close();
 });
 
@@ -56,15 +56,15 @@ async function record() {
   recording = microphone();
   showRecording(true);
   try {
-    const open = await opened();
+    const current = await openSession();
     await recording.start();
     show(RECORDING);
-    waiting = Math.max(waiting, 0);
+    pending = Math.max(pending, 0);
     const speech = speechOf(recording);
-    await open.stream(speech);
-    waiting += speech.utterances;
+    await current.stream(speech);
+    pending += speech.utterances;
     if (speech.utterances === 0) show("Nothing was heard. Speak louder, or closer to the microphone.");
-    else show(waiting > 0 ? WAITING : "Ready.");
+    else show(pending > 0 ? PENDING : "Ready.");
   } catch (error) {
     showError(error);
   } finally {
@@ -75,40 +75,40 @@ async function record() {
 }
 
 /** @returns {Promise<Session>} */
-async function opened() {
+async function openSession() {
   if (session && session.state !== "closed") return session;
   const urls = field("urls").value.trim().split(/\s+/);
-  const mine = new Session(urls, { src: field("src").value, tgt: field("tgt").value });
-  session = mine;
-  waiting = 0;
-  mine.addEventListener("state", (event) => {
+  const opening = new Session(urls, { src: field("src").value, tgt: field("tgt").value });
+  session = opening;
+  pending = 0;
+  opening.addEventListener("state", (event) => {
     const { state, error } = /** @type {CustomEvent} */ (event).detail;
-    if (mine !== session) return;
+    if (opening !== session) return;
     if (error) showError(error);
     else show(state === "open" && recording ? RECORDING : STATES[/** @type {keyof STATES} */ (state)]);
   });
-  mine.addEventListener("lost", () => show("Something that was said may be lost. Say it again if no result comes."));
-  await mine.open();
-  void showResults(mine);
-  return mine;
+  opening.addEventListener("lost", () => show("Something that was said may be lost. Say it again if no result comes."));
+  await opening.open();
+  void showResults(opening);
+  return opening;
 }
 
-/** @param {Session} of */
-async function showResults(of) {
+/** @param {Session} from */
+async function showResults(from) {
   try {
-    for await (const result of of.results()) {
+    for await (const result of from.results()) {
       list.append(item(result));
       while (list.children.length > SHOWN_MAX) list.firstElementChild?.remove();
-      if (field("aloud").checked) of.play(result).catch(showError);
-      if (of === session) waiting -= 1;
-      if (!recording) show(waiting > 0 ? WAITING : "Ready.");
+      if (field("aloud").checked) from.play(result).catch(showError);
+      if (from === session) pending -= 1;
+      if (!recording) show(pending > 0 ? PENDING : "Ready.");
     }
   } catch (error) {
     showError(error);
   }
 }
 
-/** @param {import("./session-results.js").Result} result */
+/** @param {import("../session/results.js").Result} result */
 function item(result) {
   const entry = document.createElement("li");
   entry.dataset.index = String(result.index);
@@ -128,18 +128,18 @@ function item(result) {
  * @param {string} text
  */
 function paragraph(name, text) {
-  const made = document.createElement("p");
-  made.className = name;
-  made.textContent = text;
-  return made;
+  const element = document.createElement("p");
+  element.className = name;
+  element.textContent = text;
+  return element;
 }
 
 /**
- * @param {string} what
+ * @param {string} text
  * @param {string} hint
  */
-function sentences(what, hint) {
-  return `${what.charAt(0).toUpperCase()}${what.slice(1)}. ${hint}`.trim();
+function sentences(text, hint) {
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}. ${hint}`.trim();
 }
 
 /** @param {boolean} on */

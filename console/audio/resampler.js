@@ -1,16 +1,16 @@
 /**
- * Changes the sample rate of a stream, block by block, without seams: a windowed sinc, evaluated where each new sample
- * lies. Used where the browser does not resample a microphone itself.
+ * Streaming resampler: a windowed sinc, evaluated at the position of each output sample. Blocks join without
+ * discontinuities. Used where the browser does not resample a microphone itself.
  */
 
-/** Zero crossings of the sinc on each side; more are sharper and cost more. */
+/** Zero crossings of the sinc on each side; more make the filter sharper and slower. */
 const CROSSINGS = 16;
-/** Points of the table between two zero crossings; in between it is interpolated. */
+/** Table entries between two zero crossings; between entries it is interpolated linearly. */
 const TABLE_STEP = 256;
 
 /** One half of the symmetric kernel, under a Hann window. */
-const TABLE = Float32Array.from({ length: CROSSINGS * TABLE_STEP + 2 }, (_, place) => {
-  const x = place / TABLE_STEP;
+const TABLE = Float32Array.from({ length: CROSSINGS * TABLE_STEP + 2 }, (_, i) => {
+  const x = i / TABLE_STEP;
   if (x >= CROSSINGS) return 0;
   const window = 0.5 + 0.5 * Math.cos((Math.PI * x) / CROSSINGS);
   return x === 0 ? 1 : (Math.sin(Math.PI * x) / (Math.PI * x)) * window;
@@ -18,20 +18,20 @@ const TABLE = Float32Array.from({ length: CROSSINGS * TABLE_STEP + 2 }, (_, plac
 
 /** @param {number} x  distance in zero crossings, not negative */
 function kernel(x) {
-  const place = x * TABLE_STEP;
-  const whole = Math.floor(place);
+  const position = x * TABLE_STEP;
+  const whole = Math.floor(position);
   if (whole >= TABLE.length - 1) return 0;
-  return TABLE[whole] + (TABLE[whole + 1] - TABLE[whole]) * (place - whole);
+  return TABLE[whole] + (TABLE[whole + 1] - TABLE[whole]) * (position - whole);
 }
 
-/** One stream at one rate becomes one at another. */
+/** Converts one stream from one sample rate to another. */
 export class Resampler {
   #step;
   #scale;
   #reach;
-  /** The input that later samples still need. Before the first sample there is silence. */
+  /** Input that later outputs still need. It starts as silence. */
   #history;
-  /** Where the next new sample lies, counted in samples of #history. */
+  /** The position of the next output sample, in samples of #history. */
   #position;
 
   /**
@@ -40,7 +40,7 @@ export class Resampler {
    */
   constructor(fromRate, toRate) {
     this.#step = fromRate / toRate;
-    // Going down, the kernel is stretched: it must also remove what the lower rate cannot hold.
+    // Downsampling stretches the kernel, so that it also removes frequencies above the new Nyquist limit.
     this.#scale = Math.max(1, this.#step);
     this.#reach = Math.ceil(CROSSINGS * this.#scale);
     this.#history = new Float32Array(this.#reach);
@@ -48,7 +48,7 @@ export class Resampler {
   }
 
   /**
-   * The samples at the new rate that this block makes possible; the last ones wait for the next block.
+   * The output samples that this block completes; the last ones need the next block.
    * @param {Float32Array} block
    */
   push(block) {
@@ -73,8 +73,8 @@ export class Resampler {
   #at(input, position) {
     let sum = 0;
     const last = Math.floor(position + this.#reach);
-    for (let place = Math.max(Math.ceil(position - this.#reach), 0); place <= last; place += 1) {
-      sum += input[place] * kernel(Math.abs(position - place) / this.#scale);
+    for (let i = Math.max(Math.ceil(position - this.#reach), 0); i <= last; i += 1) {
+      sum += input[i] * kernel(Math.abs(position - i) / this.#scale);
     }
     return sum / this.#scale;
   }

@@ -1,4 +1,4 @@
-"""The page speak.html, as a person uses it."""
+"""The demo page, used by mouse and keyboard."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 RECORDING = "Recording. Speak; when you pause, what you said is translated."
 
 
-async def look(page: Page, name: str) -> None:
-    """Keep a picture of the page in the directory that LINGUA_SCREENSHOTS names."""
+async def screenshot(page: Page, name: str) -> None:
+    """Write a screenshot to the directory LINGUA_SCREENSHOTS, if it is set."""
     directory = os.environ.get("LINGUA_SCREENSHOTS")
     if directory:
         await page.screenshot(path=Path(directory) / f"{name}.png")
 
 
 async def visit(page: Page, pages: PageServer, url: str) -> None:
-    await page.goto(f"{pages.url}/speak.html?{urlencode({'urls': url, 'src': 'en', 'tgt': 'es'})}")
+    await page.goto(f"{pages.url}/demo/speak.html?{urlencode({'urls': url, 'src': 'en', 'tgt': 'es'})}")
 
 
-async def test_a_person_records_and_reads_the_result(page: Page, pages: PageServer, mesh: ScriptedMesh) -> None:
+async def test_demo_shows_result_of_a_recording(page: Page, pages: PageServer, mesh: ScriptedMesh) -> None:
     await visit(page, pages, mesh.url)
     await page.get_by_role("button", name="Record").click()
     client = await mesh.client()
@@ -36,22 +36,20 @@ async def test_a_person_records_and_reads_the_result(page: Page, pages: PageServ
     await client.welcome(use_binary_frame=True)
     await expect(page.get_by_role("status")).to_have_text(RECORDING)
     chunks = await client.chunks(3)
-    await look(page, "recording")
+    await screenshot(page, "recording")
     await page.get_by_role("button", name="Stop").click()
     while not chunks[-1].is_final:
         chunks.append(await client.chunk())
     await expect(page.get_by_role("status")).to_have_text("Recorded; waiting for the result.")
     await client.say_result(0, "hola", last_seq=chunks[-1].seq)
     await client.say("missing_result", session_id="s-1", utterance_index=1, reason="gap_timeout", created_at_ms=1)
-    told = ["hello\nhola", "No result: it took too long. Say it again."]
-    await expect(page.get_by_role("listitem")).to_have_text(told, use_inner_text=True)
+    shown = ["hello\nhola", "No result: it took too long. Say it again."]
+    await expect(page.get_by_role("listitem")).to_have_text(shown, use_inner_text=True)
     await expect(page.get_by_role("button", name="Record")).to_be_visible()
-    await look(page, "result")
+    await screenshot(page, "result")
 
 
-async def test_a_second_recording_goes_on_in_the_same_session(
-    page: Page, pages: PageServer, mesh: ScriptedMesh
-) -> None:
+async def test_demo_second_recording_reuses_the_session(page: Page, pages: PageServer, mesh: ScriptedMesh) -> None:
     await visit(page, pages, mesh.url)
     await page.get_by_role("button", name="Record").press("Enter")
     client = await mesh.client()
@@ -68,17 +66,19 @@ async def test_a_second_recording_goes_on_in_the_same_session(
     assert mesh.clients_waiting == 0
 
 
-async def test_a_mesh_that_is_not_there_is_said_in_words(page: Page, pages: PageServer, free_port: int) -> None:
+async def test_demo_shows_unreachable_mesh(page: Page, pages: PageServer, free_port: int) -> None:
     await visit(page, pages, f"ws://127.0.0.1:{free_port}")
     await page.get_by_role("button", name="Record").click()
     status = page.get_by_role("status")
     await expect(status).to_contain_text(f"Cannot connect to ws://127.0.0.1:{free_port}")
     await expect(status).to_contain_text("Check the address")
     await expect(page.get_by_role("button", name="Record")).to_be_visible()
-    await look(page, "unreachable")
+    await screenshot(page, "unreachable")
 
 
-async def test_a_lost_connection_is_shown_and_comes_back(page: Page, pages: PageServer, mesh: ScriptedMesh) -> None:
+async def test_demo_shows_lost_connection_until_it_is_resumed(
+    page: Page, pages: PageServer, mesh: ScriptedMesh
+) -> None:
     await visit(page, pages, mesh.url)
     await page.get_by_role("button", name="Record").click()
     client = await mesh.client()

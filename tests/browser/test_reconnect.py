@@ -1,4 +1,4 @@
-"""A connection that is lost, and what the session makes of it."""
+"""A lost connection: reconnect, resume, redelivery, and the limits of each."""
 
 from __future__ import annotations
 
@@ -11,9 +11,26 @@ from tests.browser.scripted_mesh import TOKEN, ScriptedMesh
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+#: `received(count)` resolves when that many messages were received on all sockets together.
+COUNT_MESSAGES = """
+  let count = 0;
+  let waiters = [];
+  const onMessage = () => {
+    count += 1;
+    for (const waiter of waiters) if (waiter.count === count) waiter.resolve();
+  };
+  window.received = (wanted) => new Promise((resolve) => {
+    if (count >= wanted) resolve();
+    else waiters.push({ count: wanted, resolve });
+  });
+  window.WebSocket = class extends WebSocket {
+    constructor(url) { super(url); this.addEventListener("message", onMessage); }
+  };
+"""
+
 
 @pytest.mark.parametrize("binary", [False, True])
-async def test_a_cut_connection_is_resumed_where_it_was(page: Page, mesh: ScriptedMesh, binary: bool) -> None:
+async def test_lost_connection_resumes_at_its_position(page: Page, mesh: ScriptedMesh, binary: bool) -> None:
     client = await opened(page, mesh, use_binary_frame=binary, options={"init": {"pairing_code": "123456"}})
     await speak(page, 100, end=True)
     await speak(page, 200, end=True)
@@ -26,11 +43,11 @@ async def test_a_cut_connection_is_resumed_where_it_was(page: Page, mesh: Script
     again = await mesh.client()
     init = again.init
     assert (init.resume_token, init.last_index, init.last_seq) == (TOKEN, 0, 1)
-    # A pairing code is good for once.
+    # A pairing code is valid once.
     assert (init.src_lang, init.resumable, init.binary_frames, init.pairing_code) == ("en", True, True, None)
     await again.welcome(use_binary_frame=binary, resumed=True, next_utterance_index=1, resend_from_seq=2)
     assert await again.chunks(4) == first[2:]
-    await again.say_result(0, "told before", last_seq=1)
+    await again.say_result(0, "duplicate", last_seq=1)
     await again.say_result(1, last_seq=4)
     assert [(one["index"], one["text"]) for one in await results(page, 2)] == [(0, "hola"), (1, "hola")]
     assert (await again.next(wire.ResultAck, lambda ack: ack.utterance_index == 1)).session_id == "s-1"
@@ -40,7 +57,7 @@ async def test_a_cut_connection_is_resumed_where_it_was(page: Page, mesh: Script
     assert await js(page, "return [session.lost, session.sessionId];") == [False, "s-1"]
 
 
-async def test_only_what_the_mesh_asks_for_is_sent_again(page: Page, mesh: ScriptedMesh) -> None:
+async def test_resume_resends_from_the_requested_chunk(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     await speak(page, 400, end=True)
     first = await client.chunks(5)
@@ -55,7 +72,7 @@ async def test_only_what_the_mesh_asks_for_is_sent_again(page: Page, mesh: Scrip
     assert await third.chunks(5) == first
 
 
-async def test_another_edge_is_not_bound_by_what_the_last_one_asked_for(page: Page, mesh: ScriptedMesh) -> None:
+async def test_backpressure_ends_with_its_connection(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     await client.say("backpressure", action="PAUSE", resume_after_ms=60_000)
     await client.say("backpressure", action="SLOW_DOWN", resume_after_ms=60_000)
@@ -67,7 +84,7 @@ async def test_another_edge_is_not_bound_by_what_the_last_one_asked_for(page: Pa
     assert [chunk.seq for chunk in await again.chunks(2)] == [0, 1]
 
 
-async def test_what_is_said_while_nobody_listens_is_sent_later(page: Page, mesh: ScriptedMesh) -> None:
+async def test_audio_during_reconnect_is_sent_after_resume(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     await speak(page, 100)
     await client.chunk()
@@ -79,7 +96,7 @@ async def test_what_is_said_while_nobody_listens_is_sent_later(page: Page, mesh:
     assert [(chunk.seq, chunk.is_final) for chunk in await again.chunks(3)] == [(1, False), (2, False), (3, True)]
 
 
-async def test_a_session_that_cannot_be_resumed_goes_on_as_a_new_one(page: Page, mesh: ScriptedMesh) -> None:
+async def test_session_that_cannot_be_resumed_is_replaced(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     await speak(page, 100, end=True)
     await speak(page, 200, end=True)
@@ -102,7 +119,7 @@ async def test_a_session_that_cannot_be_resumed_goes_on_as_a_new_one(page: Page,
     assert (await mesh.client()).init.resume_token == "another"
 
 
-async def test_results_that_the_mesh_has_lost_are_told_as_failures(page: Page, mesh: ScriptedMesh) -> None:
+async def test_results_lost_by_the_mesh_are_failures(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     await client.say_result(0)
     await results(page, 1)
@@ -115,7 +132,7 @@ async def test_results_that_the_mesh_has_lost_are_told_as_failures(page: Page, m
     assert await noted(page, "lost") == ["results"]
 
 
-async def test_audio_that_is_no_longer_kept_is_told_as_lost(page: Page, mesh: ScriptedMesh) -> None:
+async def test_evicted_audio_is_reported_as_lost_at_resume(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh, options={"keptBytesMax": 10_000})
     for _ in range(5):
         await speak(page, 100)
@@ -127,7 +144,7 @@ async def test_audio_that_is_no_longer_kept_is_told_as_lost(page: Page, mesh: Sc
     assert await noted(page, "lost") == ["audio"]
 
 
-async def test_a_session_comes_back_on_the_next_address(page: Page, mesh: ScriptedMesh) -> None:
+async def test_reconnect_dials_the_next_address(page: Page, mesh: ScriptedMesh) -> None:
     async with ScriptedMesh() as other:
         waiting = opening(page, [mesh.url, other.url])
         client = await mesh.client()
@@ -143,7 +160,7 @@ async def test_a_session_comes_back_on_the_next_address(page: Page, mesh: Script
         await until(page, "session.state === 'open'")
 
 
-async def test_a_mesh_that_is_busy_for_a_moment_is_tried_again(page: Page, mesh: ScriptedMesh) -> None:
+async def test_reconnect_retries_after_transient_refusals(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     await client.close(1001)
     second = await mesh.client()
@@ -155,7 +172,7 @@ async def test_a_mesh_that_is_busy_for_a_moment_is_tried_again(page: Page, mesh:
     await until(page, "session.state === 'open'")
 
 
-async def test_a_refusal_that_lasts_ends_the_session(page: Page, mesh: ScriptedMesh) -> None:
+async def test_reconnect_ends_at_permanent_refusal(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     client.cut()
     again = await mesh.client()
@@ -164,7 +181,7 @@ async def test_a_refusal_that_lasts_ends_the_session(page: Page, mesh: ScriptedM
     assert (await noted(page, "over"))["code"] == "INVALID_MESSAGE"
 
 
-async def test_a_connection_that_does_not_come_back_is_given_up(page: Page, mesh: ScriptedMesh) -> None:
+async def test_reconnect_is_abandoned_after_its_timeout(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh, options={"timing": {**SOON, "giveUp": 200}})
     await mesh.stop_listening()
     client.cut()
@@ -172,7 +189,7 @@ async def test_a_connection_that_does_not_come_back_is_given_up(page: Page, mesh
     assert (await noted(page, "over"))["code"] == "WS_DISCONNECTED"
 
 
-async def test_a_session_that_is_closed_while_it_comes_back_does_not_come_back(page: Page, mesh: ScriptedMesh) -> None:
+async def test_close_during_reconnect_cancels_it(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh, options={"timing": {"reconnectBase": 600_000, "reconnectCap": 600_000}})
     client.cut()
     await until(page, "session.state === 'reconnecting'")
@@ -181,8 +198,10 @@ async def test_a_session_that_is_closed_while_it_comes_back_does_not_come_back(p
     assert await noted(page, "states") == ["opening", "open", "reconnecting", "closed"]
 
 
-async def test_a_silent_socket_is_given_up(page: Page, mesh: ScriptedMesh) -> None:
-    """The edge answers no heartbeat: its machine is gone, or a cable is."""
+async def test_socket_without_inbound_messages_is_lost_after_the_liveness_timeout(
+    page: Page, mesh: ScriptedMesh
+) -> None:
+    """The edge does not reply to heartbeats: its host is down, or the network is partitioned."""
     client = await opened(page, mesh, options={"timing": {**SOON, "heartbeat": 20, "silence": 200}})
     beat = await client.next(wire.ClientHeartbeat)
     assert beat.session_id == "s-1"
@@ -190,10 +209,15 @@ async def test_a_silent_socket_is_given_up(page: Page, mesh: ScriptedMesh) -> No
     assert again.init.resume_token == TOKEN
 
 
-async def test_heartbeats_that_are_answered_keep_the_socket(page: Page, mesh: ScriptedMesh) -> None:
-    client = await opened(page, mesh, options={"timing": {**SOON, "heartbeat": 50, "silence": 5_000}})
-    for _ in range(10):
+async def test_heartbeat_replies_keep_the_connection_live(page: Page, mesh: ScriptedMesh) -> None:
+    """The page's clock is simulated: three intervals, each shorter than the liveness timeout, are longer together."""
+    await page.clock.install()
+    await js(page, COUNT_MESSAGES)
+    client = await opened(page, mesh, options={"timing": {**SOON, "heartbeat": 40_000, "silence": 60_000}})
+    for count in range(1, 4):
+        await page.clock.run_for(40_000)
         beat = await client.next(wire.ClientHeartbeat)
         await client.say("server_heartbeat", session_id="s-1", timestamp=beat.timestamp)
+        await page.evaluate("(count) => received(count)", 1 + count)
     assert mesh.clients_waiting == 0
     assert await noted(page, "states") == ["opening", "open"]

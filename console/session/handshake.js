@@ -1,8 +1,8 @@
 /**
- * How a session and the mesh agree: what is said in `session_init`, and whether the answer can be lived with. Pure.
+ * The handshake: builds `session_init` and validates the formats that `session_init_ack` negotiates. Pure.
  */
 
-import { LinguaError } from "./session-errors.js";
+import { LinguaError } from "./errors.js";
 
 export const SAMPLE_RATE = 16_000;
 
@@ -11,15 +11,15 @@ const PLATFORM = "web";
 const CODEC = "pcm16";
 
 /**
- * session_init.
+ * `session_init` of a new or a resumed session.
  * @param {{src?: string, tgt: string, init?: Record<string, unknown>}} options
  * @param {string} resumeToken  "" for a new session
- * @param {{lastIndex: number, lastSeq: number}} ended  up to where the session to be resumed has ended
+ * @param {{lastIndex: number, lastSeq: number}} position  the last utterance that ended, and its last chunk
  */
 export function sessionInit({ src, tgt, init }, resumeToken, { lastIndex, lastSeq }) {
-  const marks = { last_index: lastIndex, last_seq: lastSeq };
-  // A pairing code is good for once; the session that is resumed has its node.
-  const resume = { resume_token: resumeToken, ...marks, pairing_code: undefined };
+  const position = { last_index: lastIndex, last_seq: lastSeq };
+  // A pairing code is valid once; a resumed session keeps its node.
+  const resume = { resume_token: resumeToken, ...position, pairing_code: undefined };
   return {
     type: "session_init",
     client_version: CLIENT_VERSION,
@@ -36,13 +36,13 @@ export function sessionInit({ src, tgt, init }, resumeToken, { lastIndex, lastSe
 }
 
 /**
- * `UNSUPPORTED_FEATURE` if the mesh wants what is not spoken here.
+ * Throws `UNSUPPORTED_FEATURE` if the mesh negotiates a format that this client does not send.
  * @param {Record<string, any>} ack
  */
-export function checkAgreed(ack) {
+export function checkNegotiated(ack) {
   const codec = ack.negotiated_codec ?? ack.negotiated_audio_format ?? CODEC;
   const rate = ack.negotiated_sample_rate ?? SAMPLE_RATE;
   if (codec !== CODEC || rate !== SAMPLE_RATE) {
-    throw new LinguaError("UNSUPPORTED_FEATURE", `the mesh wants ${codec} at ${rate} Hz, which is not spoken here`);
+    throw new LinguaError("UNSUPPORTED_FEATURE", `the mesh requires ${codec} at ${rate} Hz`);
   }
 }
