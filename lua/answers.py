@@ -16,7 +16,7 @@ _NO_NUMBERS: Final[dict[str, int]] = {}
 
 
 #: Verdicts that are labels of metrics too.
-CommitVerdict = Literal["new", "bound", "full", "unknown"]
+CommitVerdict = Literal["new", "bound", "full", "unavailable", "unknown"]
 AdvanceVerdict = Literal["moved", "same", "fenced", "unknown"]
 ClaimVerdict = Literal["ok", "held", "gone", "wrong_token"]
 
@@ -134,8 +134,9 @@ class Committed(NamedTuple):
     """What became of a CommitRequest.
 
     "new": this call placed it. "bound": it was placed before, perhaps by a higher `attempt`; `state` and `finished`
-    tell how far it is. "full": no candidate was taken; `reasons` has a word for each (gone | not_ready | draining |
-    stale | full | moved: more slots are in use than expected).
+    tell how far it is. "full": no candidate was taken, at least one for lack of a free slot. "unavailable": none was
+    taken, and slots are not the reason: there was no candidate, or Redis lost their records. `reasons` has a word for
+    each candidate (gone: no record | not_ready | draining | stale | full | moved: more slots are in use than expected).
     "unknown": Redis could not be used; repeat with the same request id.
     `used` and `version` are the node's after a "new".
     """
@@ -156,6 +157,11 @@ class Committed(NamedTuple):
     #: Of a "bound" one: time since it finished, by Redis's clock (-1: not known), and the edge that it was placed for.
     ended_for_ms: int = -1
     asked_by: str = ""
+
+    @property
+    def is_passed_over(self) -> bool:
+        """True if Redis was asked and no candidate was taken."""
+        return self.verdict in ("full", "unavailable")
 
 
 class Bound(NamedTuple):

@@ -24,17 +24,17 @@
 --   job_id                text   the job's id, if it goes there
 --   expected              int    it is passed over if more slots are in use; -1: only if all are
 -- RETURNS
---   verdict               text   new | bound | full
+--   verdict               text   new | bound | full: a candidate lacks a free slot | unavailable: none lacks only that
 --   bound                 text   the binding in force
 --   used                  int    the node's slots in use, if new
 --   version               int    of the node, if new
---   reasons               text   per candidate, if full: gone | not_ready | draining | stale | full | moved
+--   reasons               text   per candidate passed over: gone | not_ready | draining | stale | full | moved
 --   seen                  list   per candidate passed over for its slots: its place, slots in use, version
 
 local bound = redis.call('GET', binding)
 if bound and read_binding(bound) >= attempt then return {'bound', bound, 0, 0, ''} end
 
-local reasons, reply = {}, {'full', '', 0, 0, ''}
+local reasons, reply = {}, {'unavailable', '', 0, 0, ''}
 for place, candidate in ipairs(candidates) do
   local member = candidate.job_id .. '#' .. attempt
   local reason, used, node_edge, epoch = room(candidate.node, candidate.leases, member, candidate.expected,
@@ -50,6 +50,7 @@ for place, candidate in ipairs(candidates) do
   end
   reasons[place] = reason
   if used then
+    reply[1] = 'full'
     local at = #reply
     reply[at + 1], reply[at + 2] = place, used
     reply[at + 3] = settle(used, candidate.ledger, candidate.changes, candidate.node_id)

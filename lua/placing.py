@@ -89,17 +89,17 @@ class Placing:
         try:
             for node_id, expected in zip(request.candidates, _expected(request), strict=True):
                 placed = await self._try_candidate(request, node_id, expected)
-                if placed.verdict != "full":
+                if not placed.is_passed_over:
                     return placed._replace(seen=tuple(seen))
                 reasons += placed.reasons
                 seen += placed.seen
-            # Nothing was free, but perhaps only because this request is placed already.
+            # No candidate was taken, but perhaps only because this request is placed already.
             bound = await self.look(request.request_id, request.session_id)
         except StoreError as error:
             return Committed("unknown", reasons=(str(error),))
         if bound and bound.attempt >= request.attempt:
             return _placed("bound", bound)
-        return Committed("full", attempt=request.attempt, reasons=tuple(reasons), seen=tuple(seen))
+        return _passed_over(reasons, seen)._replace(attempt=request.attempt)
 
     async def _try_candidate(self, request: CommitRequest, node_id: str, expected: int) -> Committed:
         cell, node_keys = self._jobs.node_keys(node_id)
@@ -118,7 +118,7 @@ class Placing:
         reserved = await self._runner.call("node_reserve", [*node_keys, self._keys.job(cell, job_id)], args)
         if reserved[0] != "ok":
             verdict, _, _, used, version, _ = reserved
-            return Committed("full", reasons=(verdict,), seen=((node_id, used, version),) if used >= 0 else ())
+            return _passed_over([verdict], [(node_id, used, version)] if used >= 0 else [])
         return await self._bind(request, node_id, job_id, reserved)
 
     async def _bind(self, request: CommitRequest, node_id: str, job_id: str, reserved: list[Any]) -> Committed:
@@ -172,6 +172,11 @@ def _placed(verdict: Any, bound: Bound, used: int = 0, version: int = 0) -> Comm
     attempt, job_id, node_id, node_edge, node_epoch = bound
     state = State.CREATED if verdict == "new" else ""
     return Committed(verdict, job_id, node_id, node_edge, node_epoch, attempt, state, False, used, version)
+
+
+def _passed_over(reasons: Sequence[str], seen: Sequence[tuple[str, int, int]]) -> Committed:
+    """No candidate was taken. Slots are the reason only if one was passed over for them, as in job_commit."""
+    return Committed("full" if seen else "unavailable", reasons=tuple(reasons), seen=tuple(seen))
 
 
 def _with_state(placed: Committed, looked: list[Any]) -> Committed:

@@ -68,11 +68,10 @@ class Runner:
             check_server(info, config)
             if config.cluster:
                 await runner._read_slots(runner._home.server)
-        except (StoreError, ConfigError):
-            await runner.close()
-            raise
-        except Exception as error:  # the gateway: redis-py lets stray exceptions out while a cluster changes
-            await runner.close()
+        except BaseException as error:  # the gateway: redis-py lets stray exceptions out while a cluster changes
+            await runner.close()  # also if the caller gives up: the connection may be half made
+            if isinstance(error, StoreError | ConfigError) or not isinstance(error, Exception):
+                raise
             raise StoreError(f"cannot use Redis: {error}") from error
         return runner
 
@@ -102,7 +101,7 @@ class Runner:
         return ticket.answers
 
     async def close(self) -> None:
-        """Close every connection; calls under way fail."""
+        """Close every connection, also one that is being made; calls under way fail. No socket is open afterwards."""
         self._closed = True
         lanes = [self._home, *self._lanes.values()]
         tasks = [task for task in (*self._tasks, *(lane.task for lane in lanes), self._refreshing) if task]
@@ -197,7 +196,7 @@ class Runner:
             # Two servers that each call the other the owner have not heard of a change yet.
             self._repeat(batch, reply, delayed=batch[0].tries > 0)
         elif isinstance(reply, failures.AskError):
-            self._spawn(self._ask(batch, (reply.host, reply.port)))
+            self._spawn(self._ask(batch, (reply.host, reply.port)), batch)
         elif isinstance(reply, _PASSING):
             self._repeat(batch, reply, delayed=True)
         elif isinstance(reply, failures.ResponseError | StoreError):
@@ -206,7 +205,7 @@ class Runner:
             # Repeating would only double the wait: the caller's own deadline decides.
             self._fail(batch, f"{script.name}: Redis did not answer in {self._config.timeout_ms} ms")
             if self.is_cluster:
-                self._spawn(self._refresh())
+                self._spawn(self._refresh(), [])
         else:
             # An idle connection that a restart broke is worth one repeat at once; after that, patience.
             self._repeat(batch, reply, delayed=self.is_cluster or batch[0].tries > 0)
@@ -222,18 +221,14 @@ class Runner:
         for one in again:
             one.tries += 1
         if again and delayed:
-            self._spawn(self._repeat_later(again))
+            self._spawn(self._repeat_later(again), again)
         else:
             self._enqueue(again)
 
     async def _repeat_later(self, batch: Batch) -> None:
-        try:
-            await asyncio.sleep(self._config.retry_ms * batch[0].tries / 1000)
-            if self.is_cluster:
-                await self._refresh()
-        except asyncio.CancelledError:
-            self._fail(batch, _CLOSED)
-            raise
+        await asyncio.sleep(self._config.retry_ms * batch[0].tries / 1000)
+        if self.is_cluster:
+            await self._refresh()
         self._enqueue(batch)
 
     async def _ask(self, batch: Batch, address: Address) -> None:
@@ -241,9 +236,6 @@ class Runner:
         server = server_at(self._config, address)
         try:
             [reply] = await self._exchange(server, [batch], [ASKING, evaluate(batch)])
-        except asyncio.CancelledError:
-            self._fail(batch, _CLOSED)
-            raise
         finally:
             await server.close()
         if isinstance(reply, failures.AskError):
@@ -281,13 +273,21 @@ class Runner:
             raise StoreError(f"cannot read the slots of the cluster: {reply}")
         self._slots.replace(reply, asked=server.host)
         owners = self._slots.owners()
-        for address in [address for address, lane in self._lanes.items() if address not in owners and not lane.task]:
-            await self._lanes.pop(address).server.close()
+        idle = [address for address, lane in self._lanes.items() if address not in owners and not lane.task]
+        for lane in [self._lanes.pop(address) for address in idle]:  # all at once: a close takes a turn of the loop
+            await lane.server.close()
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, coroutine: Coroutine[Any, Any, None], batch: Batch) -> None:
+        """Run beside the lanes. If the runner is closed before it ends, or even before it begins, `batch` fails."""
+
+        def end(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if task.cancelled():
+                self._fail(batch, _CLOSED)
+
         task = asyncio.create_task(coroutine)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(end)
 
     # answers
     def _answer(self, one: Waiting, answer: Answer) -> None:

@@ -109,10 +109,13 @@ class Server:
             timer.cancel()
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, also one that was given up half made; its socket is closed afterwards."""
         if self._wire is not None:
             self._wire.break_off(Disconnected("closed"))
+        if self._connection._writer is not None:
+            self._connection._writer.transport.abort()  # without a farewell, for which a server may keep us waiting
         await self._connection.disconnect(nowait=True)
+        await asyncio.sleep(0)  # the transport closes its socket in the next turn of the loop
 
     async def _open(self) -> _Wire:
         connection = self._connection

@@ -195,10 +195,10 @@ class Placer:
                 self._note(requests, *chosen)
             asked = [request for request in requests if request.candidates or (is_first and number == 0)]
             requests = await self._commit(asked, is_last=number == rounds - 1)
-        for (
-            request
-        ) in requests:  # others took the last slots: who could have taken it must not be left out of the counts
-            request.removed[Filter.SLOT] += len(request.candidates)
+        for request in requests:
+            # Others took the last slots: these candidates must not be left out of the counts. One that was passed over
+            # for another reason is counted under that; a node that Redis lost is not a full one.
+            request.removed[Filter.SLOT] += sum(node_id not in request.tried for node_id in request.candidates)
 
     def _is_snapshot_to_blame(self, requests: list[Request]) -> bool:
         """It may not know a node that has just come: look again before anyone is refused for that.
@@ -266,7 +266,7 @@ class Placer:
         again = []
         for request, answer in zip(requests, answers, strict=True):
             self._learn(request, answer)
-            if answer.verdict != "full":
+            if not answer.is_passed_over:
                 await self._finish(request, answer)
             elif request.candidates:
                 again.append(request)
@@ -274,7 +274,7 @@ class Placer:
 
     def _learn(self, request: Request, answer: Committed) -> None:
         """Correct the rows of candidates that were passed over, so that the next round and the next batch know."""
-        if not answer.reasons or answer.verdict not in ("new", "full"):
+        if not answer.reasons or not (answer.verdict == "new" or answer.is_passed_over):
             return
         if request.rounds:
             request.rounds[-1] = request.rounds[-1]._replace(reasons=answer.reasons, seen=answer.seen)
@@ -308,7 +308,7 @@ class Placer:
         """A commit without candidates places nothing, but finds what was placed before."""
         asked = [request.commit(is_last=True)._replace(candidates=[]) for request in requests]
         for request, answer in zip(requests, await self._store.commit(asked), strict=True):
-            if answer.verdict != "full":
+            if not answer.is_passed_over:
                 await self._finish(request, answer)
 
     # --- ends -------------------------------------------------------------------------------------------

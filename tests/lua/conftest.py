@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 import redis
@@ -13,6 +13,9 @@ from mesh.config import Config, JobConfig, NodeConfig, RedisConfig
 from mesh.keys import Keys
 
 RedisClient = redis.Redis | redis.RedisCluster
+Connect = Callable[[RedisConfig], Awaitable[Runner]]
+#: For conditions that come true by themselves. Only a broken mesh lasts that long, on a busy machine too.
+DEADLINE_S = 120.0
 
 
 @pytest.fixture(params=["server", "cluster"])
@@ -27,10 +30,22 @@ def config(redis_config: RedisConfig) -> Config:
 
 
 @pytest.fixture
-async def runner(config: Config) -> AsyncIterator[Runner]:
-    runner = await Runner.connect(config.redis)
-    yield runner
-    await runner.close()
+async def connect() -> AsyncIterator[Connect]:
+    """Makes runners. Each is closed when the test ends, also if it fails: the next test must not collect it."""
+    made: list[Runner] = []
+
+    async def connect(config: RedisConfig) -> Runner:
+        made.append(await Runner.connect(config))
+        return made[-1]
+
+    yield connect
+    for runner in made:
+        await runner.close()
+
+
+@pytest.fixture
+async def runner(connect: Connect, config: Config) -> Runner:
+    return await connect(config.redis)
 
 
 @pytest.fixture

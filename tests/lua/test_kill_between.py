@@ -12,7 +12,7 @@ import pytest
 from lua.store import Store
 from mesh.config import RedisConfig
 from mesh.keys import Keys
-from tests.lua.conftest import RedisClient
+from tests.lua.conftest import DEADLINE_S, RedisClient
 from tests.lua.samples import beat, in_cell, register, request
 
 NODE, SESSION = in_cell("node-", 5), in_cell("s-", 6)
@@ -38,7 +38,7 @@ async def test_a_process_killed_between_reserve_and_bind_costs_a_short_lease(
     assert raw.zcard(keys.leases(5, NODE)) == 1, "the place is held"
     assert not raw.exists(keys.binding(6, "r-1")), "and nothing is bound"
 
-    end = time.monotonic() + 30
+    end = time.monotonic() + DEADLINE_S
     while time.monotonic() < end:
         if (await beat(store, NODE, epoch)).used == 0:
             break

@@ -10,11 +10,13 @@ import asyncio
 import random
 from typing import Any, cast
 
+import pytest
+
 from lua.batch import Answer
 from lua.runner import Call, Runner
 from lua.store import Beaten, Committed, Heartbeat, Store
 from mesh.cells import cell_of
-from mesh.config import Config
+from mesh.config import Config, JobConfig, NodeConfig, RedisConfig
 from mesh.frames import NodeLoad
 from mesh.keys import Keys, lease_member
 from tests.lua.clockwork import pass_time
@@ -26,8 +28,10 @@ ROUNDS = 20
 PROCESSES = 8
 MAX_JOBS = 3
 NODES = [f"node-{n}" for n in range(20)]
+#: Longer than a round takes on a busy machine: no slot lapses in the middle of one.
+PROVISIONAL_MS = 100_000
 #: Longer than any slot is young or provisional.
-LATER_MS = 6_000
+LATER_MS = PROVISIONAL_MS + 1_000
 SEED = 20_261_116
 
 
@@ -124,6 +128,12 @@ async def a_round(runner: Runner, keys: Keys, config: Config, world: World, numb
 
 def leases_of(raw: RedisClient, keys: Keys, node_id: str) -> set[str]:
     return {member.decode() for member in raw.zrange(keys.leases(cell_of(node_id, CELLS), node_id), 0, -1)}
+
+
+@pytest.fixture
+def config(redis_config: RedisConfig) -> Config:
+    job = JobConfig(lease_ms=4 * PROVISIONAL_MS, provisional_lease_ms=PROVISIONAL_MS)
+    return Config(redis=redis_config, node=NodeConfig(heartbeat_timeout_ms=4 * PROVISIONAL_MS), job=job)
 
 
 async def test_a_thousand_kills_leak_nothing(

@@ -100,8 +100,23 @@ async def test_every_reason_to_pass_over_a_node(store: Store, raw: RedisClient, 
     await store.node_offline("left", (await register(store, "left")).epoch, "closed")
     raw.hincrby(keys.node(cell_of("silent", CELLS), "silent"), "last_seen_ms", -45_001)
     placed = await commit(store, request("r-1", ["nobody", "draining", "new", "silent", "left"]))
-    assert (placed.verdict, placed.reasons) == ("full", ("gone", "draining", "not_ready", "stale", "gone"))
-    assert placed.seen == (), "their slots are not the reason"
+    assert (placed.verdict, placed.reasons) == ("unavailable", ("gone", "draining", "not_ready", "stale", "gone"))
+    assert placed.is_passed_over and placed.seen == (), "their slots are not the reason"
+
+
+@pytest.mark.parametrize("session_id", [in_cell("s-", cell_of(NODE, CELLS)), in_cell("s-", 3)])
+async def test_a_lost_record_is_no_lack_of_slots(store: Store, raw: RedisClient, keys: Keys, session_id: str) -> None:
+    """A replica that takes over may have missed it; only a registration brings it back."""
+    await register(store, NODE, max_jobs=1)
+    await register(store, OTHER, max_jobs=1)
+    raw.delete(keys.node(cell_of(NODE, CELLS), NODE))
+    lost = await commit(store, request("r-1", [NODE], session_id=session_id))
+    assert (lost.verdict, lost.reasons, lost.seen) == ("unavailable", ("gone",), ())
+    assert (await commit(store, request("r-1", [NODE, OTHER], session_id=session_id))).node_id == OTHER
+    full = await commit(store, request("r-2", [NODE, OTHER], session_id=session_id))
+    assert (full.verdict, full.reasons) == ("full", ("gone", "full")), "waiting for a slot helps"
+    await register(store, NODE, max_jobs=1)
+    assert (await commit(store, request("r-2", [NODE], session_id=session_id))).verdict == "new"
 
 
 async def test_lapsed_leases_make_room(store: Store, raw: RedisClient, keys: Keys) -> None:
@@ -111,8 +126,9 @@ async def test_lapsed_leases_make_room(store: Store, raw: RedisClient, keys: Key
     assert len(leases_of(raw, keys, NODE)) == 1
 
 
-async def test_no_candidates_is_full(store: Store) -> None:
-    assert (await commit(store, request("r-1", []))).verdict == "full"
+async def test_no_candidates_is_unavailable(store: Store) -> None:
+    placed = await commit(store, request("r-1", []))
+    assert (placed.verdict, placed.is_passed_over, placed.reasons) == ("unavailable", True, ())
     assert await store.commit([]) == []
 
 

@@ -14,7 +14,7 @@ from linguamesh import redis_server as servers
 from mesh.errors import ConfigError
 
 
-def _gone(pid: int, timeout_s: float = 10.0) -> bool:
+def _gone(pid: int, timeout_s: float = 60.0) -> bool:
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
         try:

@@ -5,17 +5,20 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+import redis
 
 from linguamesh.redis_server import RedisServer
+from lua.batch import Answer
 from lua.runner import Call, Runner
 from lua.store import Store
 from mesh.config import Config, RedisConfig
 from mesh.errors import ConfigError, StoreError
 from mesh.keys import Keys
-from tests.lua.conftest import RedisClient
+from tests.lua.conftest import DEADLINE_S, Connect, RedisClient
 from tests.lua.samples import NOBODY, register, request
 
 
@@ -40,14 +43,13 @@ async def test_a_lost_script_cache_is_not_noticed(store: Store, raw: RedisClient
 
 
 async def test_more_calls_than_one_batch_holds_keep_their_order(
-    redis_config: RedisConfig, keys: Keys, raw: RedisClient
+    connect: Connect, redis_config: RedisConfig, keys: Keys, raw: RedisClient
 ) -> None:
-    runner = await Runner.connect(msgspec.structs.replace(redis_config, batch_max=7))
+    runner = await connect(msgspec.structs.replace(redis_config, batch_max=7))
     for number in range(100):
         raw.hset(keys.session(number % 16, f"s-{number}"), mapping={"owner": f"edge-{number}", "epoch": number})
     answers = await runner.call_many("session_look", [look(keys, number) for number in range(100)])
     assert answers == [[f"edge-{number}", number, 0, 0] for number in range(100)]
-    await runner.close()
 
 
 async def test_calls_of_different_scripts_at_once(runner: Runner, store: Store, keys: Keys) -> None:
@@ -59,12 +61,11 @@ async def test_calls_of_different_scripts_at_once(runner: Runner, store: Store, 
     assert owners == [[NOBODY]] * 20
 
 
-async def test_a_full_queue_refuses(redis_config: RedisConfig, keys: Keys) -> None:
-    runner = await Runner.connect(msgspec.structs.replace(redis_config, queue_max=10))
+async def test_a_full_queue_refuses(connect: Connect, redis_config: RedisConfig, keys: Keys) -> None:
+    runner = await connect(msgspec.structs.replace(redis_config, queue_max=10))
     answers = await runner.call_many("session_look", [look(keys, n) for n in range(11)])
     assert all(isinstance(answer, StoreError) for answer in answers) and len(answers) == 11
     assert await runner.call_many("session_look", [look(keys, n) for n in range(10)]) == [NOBODY] * 10
-    await runner.close()
 
 
 async def test_a_caller_that_gave_up_costs_nothing(runner: Runner, keys: Keys) -> None:
@@ -89,8 +90,8 @@ async def test_keys_of_two_slots_are_our_own_bug(runner: Runner, keys: Keys) -> 
         await runner.call("session_look", [keys.session(1, "s"), keys.session(2, "s")], {})
 
 
-async def test_a_closed_runner_refuses(redis_config: RedisConfig, keys: Keys) -> None:
-    runner = await Runner.connect(redis_config)
+async def test_a_closed_runner_refuses(connect: Connect, redis_config: RedisConfig, keys: Keys) -> None:
+    runner = await connect(redis_config)
     await runner.close()
     with pytest.raises(StoreError, match="closed"):
         await runner.call("session_look", *look(keys, 1))
@@ -108,18 +109,17 @@ async def test_a_wrong_url_or_mode_is_a_configuration_error(redis_config: RedisC
         await Runner.connect(msgspec.structs.replace(redis_config, cluster=not redis_config.cluster))
 
 
-async def test_a_wrong_password_is_named(own_server: RedisServer) -> None:
+async def test_a_wrong_password_is_named(connect: Connect, own_server: RedisServer) -> None:
     with own_server.client() as client:
         client.config_set("requirepass", "secret")
     for password in ("", ":wrong@"):
         with pytest.raises(StoreError, match=r"(?i)auth|password"):
             await Runner.connect(RedisConfig(url=f"redis://{password}127.0.0.1:{own_server.port}/0"))
-    runner = await Runner.connect(RedisConfig(url=f"redis://:secret@127.0.0.1:{own_server.port}/0"))
-    await runner.close()
+    await connect(RedisConfig(url=f"redis://:secret@127.0.0.1:{own_server.port}/0"))
 
 
-async def test_a_restart_is_survived(tmp_path: Path, own_server: RedisServer, keys: Keys) -> None:
-    runner = await Runner.connect(RedisConfig(url=own_server.url))
+async def test_a_restart_is_survived(tmp_path: Path, own_server: RedisServer, connect: Connect, keys: Keys) -> None:
+    runner = await connect(RedisConfig(url=own_server.url))
     assert await runner.call("session_look", *look(keys, 1)) == NOBODY
     own_server.stop()
     with pytest.raises(StoreError, match="Redis cannot be used"):
@@ -128,37 +128,43 @@ async def test_a_restart_is_survived(tmp_path: Path, own_server: RedisServer, ke
     try:
         assert await runner.call("session_look", *look(keys, 1)) == NOBODY
     finally:
-        await runner.close()
         again.stop()
 
 
-async def test_an_idle_connection_that_broke_is_not_noticed(own_server: RedisServer, keys: Keys) -> None:
-    runner = await Runner.connect(RedisConfig(url=own_server.url))
+async def test_an_idle_connection_that_broke_is_not_noticed(
+    own_server: RedisServer, connect: Connect, keys: Keys
+) -> None:
+    runner = await connect(RedisConfig(url=own_server.url))
     for _ in range(3):
         with own_server.client() as client:
             client.client_kill_filter(_type="normal", skipme=True)
         assert await runner.call("session_look", *look(keys, 1)) == NOBODY
-    await runner.close()
 
 
-async def test_a_paused_server_is_an_error_and_then_forgotten(own_server: RedisServer, keys: Keys) -> None:
-    runner = await Runner.connect(RedisConfig(url=own_server.url, timeout_ms=200))
+async def test_a_paused_server_is_an_error_and_then_forgotten(
+    own_server: RedisServer, connect: Connect, keys: Keys
+) -> None:
+    runner = await connect(RedisConfig(url=own_server.url, timeout_ms=500))
     os.kill(own_server.pid, signal.SIGSTOP)
     try:
         answers = await asyncio.gather(*(runner.call_many("session_look", [look(keys, n)]) for n in range(5)))
         assert all(isinstance(answer, StoreError) for [answer] in answers)
     finally:
         os.kill(own_server.pid, signal.SIGCONT)
-    assert await runner.call("session_look", *look(keys, 1)) == NOBODY
-    await runner.close()
+    answer: Answer = StoreError("not asked yet")
+    async with asyncio.timeout(DEADLINE_S):
+        while isinstance(answer, StoreError):  # it may take its time to wake up
+            [answer] = await runner.call_many("session_look", [look(keys, 1)])
+    assert answer == NOBODY
 
 
-async def test_close_fails_what_is_under_way(own_server: RedisServer, keys: Keys) -> None:
-    runner = await Runner.connect(RedisConfig(url=own_server.url, timeout_ms=60_000))
+async def test_close_fails_what_is_under_way(own_server: RedisServer, connect: Connect, keys: Keys) -> None:
+    runner = await connect(RedisConfig(url=own_server.url, timeout_ms=60_000))
     os.kill(own_server.pid, signal.SIGSTOP)
     try:
         waiting = [asyncio.create_task(runner.call_many("session_look", [look(keys, n)])) for n in range(3)]
-        await asyncio.sleep(0.05)
+        for _ in range(3):  # the calls, then their lane, which sends at once
+            await asyncio.sleep(0)
         waiting.append(asyncio.create_task(runner.call_many("session_look", [look(keys, 9)])))
         await asyncio.sleep(0)
         await runner.close()
@@ -168,24 +174,97 @@ async def test_close_fails_what_is_under_way(own_server: RedisServer, keys: Keys
     assert all("closed" in str(answer) for [answer] in answers)
 
 
-async def test_no_connection_is_left_open(own_server: RedisServer, keys: Keys) -> None:
-    with own_server.client() as client:
-        before = len(client.client_list())
-        for _ in range(5):
-            runner = await Runner.connect(RedisConfig(url=own_server.url))
-            await asyncio.gather(*(runner.call_many("session_look", [look(keys, n)]) for n in range(50)))
-            assert len(client.client_list()) == before + 1
-            await runner.close()
-        for _ in range(200):
-            if len(client.client_list()) == before:
-                break
+async def test_close_fails_a_call_whose_repeat_has_not_begun(
+    own_server: RedisServer, connect: Connect, keys: Keys
+) -> None:
+    runner = await connect(RedisConfig(url=own_server.url))
+    own_server.stop()
+    waiting = asyncio.create_task(runner.call_many("session_look", [look(keys, 1)]))
+    async with asyncio.timeout(DEADLINE_S):
+        while not runner._tasks:  # noqa: ASYNC110 - the task that repeats it; it runs after us
+            await asyncio.sleep(0)
+        await runner.close()
+        [answer] = await waiting
+    assert "closed" in str(answer)
+
+
+def sockets_of(runner: Runner) -> list[Any]:
+    """The sockets of its connections, made and half made."""
+    lanes = [runner._home, *runner._lanes.values()]
+    writers = [lane.server._connection._writer for lane in lanes]
+    return [writer.transport.get_extra_info("socket") for writer in writers if writer is not None]
+
+
+async def test_no_socket_is_open_after_close(connect: Connect, redis_config: RedisConfig, keys: Keys) -> None:
+    runner = await connect(redis_config)
+    assert await runner.call_many("session_look", [look(keys, n) for n in range(16)]) == [NOBODY] * 16
+    sockets = sockets_of(runner)
+    assert len(sockets) == (4 if redis_config.cluster else 1), "one per server, and one that showed us the cluster"
+    await runner.close()
+    assert [one.fileno() for one in sockets] == [-1] * len(sockets), "at once: the loop may end here"
+
+
+@pytest.fixture(params=["", ":secret@"], ids=["at the first command", "at the login"])
+def mute_server(own_server: RedisServer, request: pytest.FixtureRequest) -> Iterator[RedisConfig]:
+    """Takes connections, but does not answer."""
+    os.kill(own_server.pid, signal.SIGSTOP)
+    yield RedisConfig(url=f"redis://{request.param}127.0.0.1:{own_server.port}/0", timeout_ms=60_000)
+    os.kill(own_server.pid, signal.SIGCONT)
+
+
+async def half_made(runner: Runner) -> list[Any]:
+    """The socket of a connection that it is making."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not sockets_of(runner):  # noqa: ASYNC110 - the loop makes it; nothing tells when
             await asyncio.sleep(0.01)
-        assert len(client.client_list()) == before
+    return sockets_of(runner)
 
 
-async def test_a_full_server_says_so(own_server: RedisServer, keys: Keys) -> None:
+async def test_a_connection_in_the_making_is_closed(mute_server: RedisConfig, keys: Keys) -> None:
+    runner = Runner(mute_server)
+    waiting = asyncio.create_task(runner.call_many("session_look", [look(keys, 1)]))
+    [socket] = await half_made(runner)
+    await runner.close()
+    [answer] = await waiting
+    assert "closed" in str(answer)
+    assert (socket.fileno(), sockets_of(runner)) == (-1, [])
+
+
+async def test_who_gives_up_to_connect_leaves_no_connection(mute_server: RedisConfig) -> None:
+    class Seen(Runner):
+        def __init__(self, config: RedisConfig) -> None:
+            super().__init__(config)
+            made.append(self)
+
+    made: list[Runner] = []
+    connecting = asyncio.create_task(Seen.connect(mute_server))
+    await asyncio.sleep(0)
+    [socket] = await half_made(made[0])
+    connecting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await connecting
+    assert (socket.fileno(), sockets_of(made[0])) == (-1, [])
+
+
+async def test_no_connection_is_left_open(own_server: RedisServer, connect: Connect, keys: Keys) -> None:
+    async def until_connected(client: redis.Redis, count: int) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while len(client.client_list()) != count:  # noqa: ASYNC110 - only the server can tell, when it notices
+                await asyncio.sleep(0.01)
+
+    with own_server.client() as client:
+        await until_connected(client, 1)
+        for _ in range(5):
+            runner = await connect(RedisConfig(url=own_server.url))
+            await asyncio.gather(*(runner.call_many("session_look", [look(keys, n)]) for n in range(50)))
+            assert len(client.client_list()) == 2
+            await runner.close()
+            await until_connected(client, 1)
+
+
+async def test_a_full_server_says_so(own_server: RedisServer, connect: Connect, keys: Keys) -> None:
     config = Config(redis=RedisConfig(url=own_server.url))
-    runner = await Runner.connect(config.redis)
+    runner = await connect(config.redis)
     store = Store(runner, keys, config)
     with own_server.client() as client:
         client.config_set("maxmemory", 1)
@@ -193,4 +272,3 @@ async def test_a_full_server_says_so(own_server: RedisServer, keys: Keys) -> Non
             await store.claim_session("s-1", "edge", 0, "", "en", "es")
         client.config_set("maxmemory", 0)
     assert (await store.claim_session("s-1", "edge", 0, "", "en", "es")).ok
-    await runner.close()

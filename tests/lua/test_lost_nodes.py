@@ -1,0 +1,85 @@
+"""A selector whose Redis lost the records of nodes: its clients hear of nodes that are offline, not of a full fleet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from lua.store import Store
+from mesh.cells import cell_of
+from mesh.config import Config, JobConfig, NodeConfig, RedisConfig, SelectorConfig
+from mesh.frames import Assign, Frame, Head, Lane, NodeStale, Refused, Waiting
+from mesh.keys import Keys
+from mesh.link import Received
+from selector.core.columns import NodeTable
+from selector.core.pools import PoolPlan
+from selector.decisions import Decisions
+from selector.metrics import SelectorMetrics
+from selector.placing import Placer
+from selector.policy import Policy
+from selector.snapshot import Snapshot
+from tests.lua.conftest import RedisClient
+from tests.lua.samples import CELLS, EDGE, beat
+from tests.unit.selector_samples import CAPS, job
+
+#: With one round of three candidates, no request gets to the end of them.
+NODES = [f"node-{n}" for n in range(9)]
+PATIENT_MS = 300_000
+
+
+@pytest.fixture
+def config(redis_config: RedisConfig) -> Config:
+    """Nothing is too late, also if the kernel has to be compiled first."""
+    return Config(
+        redis=redis_config,
+        node=NodeConfig(heartbeat_timeout_ms=PATIENT_MS),
+        job=JobConfig(pending_timeout_ms=PATIENT_MS),
+        selector=SelectorConfig(commit_rounds=1),
+    )
+
+
+async def add_nodes(store: Store) -> None:
+    for node_id in NODES:
+        registered = await store.register_node(node_id, EDGE, CAPS, [])
+        assert (await beat(store, node_id, registered.epoch)).status == "ready"
+
+
+def dispatch(request_id: str, **changes: Any) -> Received:
+    frame = job(request_id=request_id, deadline_ms=0, **changes)
+    return Received(Head(1, Lane.WORK, "", 0, frame.edge, sent_us=1), frame, [b"work", b"audio"], "broker")
+
+
+async def test_lost_records_are_no_full_fleet(store: Store, config: Config, raw: RedisClient, keys: Keys) -> None:
+    sent: list[Frame] = []
+
+    def send(to: str, cell: int, frame: Frame, *payload: bytes, **_: Any) -> str:
+        sent.append(frame)
+        return "broker"
+
+    metrics, table = SelectorMetrics(CollectorRegistry()), NodeTable(config.selector.nodes_max)
+    snapshot = Snapshot(store, table, config, metrics, lambda *_: None)
+    policy, plan = Policy(store, config, metrics), PoolPlan(config.pools)
+    placer = Placer(store, table, snapshot, config, metrics, send, policy, plan, Decisions(config))
+    await add_nodes(store)
+    await snapshot.refresh()
+    for node_id in NODES:
+        raw.delete(keys.node(cell_of(node_id, CELLS), node_id))
+
+    await placer.place([dispatch("r-1")])  # stands in line: the nodes may come back
+    [waiting] = [frame for frame in sent if isinstance(frame, Waiting)]
+    assert waiting.reason == "offline"
+    told = [frame for frame in sent if isinstance(frame, NodeStale)]
+    assert {frame.reason for frame in told} == {"unknown"} and len(told) == 3, "their edge registers them again"
+
+    sent.clear()
+    await placer.place([dispatch("r-2", session_id="s-2", beside=True)])  # a hedge does not stand in line
+    [refused] = [frame for frame in sent if isinstance(frame, Refused)]
+    assert refused.reason == "offline" and "capacity_exceeded" not in refused.removed
+
+    sent.clear()
+    await add_nodes(store)
+    await snapshot.refresh_anew()
+    await placer.place([dispatch("r-3", session_id="s-3", beside=True)])
+    assert [frame.request_id for frame in sent if isinstance(frame, Assign)] == ["r-3"]
