@@ -27,7 +27,7 @@ lint: $(VENV)/.dev ## ruff, mypy --strict, import contracts, Lua headers
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/python -m lua.check
+	@$(BIN)/python -m lua.engine.check
 
 bench: $(VENV)/.dev ## measure and print; nothing is asserted
 	@$(BIN)/python -m bench $(ARGS)
@@ -49,7 +49,7 @@ $(VENV)/.run: requirements/run.txt pyproject.toml | $(VENV)/bin/python
 	@$(PIP_INSTALL) --require-hashes -r requirements/run.txt
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@echo "Compiling the selection kernel"
-	@$(BIN)/python -c 'from selector.warm import warm_up; warm_up()'
+	@$(BIN)/python -c 'from selector.kernel_cache import warm_up; warm_up()'
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.run

@@ -19,7 +19,7 @@ import psutil
 import zmq
 
 from bench.table import print_table
-from mesh.config import LinkConfig
+from mesh.config.network import LinkConfig
 from mesh.frames import (
     BROKER,
     FRAME_VERSION,
@@ -36,7 +36,7 @@ from mesh.frames import (
     encode,
     lane_of,
 )
-from mesh.sockets import open_dealer, receiver, sender
+from mesh.link.sockets import open_dealer, receiver, sender
 
 SECONDS = 1.5
 ROUNDS = 2

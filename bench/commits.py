@@ -12,18 +12,19 @@ from tempfile import TemporaryDirectory
 import uvloop
 
 from bench.table import print_table
-from linguamesh.redis_server import RedisServer
-from lua.batch import Ticket, Waiting, evalsha
-from lua.jobs import Jobs
-from lua.loader import load_scripts
-from lua.placing import Placing
-from lua.runner import Runner
-from lua.server import Command
+from linguamesh.local.redis_server import RedisServer
+from lua.engine.batch import CallGroup, PendingCall, evalsha
+from lua.engine.connection import Command
+from lua.engine.loader import load_scripts
+from lua.engine.runner import Runner
 from lua.store import CommitRequest, Heartbeat, Store
-from mesh.config import Config, RedisConfig
+from lua.store.commit import CommitStore
+from lua.store.jobs import JobStore
+from mesh.config import Config
+from mesh.config.network import RedisConfig
 from mesh.frames import NodeCaps, NodeLoad
-from mesh.ids import new_job_unique
 from mesh.keys import Keys
+from mesh.random_ids import new_job_unique
 
 NODES = 50
 COMMITS = 20_000
@@ -50,11 +51,11 @@ async def _ours(store: Store, batch: int) -> float:
 
 def _the_same_command(runner: Runner, config: Config) -> Command:
     """One commit as the runner would send it, with redis-benchmark's placeholder in place of the unique id."""
-    call = Placing(runner, Keys(), config, Jobs(runner, Keys(), config))._commit_call(
+    call = CommitStore(runner, Keys(), config, JobStore(runner, Keys(), config))._commit_call(
         _request(0, "__rand_int__"), ["node-0", "node-1", "node-2"], EXPECTED
     )
-    ticket = Ticket(1, asyncio.get_running_loop().create_future())
-    return evalsha([Waiting(load_scripts()["job_commit"], call, 0, ticket, 0)])
+    ticket = CallGroup(1, asyncio.get_running_loop().create_future())
+    return evalsha([PendingCall(load_scripts()["job_commit"], call, 0, ticket, 0)])
 
 
 def _redis_benchmark(binary: str, port: int, command: Command, pipeline: int) -> float:

@@ -11,7 +11,7 @@ import time
 import psutil
 
 from bench.table import print_table
-from linguamesh.redis_server import free_port
+from linguamesh.local.redis_server import free_port
 
 SECONDS = 20.0
 

@@ -9,16 +9,16 @@ from functools import partial
 from typing import NamedTuple
 
 from bench.table import print_table
-from mesh.choosing import PoolsConfig
-from mesh.config import SelectorConfig
+from mesh.config.network import SelectorConfig
+from mesh.config.scheduler import PoolsConfig
+from mesh.config.weights import Weights
 from mesh.frames import Dispatch, NodeCaps, NodeLoad, pair_of
-from mesh.speeds import ANY_PAIR, Speed
-from mesh.weights import Weights
-from selector.core.columns import NodeFacts, NodeTable
+from mesh.states.speed import ANY_PAIR, Speed
+from selector.core.job_rows import job_rows
 from selector.core.kernel import Rules, choose, examine
+from selector.core.node_table import NodeFacts, NodeTable
 from selector.core.pools import PoolPlan
-from selector.core.requests import job_rows
-from selector.warm import warm_up
+from selector.kernel_cache import warm_up
 
 SIZES = (100, 1_000, 10_000, 100_000)
 BATCH = 64

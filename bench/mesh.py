@@ -18,10 +18,10 @@ import uvloop
 from bench import bare
 from bench.servers import redis_at_hand
 from bench.table import ms, percentile, print_table
+from linguamesh.local.redis_server import free_port
 from linguamesh.node import Job, Node, Result
-from linguamesh.redis_server import free_port
 from linguamesh.session import Session
-from tests.running_mesh import RunningMesh
+from tests.support.processes.running_mesh import RunningMesh
 
 AUDIO = bytes(10_000)
 ANSWER = "x" * 1_000

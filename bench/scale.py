@@ -19,23 +19,24 @@ import uvloop
 from prometheus_client import CollectorRegistry
 
 from bench.table import ms, percentile, print_table
-from linguamesh.redis_server import RedisServer
-from lua.answers import Heartbeat
-from lua.runner import Runner
+from linguamesh.local.redis_server import RedisServer
+from lua.engine.runner import Runner
 from lua.store import Store
+from lua.store.types import Heartbeat
 from mesh import frames
-from mesh.config import Config, MeshConfig, RedisConfig
+from mesh.config import Config
+from mesh.config.network import MeshConfig, RedisConfig
 from mesh.frames import Assign, Dispatch, Frame, Head, Lane, NodeCaps, NodeLoad
-from mesh.ids import new_session_id
 from mesh.keys import Keys
-from mesh.link import Received
-from selector.core.columns import NodeTable
+from mesh.link.link import Received
+from mesh.random_ids import new_session_id
+from selector.core.node_table import NodeTable
 from selector.core.pools import PoolPlan
-from selector.decisions import Decisions
+from selector.fleet.snapshot import Snapshot
 from selector.metrics import SelectorMetrics
-from selector.placing import Placer
-from selector.policy import Policy
-from selector.snapshot import Snapshot
+from selector.operators.decision_log import DecisionLog
+from selector.placement.placer import Placer
+from selector.placement.weights import CurrentWeights
 
 FLEETS = (100, 1_000, 10_000)
 BATCHES = (1, 64)
@@ -131,9 +132,9 @@ class Fleet:
             assigned.append(frame)
             return "sent"
 
-        policy = Policy(store, config, metrics)
+        policy = CurrentWeights(store, config, metrics)
         placer = Placer(
-            store, table, snapshot, config, metrics, send, policy, PoolPlan(config.pools), Decisions(config)
+            store, table, snapshot, config, metrics, send, policy, PoolPlan(config.pools), DecisionLog(config)
         )
         return cls(count, runner, snapshot, placer, beats, assigned)
 

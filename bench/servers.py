@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from linguamesh.redis_server import RedisServer
+from linguamesh.local.redis_server import RedisServer
 
 
 @contextmanager

@@ -23,8 +23,8 @@ from bench.servers import redis_at_hand
 from bench.table import ms, percentile, print_table
 from linguamesh.node import Job, Node, Result
 from linguamesh.session import Session
-from mesh import node_wire as wire
-from tests.running_mesh import RunningMesh
+from mesh.messages import node as wire
+from tests.support.processes.running_mesh import RunningMesh
 
 SECONDS = 5.0
 #: Calm and storm take turns, so that a noisy moment of the machine hits both alike.

@@ -25,10 +25,10 @@ from websockets.asyncio.server import ServerConnection, serve
 from bench.servers import redis_at_hand
 from bench.table import print_table
 from linguamesh.node import Job, Node, Result
-from mesh import audio_frames
-from mesh.audio_frames import AudioFrame
-from mesh.config import EdgeConfig
-from tests.running_mesh import RunningMesh
+from mesh.config.network import EdgeConfig
+from mesh.messages import audio_frames
+from mesh.messages.audio_frames import AudioFrame
+from tests.support.processes.running_mesh import RunningMesh
 
 SESSIONS: Final = 500
 SECONDS: Final = 20

@@ -10,14 +10,14 @@ import signal
 import socket
 import sys
 
-from broker.core.switch import Rules, Switch
+from broker.core.switch import Switch, SwitchLimits
 from broker.loop import BrokerLoop
 from broker.metrics import BrokerCollector
 from mesh import clock, config, log, metrics
 from mesh.errors import ConfigError
-from mesh.ids import new_peer_identity
 from mesh.loopback import LOOPBACK
 from mesh.process import EXIT_CONFIG, EXIT_OK, announce_ready, die_with_parent
+from mesh.random_ids import new_peer_identity
 from mesh.words import ProcessKind
 
 #: Leaves room for 2^30 acquaintances above it in a signed 64-bit counter of 32-bit spans.
@@ -85,9 +85,9 @@ def _serve(options: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def rules_of(settings: config.Config) -> Rules:
+def rules_of(settings: config.Config) -> SwitchLimits:
     """The switch's limits, from the configuration."""
-    return Rules(
+    return SwitchLimits(
         cells=settings.mesh.cells,
         beat_ms=settings.link.beat_ms,
         dead_ms=settings.link.dead_ms,

@@ -12,12 +12,12 @@ import zmq
 
 from broker.core.courier import Courier, Outcome
 from broker.core.credit import Side
-from broker.core.queues import Mail, Parts
+from broker.core.queues import Envelope, Parts
 from broker.core.switch import Switch
 from mesh import clock
-from mesh.config import BrokerConfig, LinkConfig
+from mesh.config.network import BrokerConfig, LinkConfig
+from mesh.link.sockets import bind, open_router, receiver, sender
 from mesh.log import get_logger
-from mesh.sockets import bind, open_router, receiver, sender
 
 #: Passes of the loop after a stop, at most: draining must end even if the clock does not.
 _PASSES_AT_STOP_MAX: Final = 1_000
@@ -94,7 +94,7 @@ class BrokerLoop:
             pass
         return batch
 
-    def _attempt(self, mail: Mail) -> Outcome:
+    def _attempt(self, mail: Envelope) -> Outcome:
         peer = mail.receiver
         assert peer is not None, "only mail with a receiver is sent"
         try:

@@ -7,13 +7,14 @@ import asyncio
 import sys
 from importlib.metadata import version
 
-from edge.edge import Edge
+from edge.app import Edge
 from edge.metrics import EdgeMetrics
 from mesh import config, log, process
 from mesh.errors import ConfigError
-from mesh.ids import is_id, new_peer_identity
-from mesh.link import LinkError
+from mesh.ids import is_id
+from mesh.link.link import LinkError
 from mesh.metrics import LinkMetrics, describe_process
+from mesh.random_ids import new_peer_identity
 from mesh.words import ProcessKind
 
 

@@ -6,13 +6,13 @@ from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry
 
-from edge.core.cuts import Reason
-from mesh.control_wire import FROM_OPERATOR
+from edge.audio.core.segment import FinalizeReason
 from mesh.errors import ErrorCode
 from mesh.frames import AnyFrame
+from mesh.messages.client import FROM_CLIENT, FROM_SERVER
+from mesh.messages.control import FROM_OPERATOR
+from mesh.messages.node import FROM_NODE, FROM_SCHEDULER
 from mesh.metrics import REGISTRY, RESULT_SECONDS, Metrics
-from mesh.node_wire import FROM_NODE, FROM_SCHEDULER
-from mesh.session_wire import FROM_CLIENT, FROM_SERVER
 from mesh.words import (
     COMMAND_KINDS,
     AssignFailure,
@@ -37,7 +37,7 @@ MESSAGE_TYPES: Final = tuple(sorted({"binary", "done", "invalid"}.union(*(codec.
 #: A request that is for no page.
 NO_PAGE: Final = "none"
 PAGE_KINDS: Final = (*(kind for kind in QueryKind if kind not in COMMAND_KINDS), NO_PAGE)
-CUT_REASONS: Final = tuple(reason.name.lower() for reason in Reason)
+CUT_REASONS: Final = tuple(reason.name.lower() for reason in FinalizeReason)
 ERROR_CODES: Final = tuple(code.name for code in ErrorCode)
 
 

@@ -8,20 +8,20 @@ import secrets
 from collections.abc import Callable
 from typing import Any, Final
 
-from edge.core.asks import Answer
-from edge.jobs import NodeSocket
-from edge.link import EdgeLink
+from edge.jobs.runner import NodeSocket
+from edge.link.core.rpc import Reply
+from edge.link.link import EdgeLink
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Failed, Paired, PairingAsk, PairingUse
 from mesh.frames import PairingCode as CodeFrame
-from mesh.node_wire import PairingCode, PairingCodeRequest
-from mesh.wire import Message
+from mesh.messages.base import Message
+from mesh.messages.node import PairingCodeMessage, PairingCodeRequest
 
 #: A home or an office has so many bits of an IPv6 address; the rest it may choose for each attempt.
 IPV6_PREFIX: Final = 64
 
 
-class Pairing:
+class PairingClient:
     """Asks the mesh about pairing codes. `handlers` are for messages of nodes."""
 
     def __init__(self, link: EdgeLink) -> None:
@@ -57,10 +57,10 @@ class Pairing:
         def question(ref: str) -> PairingAsk:
             return PairingAsk(ref=ref, edge=self._link.identity, node_id=message.node_id)
 
-        def on_answer(answer: Answer | None) -> None:
+        def on_answer(answer: Reply | None) -> None:
             self._waiting.discard(socket)
             if isinstance(answer, CodeFrame):
-                code = PairingCode(node_id=answer.node_id, code=answer.code, expires_in_ms=answer.expires_in_ms)
+                code = PairingCodeMessage(node_id=answer.node_id, code=answer.code, expires_in_ms=answer.expires_in_ms)
                 socket.tell(code)
             else:
                 socket.tell_error(_refusal(answer))
@@ -81,7 +81,7 @@ def client_digest(address: str) -> str:
     return hashlib.blake2s(place.encode(), digest_size=16).hexdigest()
 
 
-def _refusal(answer: Answer | None) -> PeerError:
+def _refusal(answer: Reply | None) -> PeerError:
     if answer is None:
         return PeerError(ErrorCode.SCHEDULER_DEPENDENCY_DOWN, "the mesh did not answer in time")
     assert isinstance(answer, Failed), "nothing else answers this"

@@ -21,7 +21,7 @@ from contextlib import aclosing
 from math import sqrt
 from typing import Final
 
-from linguamesh.session_source import SAMPLE_BYTES, Source, sounds
+from linguamesh.session.source import SAMPLE_BYTES, Source, sounds
 
 FRAME_MS: Final = 20
 #: So many loud frames in a row are speech. A click of one frame's length may lie in two.

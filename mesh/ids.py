@@ -1,4 +1,4 @@
-"""Ids: how they look, how new ones are made, which ones we accept.
+"""Ids: which ones are valid. mesh/random_ids.py makes new ones.
 
 A brace in an id would move its Redis hash slot, so ids from outside are checked before they are used in a key.
 """
@@ -6,7 +6,6 @@ A brace in an id would move its Redis hash slot, so ids from outside are checked
 from __future__ import annotations
 
 import re
-import secrets
 from typing import Final
 
 ID_LENGTH_MAX: Final = 64
@@ -19,41 +18,6 @@ def is_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-def new_session_id() -> str:
-    """`s-` and 80 random bits in upper-case hex."""
-    return f"s-{secrets.token_hex(10).upper()}"
-
-
-def new_node_id() -> str:
-    """`node-` and 64 random bits in upper-case hex."""
-    return f"node-{secrets.token_hex(8).upper()}"
-
-
-def new_job_unique() -> str:
-    """The 128-bit part of a job id."""
-    return secrets.token_hex(16)
-
-
-def new_peer_identity(kind: str, name: str) -> str:
-    """A ZeroMQ identity that no other process, nor a restart of this one, will ever use."""
-    return f"{kind}:{name}:{secrets.token_hex(4)}"
-
-
-def new_room_id() -> str:
-    """`room-` and 128 random bits in hex."""
-    return f"room-{secrets.token_hex(16)}"
-
-
-def new_code() -> str:
-    """Six random digits, the first of which is not 0: what people type to join a room or to pair."""
-    return str(100_000 + secrets.randbelow(900_000))
-
-
 def is_code(text: str) -> bool:
     """True if `text` may be a code of a room or a pairing."""
     return _CODE.fullmatch(text) is not None
-
-
-def new_trace_id() -> str:
-    """128 random bits in hex, usable as a W3C trace id."""
-    return secrets.token_hex(16)

@@ -18,7 +18,7 @@ from structlog.contextvars import bound_contextvars as bound  # with bound(job_i
 from structlog.typing import FilteringBoundLogger, Processor
 
 from mesh.clock import now_ms
-from mesh.config import LogConfig
+from mesh.config.network import LogConfig
 
 __all__ = ["RepeatLimit", "bound", "configure", "get_logger"]
 

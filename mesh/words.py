@@ -326,11 +326,12 @@ class LedgerRepair(StrEnum):
 
 
 class DispatchOutcome(StrEnum):
-    """The end of a Dispatch at a selector. The first four are verdicts of the commit."""
+    """The end of a Dispatch at a selector. The first five are verdicts of the commit."""
 
     NEW = "new"
     BOUND = "bound"
     FULL = "full"
+    UNAVAILABLE = "unavailable"
     UNKNOWN = "unknown"
     WAITING = "waiting"
     REFUSED = "refused"

@@ -10,19 +10,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from lua.runner import Runner
+from lua.engine.runner import Runner
 from lua.store import Store
 from mesh import config
 from mesh.config import Config
 from mesh.errors import ConfigError
-from mesh.ids import new_peer_identity
 from mesh.keys import Keys
-from mesh.link import LinkError
+from mesh.link.link import LinkError
 from mesh.log import configure
 from mesh.metrics import describe_process, serve, stop_serving
 from mesh.process import announce_ready, die_with_parent, run
+from mesh.random_ids import new_peer_identity
 from mesh.words import ProcessKind
-from selector import warm
+from selector import kernel_cache
 from selector.metrics import SelectorMetrics
 
 #: How long a broker may take to answer at the start.
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.die_with_parent:
         die_with_parent()
     # Before anything imports the kernel: numba reads its settings when it is imported.
-    cache = warm.find_cache_dir(os.environ, Path(__file__).parent / "core")
+    cache = kernel_cache.find_cache_dir(os.environ, Path(__file__).parent / "core")
     return run(lambda stop: _serve(options, cache, stop), unreachable=(LinkError,))
 
 
@@ -57,15 +57,15 @@ async def _serve(options: argparse.Namespace, cache: Path, stop: asyncio.Event) 
     try:
         store = Store(runner, Keys(settings.mesh.key_prefix), settings)
         await store.check_deployment(settings.mesh.cells)
-        with warm.alone(cache):
-            warm.warm_up()
+        with kernel_cache.alone(cache):
+            kernel_cache.warm_up()
         await _select(options.name, identity, store, settings, stop)
     finally:
         await runner.close()
 
 
 async def _select(name: str, identity: str, store: Store, settings: Config, stop: asyncio.Event) -> None:
-    from selector.loop import Selector  # imports the kernel
+    from selector.app import Selector  # imports the kernel
 
     release = version("lingua-mesh")
     describe_process(ProcessKind.SELECTOR, release)

@@ -6,9 +6,9 @@ from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry
 
-from lua.answers import AdvanceVerdict, ClaimVerdict
+from lua.store.types import AdvanceVerdict, ClaimVerdict
 from mesh.metrics import REGISTRY, RESULT_SECONDS, Metrics
-from mesh.node_life import Status
+from mesh.states.node import Status
 from mesh.words import (
     UNDONE_REASONS,
     DispatchOutcome,

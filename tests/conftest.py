@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from linguamesh import redis_server as servers
+from linguamesh.local import redis_server as servers
 from tests.browser import chromium
 
 BROWSER = Path(__file__).parent / "browser"

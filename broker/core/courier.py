@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Final
 
 from broker.core.credit import Peer
-from broker.core.queues import Mail
+from broker.core.queues import Envelope
 from broker.core.switch import Switch
 
 
@@ -27,7 +27,7 @@ _STUCK: Final = Outcome.STUCK
 _GONE: Final = Outcome.GONE
 
 #: Hands a message to its receiver's socket, without waiting.
-Attempt = Callable[[Mail], Outcome]
+Attempt = Callable[[Envelope], Outcome]
 
 
 class Courier:
@@ -37,7 +37,7 @@ class Courier:
         self._switch = switch
         self._attempt = attempt
 
-    def perform(self, out: Iterable[Mail]) -> None:
+    def perform(self, out: Iterable[Envelope]) -> None:
         """Send all of it, or find another way. Ends, because a receiver that failed is blocked or forgotten."""
         todo = deque(out)
         while todo:

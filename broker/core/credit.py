@@ -6,7 +6,7 @@ Credit is counted by two absolute counters, so that nothing a network does can l
     consumed  told by the peer in every Beat and Credit
 
 The pipe between both is first in, first out. So a peer that reads `sent` in a beat knows how many of those messages
-never came, and counts them as consumed (mesh/peering.py). Each acquaintance of a peer counts from a base of its own,
+never came, and counts them as consumed (mesh/link/credit.py). Each connection of a peer counts from a base of its own,
 `number << 32`: counters that belong to an earlier one are recognised by their distance and ignored, and no work is sent
 until the peer has answered in the new one. See docs/adr/0004-credit-and-lanes.md.
 """

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from broker.core.credit import Peer, Side
-from broker.core.routing import Routes
+from broker.core.routes import Routes
 
 
-class News(NamedTuple):
+class PeerChange(NamedTuple):
     """A peer came or went; for the log."""
 
     event: str  # "peer_met" | "peer_lost"
@@ -24,7 +24,7 @@ class Directory:
         self.by_name: dict[str, Peer] = {}
         self.routes = Routes(cells)
         #: What happened since the rim last looked.
-        self.news: list[News] = []
+        self.news: list[PeerChange] = []
         self._peers_max = peers_max
         self._queue_max = queue_max
         self._acquaintances = acquaintances
@@ -42,7 +42,7 @@ class Directory:
         self.peers[identity] = self.by_name[peer.name] = peer
         if side is Side.BACK:
             self.refresh_routes()
-        self.news.append(News("peer_met", peer.name, ""))
+        self.news.append(PeerChange("peer_met", peer.name, ""))
         return peer
 
     def forget(self, peer: Peer, reason: str) -> None:
@@ -53,7 +53,7 @@ class Directory:
         del self.by_name[peer.name]
         if peer.side is Side.BACK:
             self.refresh_routes()
-        self.news.append(News("peer_lost", peer.name, reason))
+        self.news.append(PeerChange("peer_lost", peer.name, reason))
 
     def selectors(self) -> list[Peer]:
         """Live selectors, draining ones too."""

@@ -21,7 +21,7 @@ _CONTROL: Final = int(Lane.CONTROL)
 
 
 @dataclass(slots=True, eq=False)
-class Mail:
+class Envelope:
     """One message on its way. As an effect it says: hand `parts` to the socket of `receiver`, without waiting.
 
     The rim answers a failure with `Switch.stuck` (the pipe is full) or `Switch.gone` (no such peer).
@@ -47,8 +47,8 @@ class Lanes:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._control: deque[Mail] = deque()
-        self._work: deque[Mail] = deque()
+        self._control: deque[Envelope] = deque()
+        self._work: deque[Envelope] = deque()
         #: How many of the waiting messages hold one of the peer's work slots.
         self.credited = 0
 
@@ -63,19 +63,19 @@ class Lanes:
         """True if `put` would take one more."""
         return len(self._of(lane)) < self._limit
 
-    def put(self, mail: Mail) -> None:
+    def put(self, mail: Envelope) -> None:
         """Queue one message; ask `has_room` first."""
         queue = self._of(mail.head.lane)
         assert len(queue) < self._limit, "the caller asks has_room first"
         queue.append(mail)
         self.credited += mail.credited
 
-    def put_back(self, mail: Mail) -> None:
+    def put_back(self, mail: Envelope) -> None:
         """Give back the message that was just popped: it stays the first."""
         self._of(mail.head.lane).appendleft(mail)
         self.credited += mail.credited
 
-    def pop(self) -> Mail | None:
+    def pop(self) -> Envelope | None:
         """The next message, control first; None when empty."""
         queue = self._control or self._work
         if not queue:
@@ -95,5 +95,5 @@ class Lanes:
         waiting = sum(mail.credited for queue in (self._control, self._work) for mail in queue)
         assert waiting == self.credited, f"{self.credited} slots counted, {waiting} waiting"
 
-    def _of(self, lane: int) -> deque[Mail]:
+    def _of(self, lane: int) -> deque[Envelope]:
         return self._control if lane == _CONTROL else self._work

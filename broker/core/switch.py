@@ -13,7 +13,7 @@ from broker.core.admission import UNREADABLE, Dropped, check_stranger, read_head
 from broker.core.counts import Counts
 from broker.core.credit import KIND_OF_SIDE, Peer, Side
 from broker.core.directory import Directory
-from broker.core.queues import Mail, Parts
+from broker.core.queues import Envelope, Parts
 from mesh.frames import (
     BROKER,
     FRAME_VERSION,
@@ -36,7 +36,7 @@ _CONTROL: Final = int(Lane.CONTROL)
 _WORK: Final = int(Lane.WORK)
 
 
-class Rules(NamedTuple):
+class SwitchLimits(NamedTuple):
     """The limits a switch works by; all from the configuration."""
 
     cells: int
@@ -50,7 +50,7 @@ class Rules(NamedTuple):
 class Switch:
     """One broker's state."""
 
-    def __init__(self, *, broker_id: str, boot_id: str, rules: Rules, acquaintances: int, now_ms: int) -> None:
+    def __init__(self, *, broker_id: str, boot_id: str, rules: SwitchLimits, acquaintances: int, now_ms: int) -> None:
         """`acquaintances` is where the numbering of peers starts: a random number, so that two lives differ."""
         self.broker_id = broker_id
         self.boot_id = boot_id
@@ -61,18 +61,18 @@ class Switch:
         )
         self._next_beat_ms = now_ms + rules.beat_ms
         self._wall_ms = 0
-        self._by_address: dict[str, Callable[[Mail, list[Mail]], None]] = {
+        self._by_address: dict[str, Callable[[Envelope, list[Envelope]], None]] = {
             "": self._to_selector,
             BROKER: self._to_broker,
         }
 
     # --- events -----------------------------------------------------------------------------------
 
-    def receive(self, front: Sequence[Parts], back: Sequence[Parts], now_ms: int, wall_us: int) -> list[Mail]:
+    def receive(self, front: Sequence[Parts], back: Sequence[Parts], now_ms: int, wall_us: int) -> list[Envelope]:
         """Take what both sockets had, control first."""
         self._wall_ms = wall_us // 1_000
-        out: list[Mail] = []
-        work: list[Mail] = []
+        out: list[Envelope] = []
+        work: list[Envelope] = []
         for side, batch in ((Side.FRONT, front), (Side.BACK, back)):
             for parts in batch:
                 try:
@@ -89,7 +89,7 @@ class Switch:
             self._pass_on(mail, out)
         return out
 
-    def stuck(self, mail: Mail) -> list[Mail]:
+    def stuck(self, mail: Envelope) -> list[Envelope]:
         """The receiver's pipe is full: try another selector if any will do, else queue, else bounce."""
         peer = _receiver(mail)
         if not peer.present:
@@ -99,18 +99,18 @@ class Switch:
             return []
         mail.credited = False
         self.directory.block(peer)
-        out: list[Mail] = []
+        out: list[Envelope] = []
         if mail.sender is not None and mail.head.to == "":
             self._to_selector(mail, out)
         else:
             self._enqueue(peer, mail, out)
         return out
 
-    def gone(self, mail: Mail) -> list[Mail]:
+    def gone(self, mail: Envelope) -> list[Envelope]:
         """There is no such peer any more: forget it and find another way for its mail."""
         peer = _receiver(mail)
         self._count_handed(peer, mail, -1)
-        out: list[Mail] = []
+        out: list[Envelope] = []
         if peer.present:
             peer.lanes.put_back(mail)  # it is redirected with the rest, and before it
             self._forget(peer, "unreachable", out)
@@ -118,12 +118,12 @@ class Switch:
             self._redirect(mail, out)
         return out
 
-    def tick(self, now_ms: int) -> list[Mail]:
+    def tick(self, now_ms: int) -> list[Envelope]:
         """Forget who was silent too long, and beat to the rest. Call it no later than `next_due_ms`."""
         if now_ms < self._next_beat_ms:
             return []
         late_ms = now_ms - self._next_beat_ms
-        out: list[Mail] = []
+        out: list[Envelope] = []
         for peer in list(self.directory.peers.values()):
             # If we ourselves were held up, their beats may still be waiting in the socket.
             peer.heard_ms += late_ms if late_ms >= self.rules.beat_ms else 0
@@ -133,7 +133,7 @@ class Switch:
         self._next_beat_ms = now_ms + self.rules.beat_ms
         return out
 
-    def flush(self, peer: Peer, wall_us: int) -> Iterator[Mail]:
+    def flush(self, peer: Peer, wall_us: int) -> Iterator[Envelope]:
         """The mail that waits for a peer, one by one; the caller stops at the first failure (`put_back` or `gone`).
 
         Bounces of what has expired meanwhile come in between; their receiver is another.
@@ -141,7 +141,7 @@ class Switch:
         self._wall_ms = wall_us // 1_000
         while peer.present and (mail := peer.lanes.pop()) is not None:
             if self._expired(mail.head):
-                out: list[Mail] = []
+                out: list[Envelope] = []
                 self._bounce(mail, BounceReason.EXPIRED, out)
                 yield from out
                 continue
@@ -151,7 +151,7 @@ class Switch:
         if peer.present:
             self.directory.unblock(peer)
 
-    def put_back(self, mail: Mail) -> None:
+    def put_back(self, mail: Envelope) -> None:
         """A flushed message did not go out after all; it stays first in its queue."""
         peer = _receiver(mail)
         self._count_handed(peer, mail, -1)
@@ -172,7 +172,7 @@ class Switch:
 
     # --- admission --------------------------------------------------------------------------------
 
-    def _admit(self, side: Side, parts: Parts, now_ms: int, out: list[Mail]) -> Mail:
+    def _admit(self, side: Side, parts: Parts, now_ms: int, out: list[Envelope]) -> Envelope:
         """The message, with its sender known and checked; Dropped if that cannot be."""
         head = read_head(parts)
         peer = self.directory.peers.get(parts[0])
@@ -188,17 +188,17 @@ class Switch:
         size = sum(map(len, parts))
         self.counts.messages_in[head.lane] += 1
         self.counts.bytes_in += size
-        return Mail(parts, head, size, peer)
+        return Envelope(parts, head, size, peer)
 
     # --- routing ----------------------------------------------------------------------------------
 
-    def _pass_on(self, mail: Mail, out: list[Mail]) -> None:
+    def _pass_on(self, mail: Envelope, out: list[Envelope]) -> None:
         if self._expired(mail.head):
             self._bounce(mail, BounceReason.EXPIRED, out)
         else:
             self._by_address.get(mail.head.to, self._to_peer)(mail, out)
 
-    def _to_selector(self, mail: Mail, out: list[Mail]) -> None:
+    def _to_selector(self, mail: Envelope, out: list[Envelope]) -> None:
         """The best live selector with credit whose pipe is open; else one whose queue has room; else an answer."""
         order = self.directory.routes.order(mail.head.cell)
         work = mail.head.lane == _WORK
@@ -211,7 +211,7 @@ class Switch:
                 return
         self._to_queue_of_selector(order, mail, out)
 
-    def _to_queue_of_selector(self, order: list[Peer], mail: Mail, out: list[Mail]) -> None:
+    def _to_queue_of_selector(self, order: list[Peer], mail: Envelope, out: list[Envelope]) -> None:
         work = mail.head.lane == _WORK
         able = [peer for peer in order if not work or (peer.credit() > 0 and not peer.draining)]
         for peer in able:
@@ -226,7 +226,7 @@ class Switch:
         else:
             self._busy(mail, out)
 
-    def _to_peer(self, mail: Mail, out: list[Mail]) -> None:
+    def _to_peer(self, mail: Envelope, out: list[Envelope]) -> None:
         peer = self.directory.by_name.get(mail.head.to)
         if peer is None:
             self._bounce(mail, BounceReason.UNROUTABLE, out)
@@ -235,20 +235,20 @@ class Switch:
         else:
             self._hand(peer, mail, out)
 
-    def _hand(self, peer: Peer, mail: Mail, out: list[Mail]) -> None:
+    def _hand(self, peer: Peer, mail: Envelope, out: list[Envelope]) -> None:
         mail.parts[0] = peer.identity
         mail.receiver = peer
         self._count_handed(peer, mail, 1)
         out.append(mail)
 
-    def _enqueue(self, peer: Peer, mail: Mail, out: list[Mail]) -> None:
+    def _enqueue(self, peer: Peer, mail: Envelope, out: list[Envelope]) -> None:
         if peer.lanes.has_room(mail.head.lane):
             mail.parts[0] = peer.identity
             peer.lanes.put(mail)
         else:
             self._bounce(mail, BounceReason.QUEUE_FULL, out)
 
-    def _count_handed(self, peer: Peer, mail: Mail, change: int) -> None:
+    def _count_handed(self, peer: Peer, mail: Envelope, change: int) -> None:
         """Count a message as handed to the peer's socket, or take that back."""
         if mail.credited:
             peer.window.sent += change
@@ -256,7 +256,7 @@ class Switch:
             self.counts.messages_out[mail.head.lane] += change
             self.counts.bytes_out += change * mail.size
 
-    def _redirect(self, mail: Mail, out: list[Mail]) -> None:
+    def _redirect(self, mail: Envelope, out: list[Envelope]) -> None:
         """Another way for mail whose receiver is gone."""
         mail.credited = False
         if mail.sender is None:
@@ -268,19 +268,19 @@ class Switch:
 
     # --- answers ----------------------------------------------------------------------------------
 
-    def _bounce(self, mail: Mail, reason: BounceReason, out: list[Mail]) -> None:
+    def _bounce(self, mail: Envelope, reason: BounceReason, out: list[Envelope]) -> None:
         if mail.sender is None:
             self.counts.dropped[reason] += 1
             return
         self.counts.bounced[reason] += 1
         self._answer(mail.sender, mail, Bounce(reason=reason), out)
 
-    def _busy(self, mail: Mail, out: list[Mail]) -> None:
+    def _busy(self, mail: Envelope, out: list[Envelope]) -> None:
         assert mail.sender is not None, "our own messages have an address"
         self.counts.busy += 1
         self._answer(mail.sender, mail, Busy(retry_after_ms=self.rules.busy_retry_ms), out)
 
-    def _answer(self, sender: Peer, mail: Mail, frame: Frame, out: list[Mail]) -> None:
+    def _answer(self, sender: Peer, mail: Envelope, frame: Frame, out: list[Envelope]) -> None:
         if not sender.present:
             self.counts.dropped[BounceReason.UNROUTABLE] += 1
             return
@@ -290,19 +290,19 @@ class Switch:
         else:
             out.append(reply)
 
-    def _beat(self, peer: Peer) -> Mail:
+    def _beat(self, peer: Peer) -> Envelope:
         live = len(self.directory.selectors())
         mail = self._own(peer, BrokerBeat(self.broker_id, self.boot_id, live, peer.window.sent))
         mail.keep = False
         return mail
 
-    def _own(self, peer: Peer, frame: Frame, *payload: Any) -> Mail:
+    def _own(self, peer: Peer, frame: Frame, *payload: Any) -> Envelope:
         head = Head(FRAME_VERSION, _CONTROL, peer.name, 0, BROKER, self._wall_ms * 1_000)
-        return Mail([peer.identity, encode(head), encode(frame), *payload], head, 0, None, peer)
+        return Envelope([peer.identity, encode(head), encode(frame), *payload], head, 0, None, peer)
 
     # --- link frames ------------------------------------------------------------------------------
 
-    def _to_broker(self, mail: Mail, out: list[Mail]) -> None:
+    def _to_broker(self, mail: Envelope, out: list[Envelope]) -> None:
         assert mail.sender is not None, "only admitted mail is routed"
         self.counts.for_broker += 1
         try:
@@ -314,7 +314,7 @@ class Switch:
         if mail.sender.present:
             handler(self, mail.sender, frame, out)
 
-    def _on_beat(self, peer: Peer, frame: Beat, out: list[Mail]) -> None:
+    def _on_beat(self, peer: Peer, frame: Beat, out: list[Envelope]) -> None:
         if frame.kind != KIND_OF_SIDE[peer.side]:
             self.counts.dropped[DropReason.SOURCE] += 1
             self._forget(peer, "wrong_side", out)
@@ -325,15 +325,15 @@ class Switch:
             peer.draining = frame.draining
             self.directory.refresh_routes()
 
-    def _on_credit(self, peer: Peer, frame: Credit, out: list[Mail]) -> None:
+    def _on_credit(self, peer: Peer, frame: Credit, out: list[Envelope]) -> None:
         peer.window.learn(frame.consumed)
 
-    def _on_goodbye(self, peer: Peer, frame: Goodbye, out: list[Mail]) -> None:
+    def _on_goodbye(self, peer: Peer, frame: Goodbye, out: list[Envelope]) -> None:
         self._forget(peer, "goodbye", out)
 
     # --- peers ------------------------------------------------------------------------------------
 
-    def _forget(self, peer: Peer, reason: str, out: list[Mail]) -> None:
+    def _forget(self, peer: Peer, reason: str, out: list[Envelope]) -> None:
         """Remove a peer and find another way for what waits for it."""
         if not peer.present:
             return
@@ -345,13 +345,13 @@ class Switch:
         return 0 < head.deadline_ms < self._wall_ms
 
 
-def _receiver(mail: Mail) -> Peer:
+def _receiver(mail: Envelope) -> Peer:
     assert mail.receiver is not None, "only mail with a receiver is sent"
     return mail.receiver
 
 
 #: What a peer may say to the broker itself.
-LINK_HANDLERS: Final[dict[type[Frame], Callable[[Switch, Peer, Any, list[Mail]], None]]] = {
+LINK_HANDLERS: Final[dict[type[Frame], Callable[[Switch, Peer, Any, list[Envelope]], None]]] = {
     Beat: Switch._on_beat,
     Credit: Switch._on_credit,
     Goodbye: Switch._on_goodbye,

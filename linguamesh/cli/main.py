@@ -14,7 +14,7 @@ DEFAULT_PORT: Final = 5010
 DEFAULT_URL: Final = f"ws://127.0.0.1:{DEFAULT_PORT}"
 #: Commands that are another module's own: `lingua <name> ...` becomes `python -m <module> ...`.
 ROLES: Final = tuple(kind.value for kind in ProcessKind)
-MODULES: Final = {**{role: role for role in ROLES}, "replay": "selector.replay"}
+MODULES: Final = {**{role: role for role in ROLES}, "replay": "selector.operators.replay"}
 INTERRUPTED: Final = 130
 
 EPILOG: Final = """\
@@ -100,7 +100,7 @@ def _add_drain(drain: argparse.ArgumentParser) -> None:
         "other nodes. It gets no work until --resume, or until it connects again after the deadline. Exit code 0 once "
         "it is empty, 1 if it did not get so."
     )
-    drain.set_defaults(module="node_drain")
+    drain.set_defaults(module="drain")
     drain.add_argument("node_id", metavar="ID", help="the node")
     drain.add_argument(
         "--deadline", type=float, metavar="S", help="seconds for its jobs (default: node.drain_deadline_ms of the mesh)"

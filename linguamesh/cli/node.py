@@ -9,7 +9,7 @@ import sys
 from functools import partial
 from typing import Final
 
-from linguamesh import simulated
+from linguamesh.cli import demo_pipeline
 from linguamesh.errors import NodeRefused, Unreachable
 from linguamesh.node import Gpu, Node
 from mesh import process
@@ -61,7 +61,7 @@ def _nodes(options: argparse.Namespace) -> list[Node]:
     return [
         Node(
             options.url,
-            partial(simulated.translate, ms_per_s=options.speed),
+            partial(demo_pipeline.translate, ms_per_s=options.speed),
             node_id=f"{options.name}-{number}" if options.name else None,
             asr=languages,
             semantic=languages,

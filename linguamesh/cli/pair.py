@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from linguamesh.cli.asking import answered
+from linguamesh.cli.errors import answered
 from linguamesh.errors import MeshRefused
 from linguamesh.operator import Operator
 from mesh.process import EXIT_OK

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from linguamesh.errors import SessionError, Unreachable
 from linguamesh.session import Session, Translation
-from linguamesh.session_source import WavError, mixed, open_wav
+from linguamesh.session.source import WavError, mixed, open_wav
 from mesh.errors import ConfigError
 from mesh.process import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, EXIT_UNREACHABLE
 from mesh.words import MissingReason

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from linguamesh.child import ChildFailed
-from linguamesh.stack import Options, Stack
+from linguamesh.local.process import ProcessFailed
+from linguamesh.local.stack import Options, Stack
 from mesh.errors import ConfigError
 from mesh.process import EXIT_CONFIG
 from mesh.process import run as run_process
@@ -21,6 +21,6 @@ def run(options: argparse.Namespace) -> int:
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_CONFIG
-    except ChildFailed as error:
+    except ProcessFailed as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
-from linguamesh.cli.asking import answered
+from linguamesh.cli.errors import answered
 from linguamesh.errors import MeshRefused
 from linguamesh.operator import Operator
+from mesh.config.weights import Weights
 from mesh.errors import ConfigError
 from mesh.process import EXIT_OK
-from mesh.weights import Weights
 
 
 def run(options: argparse.Namespace) -> int:

@@ -16,8 +16,8 @@ import numpy as np
 from mesh.words import FilterName
 
 if TYPE_CHECKING:
-    from selector.core.columns import NodeTable
     from selector.core.kernel import Examined
+    from selector.core.node_table import NodeTable
 
 
 class Filter(IntEnum):

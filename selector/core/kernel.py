@@ -2,7 +2,7 @@
 
 Owns the layout of the columns and of a job's row, and nothing else: no names, no ids, no clock. Everything it reads is
 plain numbers, so a recorded choice can be run again bit for bit. Its slow and obvious twin is
-tests/unit/naive_kernel.py; hypothesis holds the two together. docs/choosing.md says how to add a filter or a price.
+tests/support/reference/naive_kernel.py; hypothesis compares them. docs/choosing.md: how to add a filter or a cost term.
 
 Longer than other files on purpose: numba keeps compiled code until this very file changes, so everything that it
 compiles in (layout, constants, rules) must be here.
@@ -17,7 +17,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from mesh.weights import Weights
+from mesh.config.weights import Weights
 from selector.core.filters import Filter
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -160,7 +160,7 @@ class JobRows(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What holds for a whole batch: now, limits, and the prices of the score. mesh/weights.py says what they mean."""
+    """Values of a whole batch: now, limits and weights. mesh/config/weights.py explains them."""
 
     now_ms: int
     heartbeat_timeout_ms: int
@@ -290,7 +290,7 @@ def _compiled(function: F) -> F:
 def _entry(function: F) -> F:
     """Compiled, to be called from Python, and kept on disk with all that it calls.
 
-    A selector must be ready in seconds, and compiling takes several. The files go beside this one; selector/warm.py
+    A selector must be ready in seconds, and compiling takes several. The cache lies beside it; selector/kernel_cache.py
     finds another place where that is read-only.
     """
     try:

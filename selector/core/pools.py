@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from mesh.choosing import Pool, PoolsConfig
+from mesh.config.scheduler import Pool, PoolsConfig
 from mesh.frames import NodeCaps
 from mesh.words import FilterName
 

@@ -11,8 +11,8 @@ import pytest_asyncio
 
 from tests.browser import chromium
 from tests.browser.pages import PageServer
-from tests.browser.scripted_mesh import ScriptedMesh
 from tests.browser.tone import write_tone
+from tests.support.fakes.scripted_mesh import ScriptedMesh
 
 if chromium.what_is_missing():
     collect_ignore_glob = ["test_*.py"]

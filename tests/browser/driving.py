@@ -7,7 +7,7 @@ from typing import Any
 
 from playwright.async_api import Page
 
-from tests.browser.scripted_mesh import WAIT_S, Client, ScriptedMesh
+from tests.support.fakes.scripted_mesh import WAIT_S, Client, ScriptedMesh
 
 #: Milliseconds. A short backoff makes tests fast; no test depends on its length.
 SOON = {"reconnectBase": 20, "reconnectCap": 50}

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from playwright.async_api import Page
 
-from mesh import audio_frames
-from mesh.audio_frames import AudioFrame, FinalFrame, PingFrame, PongFrame
+from mesh.messages import audio_frames
+from mesh.messages.audio_frames import AudioFrame, FinalFrame, PingFrame, PongFrame
 from tests.browser.driving import js
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

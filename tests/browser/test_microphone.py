@@ -8,7 +8,7 @@ from playwright.async_api import Page
 
 from tests.browser import tone
 from tests.browser.driving import js, opened
-from tests.browser.scripted_mesh import ScriptedMesh
+from tests.support.fakes.scripted_mesh import ScriptedMesh
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -9,10 +9,10 @@ import wave
 import pytest
 from playwright.async_api import Page
 
-from mesh import session_wire as wire
+from mesh.messages import client as wire
 from tests.browser import tone
 from tests.browser.driving import js, opened, results
-from tests.browser.scripted_mesh import ScriptedMesh
+from tests.support.fakes.scripted_mesh import ScriptedMesh
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Page
 
-from mesh import session_wire as wire
+from mesh.messages import client as wire
 from tests.browser.driving import SOON, js, noted, opened, opening, results, speak, until
-from tests.browser.scripted_mesh import TOKEN, ScriptedMesh
+from tests.support.fakes.scripted_mesh import TOKEN, ScriptedMesh
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -37,7 +37,7 @@ async def test_lost_connection_resumes_at_its_position(page: Page, mesh: Scripte
     await speak(page, 100)
     first = await client.chunks(6)
     await client.say_result(0, last_seq=1)
-    await client.next(wire.ResultAck)
+    await client.next(wire.ResultAckMessage)
     client.cut()
 
     again = await mesh.client()
@@ -50,7 +50,7 @@ async def test_lost_connection_resumes_at_its_position(page: Page, mesh: Scripte
     await again.say_result(0, "duplicate", last_seq=1)
     await again.say_result(1, last_seq=4)
     assert [(one["index"], one["text"]) for one in await results(page, 2)] == [(0, "hola"), (1, "hola")]
-    assert (await again.next(wire.ResultAck, lambda ack: ack.utterance_index == 1)).session_id == "s-1"
+    assert (await again.next(wire.ResultAckMessage, lambda ack: ack.utterance_index == 1)).session_id == "s-1"
     await speak(page, 100, end=True)
     assert [chunk.seq for chunk in await again.chunks(2)] == [6, 7]
     assert await noted(page, "states") == ["opening", "open", "reconnecting", "open"]

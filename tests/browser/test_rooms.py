@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from playwright.async_api import Page
 
-from mesh import session_wire as wire
+from mesh.messages import client as wire
 from tests.browser.driving import js, noted, opened, until
-from tests.browser.scripted_mesh import Client, ScriptedMesh
+from tests.support.fakes.scripted_mesh import Client, ScriptedMesh
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -71,7 +71,7 @@ async def test_peer_results_are_reported_once_and_acknowledged(page: Page, mesh:
         await client.say_result(index, f"text {index}", session_id="s-0")
     missing: dict[str, Any] = {"session_id": "s-0", "utterance_index": 6, "reason": "job_failed", "created_at_ms": 1}
     await client.say("missing_result", **missing)
-    acks = [await client.next(wire.ResultAck) for _ in range(4)]
+    acks = [await client.next(wire.ResultAckMessage) for _ in range(4)]
     assert [(ack.session_id, ack.utterance_index) for ack in acks] == [("s-0", index) for index in (4, 5, 5, 6)]
     await until(page, "noted.heard.length === 3")
     heard = await noted(page, "heard")

@@ -8,11 +8,11 @@ import time
 import pytest
 from playwright.async_api import Page
 
-from mesh import audio_frames
-from mesh import session_wire as wire
-from mesh.audio_frames import PingFrame, PongFrame
+from mesh.messages import audio_frames
+from mesh.messages import client as wire
+from mesh.messages.audio_frames import PingFrame, PongFrame
 from tests.browser.driving import js, noted, opened, opening, results, speak, until
-from tests.browser.scripted_mesh import ScriptedMesh
+from tests.support.fakes.scripted_mesh import ScriptedMesh
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -58,7 +58,7 @@ async def test_results_are_deduplicated_ordered_and_acknowledged(page: Page, mes
     for index in (0, 1, 1, 0, 2):
         await client.say_result(index, f"text {index}")
     await client.say("missing_result", session_id="s-1", utterance_index=3, reason="gap_timeout", created_at_ms=1)
-    acks = [await client.next(wire.ResultAck) for _ in range(6)]
+    acks = [await client.next(wire.ResultAckMessage) for _ in range(6)]
     assert [(ack.session_id, ack.utterance_index) for ack in acks] == [("s-1", index) for index in (0, 1, 1, 1, 2, 3)]
     told = await results(page, 4)
     assert [(one["index"], one["text"]) for one in told[:3]] == [(0, "text 0"), (1, "text 1"), (2, "text 2")]
@@ -99,7 +99,7 @@ async def test_pause_suspends_audio_only(page: Page, mesh: ScriptedMesh) -> None
     await until(page, "noted.events.length === 1")
     await speak(page, 300, end=True)
     await client.say_result(0)
-    await client.next(wire.ResultAck)
+    await client.next(wire.ResultAckMessage)
     for _ in range(5):
         await client.next(wire.ClientHeartbeat)
     assert client.chunks_waiting == 0

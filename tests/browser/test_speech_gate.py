@@ -15,8 +15,8 @@ from linguamesh.speech_gate import SpeechGate
 from tests.browser import tone
 from tests.browser.driving import js, noted, opened
 from tests.browser.pages import PageServer
-from tests.browser.scripted_mesh import Client, Heard, ScriptedMesh
-from tests.unit.speech_samples import CASES, RATE, Passed, expected, pieces_of, random_case, sound_of, utterances_in
+from tests.support.builders.speech import CASES, RATE, Passed, expected, pieces_of, random_case, sound_of, utterances_in
+from tests.support.fakes.scripted_mesh import Client, Heard, ScriptedMesh
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

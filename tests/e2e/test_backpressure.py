@@ -6,9 +6,9 @@ import asyncio
 from collections import Counter
 
 from linguamesh.node import Node
-from mesh.session_wire import Backpressure
+from mesh.messages.client import Backpressure
 from tests.e2e.test_edge_kills import Speaker, name_it
-from tests.running_mesh import RunningMesh
+from tests.support.processes.running_mesh import RunningMesh
 
 UTTERANCES = 30
 

@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from tests.e2e.speaking import AUDIO, Worker, held_by, placements, sessions, until, workers
-from tests.running_mesh import RunningMesh
+from tests.support.processes.running_mesh import RunningMesh
+from tests.support.processes.speakers import AUDIO, Worker, held_by, placements, sessions, until, workers
 
 JOBS = NODES = 100
 

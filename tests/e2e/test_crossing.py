@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from linguamesh.node import Job, Node, Result
 from linguamesh.session import Session
-from tests.running_mesh import RunningMesh
+from tests.support.processes.running_mesh import RunningMesh
 
 SESSIONS = 20
 UTTERANCES_EACH = 10

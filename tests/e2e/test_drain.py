@@ -8,11 +8,11 @@ import subprocess
 
 from websockets.asyncio.client import connect
 
-from tests.e2e.speaking import AUDIO, Worker, at_once, held_by, sessions, status_of, until, workers
 from tests.e2e.test_node_loss import plain_node
 from tests.e2e.test_original import receive
 from tests.e2e.test_up import lingua
-from tests.running_mesh import RunningMesh
+from tests.support.processes.running_mesh import RunningMesh
+from tests.support.processes.speakers import AUDIO, Worker, at_once, held_by, sessions, status_of, until, workers
 
 
 async def drain(mesh: RunningMesh, node_id: str, *options: str) -> subprocess.CompletedProcess[str]:

@@ -10,14 +10,14 @@ from typing import Any
 
 from redis import Redis
 
+from linguamesh.local.redis_server import free_port
 from linguamesh.node import Job, Node, Result
-from linguamesh.redis_server import free_port
 from linguamesh.session import Session, Translation
 from mesh.cells import cell_of
-from mesh.config import MeshConfig
+from mesh.config.network import MeshConfig
 from mesh.keys import Keys
-from tests.e2e.speaking import until
-from tests.running_mesh import RunningMesh
+from tests.support.processes.running_mesh import RunningMesh
+from tests.support.processes.speakers import until
 
 KILLS = 50
 SPEAKERS = 4

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from linguamesh.operator import Operator
-from tests.e2e.speaking import AUDIO, Worker, asked, at_once, sessions, until, workers
 from tests.e2e.test_up import lingua
-from tests.running_mesh import RunningMesh
+from tests.support.processes.running_mesh import RunningMesh
+from tests.support.processes.speakers import AUDIO, Worker, asked, at_once, sessions, until, workers
 
 SELECTORS = 3
 SESSIONS, UTTERANCES_EACH = 6, 5

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from linguamesh.node import Node
-from tests.e2e.speaking import AUDIO, Worker, asked, at_once, placements, sessions, until, workers
-from tests.running_mesh import RunningMesh
+from tests.support.processes.running_mesh import RunningMesh
+from tests.support.processes.speakers import AUDIO, Worker, asked, at_once, placements, sessions, until, workers
 
 HEARTBEAT_S = 0.3
 ENV = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 
-from mesh import session_wire
-from tests.e2e.fleet import events_of
-from tests.e2e.speaking import AUDIO, Worker, at_once, sessions, until, workers
-from tests.running_mesh import RunningMesh
+from mesh.messages import client
+from tests.support.processes.fleet import events_of
+from tests.support.processes.running_mesh import RunningMesh
+from tests.support.processes.speakers import AUDIO, Worker, at_once, sessions, until, workers
 
 LEASE_MS = 1_500
 ENV = {
@@ -21,7 +21,7 @@ ENV = {
 
 async def test_a_frozen_nodes_late_result_is_counted_and_dropped(redis_server, mesh_dir) -> None:
     events = mesh_dir / "events"
-    heard: list[session_wire.ServerMessage] = []
+    heard: list[client.ServerMessage] = []
     other = Worker("node-b", at_once)
     with RunningMesh(mesh_dir, redis_server.url, env=ENV) as mesh:
         frozen = mesh.start_plain_node("node-a", mesh.url("edge-0"), "--events", str(events), "--work-ms", "2500")
@@ -45,7 +45,7 @@ async def test_a_frozen_nodes_late_result_is_counted_and_dropped(redis_server, m
                 told = mesh.metric("lingua_edge_messages_total", 'direction="out"', 'type="translation_result"')
     assert told == 2
     assert again.utterance_index == 1
-    assert not [message for message in heard if isinstance(message, session_wire.ErrorMessage)]
+    assert not [message for message in heard if isinstance(message, client.ErrorMessage)]
     assert other.jobs[0].attempt == 2
 
 

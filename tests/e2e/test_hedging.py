@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from linguamesh.node import Job
-from tests.e2e.speaking import AUDIO, Worker, sessions, until, workers
-from tests.running_mesh import RunningMesh
+from tests.support.processes.running_mesh import RunningMesh
+from tests.support.processes.speakers import AUDIO, Worker, sessions, until, workers
 
 ENV = {
     "LINGUA_JOB_HEDGING": "true",

@@ -8,7 +8,7 @@ import pytest
 
 from linguamesh.node import Job, Result
 from tests.e2e.test_crossing import assert_each_once, echo, nodes_on, speak
-from tests.running_mesh import RunningMesh
+from tests.support.processes.running_mesh import RunningMesh
 
 SESSIONS = 10
 UTTERANCES_EACH = 20

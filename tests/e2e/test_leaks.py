@@ -13,14 +13,14 @@ from contextlib import contextmanager
 import redis as redis_client
 
 from linguamesh.errors import SessionError, Unreachable
-from linguamesh.redis_server import RedisServer, free_port
+from linguamesh.local.redis_server import RedisServer, free_port
 from linguamesh.session import Session
 from mesh.cells import cell_of
-from mesh.config import MeshConfig
+from mesh.config.network import MeshConfig
 from mesh.keys import Keys
-from tests.e2e.fleet import events_of
-from tests.e2e.speaking import AUDIO, asked, until
-from tests.running_mesh import MeshProcess, RunningMesh
+from tests.support.processes.fleet import events_of
+from tests.support.processes.running_mesh import MeshProcess, RunningMesh
+from tests.support.processes.speakers import AUDIO, asked, until
 
 SEED = 20_260_301
 KILLS = 50

@@ -9,8 +9,8 @@ import pytest
 
 from linguamesh.errors import JobFailed, SessionError
 from linguamesh.node import Job
-from tests.e2e.speaking import AUDIO, Worker, asked, at_once, sessions, status_of, until, workers
-from tests.running_mesh import RunningMesh
+from tests.support.processes.running_mesh import RunningMesh
+from tests.support.processes.speakers import AUDIO, Worker, asked, at_once, sessions, status_of, until, workers
 
 UNAVAILABLE_MS = 5_000
 ENV = {"LINGUA_MODELS_UNAVAILABLE_MS": str(UNAVAILABLE_MS), "LINGUA_SELECTOR_SNAPSHOT_IDLE_MS": "100"}

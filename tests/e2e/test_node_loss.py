@@ -10,11 +10,11 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
 from linguamesh.session import Session
-from tests.e2e.fleet import events_of
-from tests.e2e.speaking import AUDIO, Worker, at_once, sessions, until, workers
 from tests.e2e.test_crossing import nodes_on
 from tests.e2e.test_original import REGISTER, heartbeat, receive, send
-from tests.running_mesh import RunningMesh
+from tests.support.processes.fleet import events_of
+from tests.support.processes.running_mesh import RunningMesh
+from tests.support.processes.speakers import AUDIO, Worker, at_once, sessions, until, workers
 
 LANGUAGES = {"asr_languages": ["en"], "semantic_languages": ["es"], "tts_languages": ["es"]}
 GRACE_MS = 1_500

@@ -12,7 +12,7 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 
-from tests.running_mesh import RunningMesh
+from tests.support.processes.running_mesh import RunningMesh
 
 REGISTER: dict[str, Any] = {
     "type": "node_register",

@@ -8,8 +8,8 @@ import pytest
 
 from linguamesh.errors import SessionError
 from linguamesh.session import Session
-from tests.e2e.speaking import AUDIO, Worker, at_once, until, workers
-from tests.running_mesh import RunningMesh
+from tests.support.processes.running_mesh import RunningMesh
+from tests.support.processes.speakers import AUDIO, Worker, at_once, until, workers
 
 
 async def test_paired_session_prefers_its_node_and_a_code_is_used_once(redis_server, mesh_dir) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from websockets.asyncio.client import connect
 
-from lua.sessions import PAGE_MAX
-from tests.e2e.speaking import Worker, at_once, held_by, until, workers
-from tests.running_mesh import RunningMesh
-from tests.wire.edge_rig import Talk
+from lua.store.sessions import PAGE_MAX
+from tests.support.processes.edge import Talk
+from tests.support.processes.running_mesh import RunningMesh
+from tests.support.processes.speakers import Worker, at_once, held_by, until, workers
 
 INIT = {
     "type": "session_init",

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from linguamesh.node import Job, Node, Result
-from tests.e2e.speaking import until
 from tests.e2e.test_resume import PIECES, cut, no_socket_is_left, opened
-from tests.running_mesh import RunningMesh
-from tests.wire.edge_rig import Talk
+from tests.support.processes.edge import Talk
+from tests.support.processes.running_mesh import RunningMesh
+from tests.support.processes.speakers import until
 
 LANGS = ("es", "fr", "de")
 __all__ = ["no_socket_is_left"]

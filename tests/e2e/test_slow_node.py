@@ -6,8 +6,8 @@ import asyncio
 
 from linguamesh.node import Job
 from linguamesh.session import Session
-from tests.e2e.speaking import Worker, sessions, until, workers
-from tests.running_mesh import RunningMesh
+from tests.support.processes.running_mesh import RunningMesh
+from tests.support.processes.speakers import Worker, sessions, until, workers
 
 NODES = 4
 #: At once, fewer than nodes: whoever is slow need not be chosen for want of others.

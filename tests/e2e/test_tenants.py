@@ -10,9 +10,9 @@ import pytest
 
 from linguamesh.errors import JobFailed, SessionError
 from linguamesh.node import Job
-from tests.e2e.fleet import events_of
-from tests.e2e.speaking import AUDIO, Worker, asked, at_once, sessions, until, workers
-from tests.running_mesh import RunningMesh
+from tests.support.processes.fleet import events_of
+from tests.support.processes.running_mesh import RunningMesh
+from tests.support.processes.speakers import AUDIO, Worker, asked, at_once, sessions, until, workers
 
 #: A node belongs to the most specific pool: only those with `tone` are acme's.
 ACME, REST = 1, 2

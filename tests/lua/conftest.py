@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 import pytest
 import redis
 
-from lua.runner import Runner
+from lua.engine.runner import Runner
 from lua.store import Store
-from mesh.config import Config, JobConfig, NodeConfig, RedisConfig
+from mesh.config import Config
+from mesh.config.jobs import JobConfig, NodeConfig
+from mesh.config.network import RedisConfig
 from mesh.keys import Keys
 
 RedisClient = redis.Redis | redis.RedisCluster

@@ -7,9 +7,9 @@ import pytest
 from lua.store import Committed, Store
 from mesh.cells import cell_of
 from mesh.keys import Keys, lease_member
-from tests.lua.clockwork import pass_time
 from tests.lua.conftest import RedisClient
-from tests.lua.samples import CELLS, beat, in_cell, register, request
+from tests.support.builders.store import CELLS, beat, in_cell, register, request
+from tests.support.reference.redis_time import pass_time
 
 NODE = "node-1"
 CELL = cell_of(NODE, CELLS)

@@ -12,14 +12,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from linguamesh.redis_server import START_TIMEOUT_S, RedisCluster, RedisServer
-from lua.slots import slot_of
+from linguamesh.local.redis_server import START_TIMEOUT_S, RedisCluster, RedisServer
+from lua.engine.slots import slot_of
 from lua.store import Store
-from mesh.config import Config, NodeConfig, RedisConfig
+from mesh.config import Config
+from mesh.config.jobs import NodeConfig
+from mesh.config.network import RedisConfig
 from mesh.errors import StoreError
 from mesh.keys import Keys
 from tests.lua.conftest import DEADLINE_S, Connect
-from tests.lua.samples import CELLS, NOBODY, in_cell, register, request
+from tests.support.builders.store import CELLS, NOBODY, in_cell, register, request
 
 #: Longer than any of these tests: no node is too silent, and no call fails because the machine is busy.
 PATIENT_MS = 300_000
@@ -80,7 +82,7 @@ async def test_moved_slots_are_followed(moving: RedisCluster, connect: Connect, 
     slot = slot_of(key)
     source = home = owner_of(moving, slot)
     for target in ((home + 1) % 3, (home + 2) % 3, home):
-        assert await runner.call("session_look", [key], {}) == NOBODY
+        assert await runner.call("session_get", [key], {}) == NOBODY
         new_id = id_of(moving.servers[target])
         # Who imports a slot gets a new configuration epoch: older gossip that still calls it another's is outdated.
         cluster_command(moving.servers[target], "SETSLOT", slot, "IMPORTING", id_of(moving.servers[source]))
@@ -89,7 +91,7 @@ async def test_moved_slots_are_followed(moving: RedisCluster, connect: Connect, 
             cluster_command(server, "SETSLOT", slot, "NODE", new_id)
         before = moved_replies(moving)
         for _ in range(3):
-            assert await runner.call("session_look", [key], {}) == NOBODY
+            assert await runner.call("session_get", [key], {}) == NOBODY
         assert moved_replies(moving) == before + 1, "one reply is enough to learn it"
 
 
@@ -105,10 +107,10 @@ async def test_servers_that_disagree_for_a_moment_are_given_time(
     goal = (home + 1) % 3
     for source, target in ((home, goal), (goal, home)):
         old, new = moving.servers[source], moving.servers[target]
-        assert await runner.call("session_look", [key], {}) == NOBODY
+        assert await runner.call("session_get", [key], {}) == NOBODY
         before = moved_replies(moving)
         cluster_command(old, "SETSLOT", slot, "NODE", id_of(new))
-        looked = asyncio.create_task(runner.call("session_look", [key], {}))
+        looked = asyncio.create_task(runner.call("session_get", [key], {}))
         async with asyncio.timeout(DEADLINE_S):
             while moved_replies(moving) < before + 2:  # noqa: ASYNC110 - only the servers can tell
                 await asyncio.sleep(0.01)
@@ -247,13 +249,13 @@ async def test_a_cluster_without_a_slot_is_an_error(moving: RedisCluster, connec
         cluster_command(server, "DELSLOTS", slot)
     try:
         with pytest.raises(StoreError, match="Redis cannot be used"):
-            await runner.call("session_look", [key], {})
+            await runner.call("session_get", [key], {})
     finally:
         cluster_command(home, "ADDSLOTS", slot)
     end = time.monotonic() + DEADLINE_S
     while time.monotonic() < end:
         try:
-            assert await runner.call("session_look", [key], {}) == NOBODY
+            assert await runner.call("session_get", [key], {}) == NOBODY
             break
         except StoreError:
             await asyncio.sleep(0.05)

@@ -7,10 +7,10 @@ import pytest
 from lua.store import Advance, Committed, Release, Released, Store
 from mesh.cells import cell_of, cell_of_job
 from mesh.errors import StoreError
-from mesh.jobs import Event, State, advance
 from mesh.keys import Keys, lease_member
+from mesh.states.job import JobAction, JobState, advance
 from tests.lua.conftest import RedisClient
-from tests.lua.samples import CELLS, beat, register, request
+from tests.support.builders.store import CELLS, beat, register, request
 
 NODE = "node-1"
 CELL = cell_of(NODE, CELLS)
@@ -25,7 +25,7 @@ async def placed(store: Store, request_id: str = "r-1", max_jobs: int = 2) -> Co
 
 async def test_every_state_and_event_agrees_with_the_table(store: Store, raw: RedisClient, keys: Keys) -> None:
     await register(store, NODE, max_jobs=64)
-    pairs = list(itertools.product(State, Event))
+    pairs = list(itertools.product(JobState, JobAction))
     assert len(pairs) == 30
     for number, (state, event) in enumerate(pairs):
         [job] = await store.commit([request(f"r-{number}", [NODE])])
@@ -45,7 +45,7 @@ async def test_a_walk_through_the_whole_life(store: Store, raw: RedisClient, key
     assert (done.verdict, done.state, done.finished, done.outcome) == ("moved", "RELEASED", True, "ok")
     assert (done.edge, done.session_id, done.request_id, done.used) == ("edge:b:0002", "s-1", "r-1", 0)
     assert raw.zcard(keys.leases(CELL, NODE)) == 0
-    times = raw.hmget(keys.job(CELL, job.job_id), *(f"{event.value}_ms" for event in Event))
+    times = raw.hmget(keys.job(CELL, job.job_id), *(f"{event.value}_ms" for event in JobAction))
     assert None not in times and times == sorted(times)
 
 

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from lua.store import Store
-from mesh.config import RedisConfig
+from mesh.config.network import RedisConfig
 from mesh.keys import Keys
 from tests.lua.conftest import DEADLINE_S, RedisClient
-from tests.lua.samples import beat, in_cell, register, request
+from tests.support.builders.store import beat, in_cell, register, request
 
 NODE, SESSION = in_cell("node-", 5), in_cell("s-", 6)
 PROVISIONAL_MS = 1_000
 
 
 def killed_when_it_speaks(task: dict[str, Any]) -> str:
-    command = [sys.executable, "-m", "tests.lua.staller", json.dumps(task)]
+    command = [sys.executable, "-m", "tests.support.processes.staller", json.dumps(task)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         said = process.stdout.readline()

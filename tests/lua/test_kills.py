@@ -12,16 +12,18 @@ from typing import Any, cast
 
 import pytest
 
-from lua.batch import Answer
-from lua.runner import Call, Runner
+from lua.engine.batch import Answer
+from lua.engine.runner import Call, Runner
 from lua.store import Beaten, Committed, Heartbeat, Store
 from mesh.cells import cell_of
-from mesh.config import Config, JobConfig, NodeConfig, RedisConfig
+from mesh.config import Config
+from mesh.config.jobs import JobConfig, NodeConfig
+from mesh.config.network import RedisConfig
 from mesh.frames import NodeLoad
 from mesh.keys import Keys, lease_member
-from tests.lua.clockwork import pass_time
 from tests.lua.conftest import RedisClient
-from tests.lua.samples import CELLS, EDGE, register, request, sampled
+from tests.support.builders.store import CELLS, EDGE, register, request, sampled
+from tests.support.reference.redis_time import pass_time
 
 KILLS = 1_000
 ROUNDS = 20

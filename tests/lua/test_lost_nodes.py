@@ -9,20 +9,22 @@ from prometheus_client import CollectorRegistry
 
 from lua.store import Store
 from mesh.cells import cell_of
-from mesh.config import Config, JobConfig, NodeConfig, RedisConfig, SelectorConfig
+from mesh.config import Config
+from mesh.config.jobs import JobConfig, NodeConfig
+from mesh.config.network import RedisConfig, SelectorConfig
 from mesh.frames import Assign, Frame, Head, Lane, NodeStale, Refused, Waiting
 from mesh.keys import Keys
-from mesh.link import Received
-from selector.core.columns import NodeTable
+from mesh.link.link import Received
+from selector.core.node_table import NodeTable
 from selector.core.pools import PoolPlan
-from selector.decisions import Decisions
+from selector.fleet.snapshot import Snapshot
 from selector.metrics import SelectorMetrics
-from selector.placing import Placer
-from selector.policy import Policy
-from selector.snapshot import Snapshot
+from selector.operators.decision_log import DecisionLog
+from selector.placement.placer import Placer
+from selector.placement.weights import CurrentWeights
 from tests.lua.conftest import RedisClient
-from tests.lua.samples import CELLS, EDGE, beat
-from tests.unit.selector_samples import CAPS, job
+from tests.support.builders.selector import CAPS, job
+from tests.support.builders.store import CELLS, EDGE, beat
 
 #: With one round of three candidates, no request gets to the end of them.
 NODES = [f"node-{n}" for n in range(9)]
@@ -60,8 +62,8 @@ async def test_lost_records_are_no_full_fleet(store: Store, config: Config, raw:
 
     metrics, table = SelectorMetrics(CollectorRegistry()), NodeTable(config.selector.nodes_max)
     snapshot = Snapshot(store, table, config, metrics, lambda *_: None)
-    policy, plan = Policy(store, config, metrics), PoolPlan(config.pools)
-    placer = Placer(store, table, snapshot, config, metrics, send, policy, plan, Decisions(config))
+    policy, plan = CurrentWeights(store, config, metrics), PoolPlan(config.pools)
+    placer = Placer(store, table, snapshot, config, metrics, send, policy, plan, DecisionLog(config))
     await add_nodes(store)
     await snapshot.refresh()
     for node_id in NODES:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from lua.runner import Runner
-from lua.sessions import PAGE_MAX
+from lua.engine.runner import Runner
 from lua.store import Claim, Letter, MailPage, Parked, Store
+from lua.store.sessions import PAGE_MAX
 from mesh.cells import cell_of
-from mesh.config import Config, MeshConfig, RedisConfig, SessionConfig
+from mesh.config import Config, SessionConfig
+from mesh.config.network import MeshConfig, RedisConfig
 from mesh.errors import StoreError
 from mesh.keys import Keys
 from tests.lua.conftest import RedisClient
-from tests.lua.samples import CELLS
+from tests.support.builders.store import CELLS
 
 A, B = "edge:a:0001", "edge:b:0002"
 S = "s-1"

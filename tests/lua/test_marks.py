@@ -3,14 +3,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from lua.nodes import MARKS_MAX
-from lua.runner import Runner
+from lua.engine.runner import Runner
 from lua.store import Mark, Marked, Store
+from lua.store.nodes import MARKS_MAX
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.keys import Keys
 from tests.lua.conftest import RedisClient
-from tests.lua.samples import CELLS, register, request
+from tests.support.builders.store import CELLS, register, request
 
 NODE = "node-1"
 CELL = cell_of(NODE, CELLS)

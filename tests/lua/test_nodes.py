@@ -3,14 +3,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from lua.runner import Runner
+from lua.engine.runner import Runner
 from lua.store import Heartbeat, Registered, Store
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.frames import NodeLoad
 from mesh.keys import Keys
 from tests.lua.conftest import RedisClient
-from tests.lua.samples import CELLS, EDGE, beat, caps, in_cell, register, request
+from tests.support.builders.store import CELLS, EDGE, beat, caps, in_cell, register, request
 
 NODE = "node-1"
 CELL = cell_of(NODE, CELLS)

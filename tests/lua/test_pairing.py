@@ -8,10 +8,10 @@ import pytest
 from lua.store import PairingPlan, PairingTry, Store
 from mesh.cells import cell_of
 from mesh.config import Config
+from mesh.config.sessions import PairingConfig
 from mesh.keys import Keys
-from mesh.speaking import PairingConfig
 from tests.lua.conftest import RedisClient
-from tests.lua.samples import CELLS, EDGE, register
+from tests.support.builders.store import CELLS, EDGE, register
 
 NODE, CODE = "node-1", "123456"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from linguamesh import redis_server as servers
+from linguamesh.local import redis_server as servers
 from mesh.errors import ConfigError
 
 
@@ -58,7 +58,7 @@ def test_no_server_to_be_found_names_both_ways_out(monkeypatch: pytest.MonkeyPat
 def test_the_server_dies_with_a_killed_parent(tmp_path: Path) -> None:
     code = (
         "import pathlib, sys, time\n"
-        "from linguamesh.redis_server import RedisServer\n"
+        "from linguamesh.local.redis_server import RedisServer\n"
         "print(RedisServer.start(pathlib.Path(sys.argv[1])).pid, flush=True)\n"
         "time.sleep(60)\n"
     )

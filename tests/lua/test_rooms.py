@@ -5,16 +5,16 @@ import asyncio
 import msgspec
 import pytest
 
-from lua.runner import Runner
+from lua.engine.runner import Runner
 from lua.store import Room, Store
 from mesh.cells import cell_of
 from mesh.config import Config
+from mesh.config.sessions import RoomsConfig
 from mesh.frames import RoomMember
-from mesh.ids import new_room_id
 from mesh.keys import Keys
-from mesh.speaking import RoomsConfig
+from mesh.random_ids import new_room_id
 from tests.lua.conftest import RedisClient
-from tests.lua.samples import CELLS
+from tests.support.builders.store import CELLS
 
 CODE = "123456"
 

@@ -11,15 +11,16 @@ import msgspec
 import pytest
 import redis
 
-from linguamesh.redis_server import RedisServer
-from lua.batch import Answer
-from lua.runner import Call, Runner
+from linguamesh.local.redis_server import RedisServer
+from lua.engine.batch import Answer
+from lua.engine.runner import Call, Runner
 from lua.store import Store
-from mesh.config import Config, RedisConfig
+from mesh.config import Config
+from mesh.config.network import RedisConfig
 from mesh.errors import ConfigError, StoreError
 from mesh.keys import Keys
 from tests.lua.conftest import DEADLINE_S, Connect, RedisClient
-from tests.lua.samples import NOBODY, register, request
+from tests.support.builders.store import NOBODY, register, request
 
 
 def look(keys: Keys, number: int) -> Call:
@@ -48,14 +49,14 @@ async def test_more_calls_than_one_batch_holds_keep_their_order(
     runner = await connect(msgspec.structs.replace(redis_config, batch_max=7))
     for number in range(100):
         raw.hset(keys.session(number % 16, f"s-{number}"), mapping={"owner": f"edge-{number}", "epoch": number})
-    answers = await runner.call_many("session_look", [look(keys, number) for number in range(100)])
+    answers = await runner.call_many("session_get", [look(keys, number) for number in range(100)])
     assert answers == [[f"edge-{number}", number, 0, 0] for number in range(100)]
 
 
 async def test_calls_of_different_scripts_at_once(runner: Runner, store: Store, keys: Keys) -> None:
     await register(store, "node-1", max_jobs=64)
     work = [store.commit([request(f"r-{n}", ["node-1"])]) for n in range(20)]
-    looks = [runner.call_many("session_look", [look(keys, n)]) for n in range(20)]
+    looks = [runner.call_many("session_get", [look(keys, n)]) for n in range(20)]
     placed, owners = await asyncio.gather(asyncio.gather(*work), asyncio.gather(*looks))
     assert [one[0].verdict for one in placed] == ["new"] * 20
     assert owners == [[NOBODY]] * 20
@@ -63,38 +64,38 @@ async def test_calls_of_different_scripts_at_once(runner: Runner, store: Store, 
 
 async def test_a_full_queue_refuses(connect: Connect, redis_config: RedisConfig, keys: Keys) -> None:
     runner = await connect(msgspec.structs.replace(redis_config, queue_max=10))
-    answers = await runner.call_many("session_look", [look(keys, n) for n in range(11)])
+    answers = await runner.call_many("session_get", [look(keys, n) for n in range(11)])
     assert all(isinstance(answer, StoreError) for answer in answers) and len(answers) == 11
-    assert await runner.call_many("session_look", [look(keys, n) for n in range(10)]) == [NOBODY] * 10
+    assert await runner.call_many("session_get", [look(keys, n) for n in range(10)]) == [NOBODY] * 10
 
 
 async def test_a_caller_that_gave_up_costs_nothing(runner: Runner, keys: Keys) -> None:
-    tasks = [asyncio.create_task(runner.call_many("session_look", [look(keys, n)])) for n in range(20)]
+    tasks = [asyncio.create_task(runner.call_many("session_get", [look(keys, n)])) for n in range(20)]
     await asyncio.sleep(0)
     for task in tasks[::2]:
         task.cancel()
     answers = await asyncio.gather(*tasks, return_exceptions=True)
     assert answers[1::2] == [[NOBODY]] * 10
-    assert await runner.call("session_look", *look(keys, 1)) == NOBODY
+    assert await runner.call("session_get", *look(keys, 1)) == NOBODY
 
 
 async def test_a_wrong_argument_is_our_own_bug(runner: Runner, keys: Keys) -> None:
-    with pytest.raises(AssertionError, match="session_look"):
-        await runner.call("session_look", [keys.session(0, "s")], {"surprise": 1})
+    with pytest.raises(AssertionError, match="session_get"):
+        await runner.call("session_get", [keys.session(0, "s")], {"surprise": 1})
 
 
 @pytest.mark.parametrize("redis_config", ["cluster"], indirect=True)
 async def test_keys_of_two_slots_are_our_own_bug(runner: Runner, keys: Keys) -> None:
     assert not runner.same_slot([keys.nodes(1), keys.nodes(2)])
     with pytest.raises(AssertionError, match="different slots"):
-        await runner.call("session_look", [keys.session(1, "s"), keys.session(2, "s")], {})
+        await runner.call("session_get", [keys.session(1, "s"), keys.session(2, "s")], {})
 
 
 async def test_a_closed_runner_refuses(connect: Connect, redis_config: RedisConfig, keys: Keys) -> None:
     runner = await connect(redis_config)
     await runner.close()
     with pytest.raises(StoreError, match="closed"):
-        await runner.call("session_look", *look(keys, 1))
+        await runner.call("session_get", *look(keys, 1))
 
 
 async def test_nobody_listens(free_port: int) -> None:
@@ -120,13 +121,13 @@ async def test_a_wrong_password_is_named(connect: Connect, own_server: RedisServ
 
 async def test_a_restart_is_survived(tmp_path: Path, own_server: RedisServer, connect: Connect, keys: Keys) -> None:
     runner = await connect(RedisConfig(url=own_server.url))
-    assert await runner.call("session_look", *look(keys, 1)) == NOBODY
+    assert await runner.call("session_get", *look(keys, 1)) == NOBODY
     own_server.stop()
     with pytest.raises(StoreError, match="Redis cannot be used"):
-        await runner.call("session_look", *look(keys, 1))
+        await runner.call("session_get", *look(keys, 1))
     again = RedisServer.start(tmp_path, own_server.port)
     try:
-        assert await runner.call("session_look", *look(keys, 1)) == NOBODY
+        assert await runner.call("session_get", *look(keys, 1)) == NOBODY
     finally:
         again.stop()
 
@@ -138,7 +139,7 @@ async def test_an_idle_connection_that_broke_is_not_noticed(
     for _ in range(3):
         with own_server.client() as client:
             client.client_kill_filter(_type="normal", skipme=True)
-        assert await runner.call("session_look", *look(keys, 1)) == NOBODY
+        assert await runner.call("session_get", *look(keys, 1)) == NOBODY
 
 
 async def test_a_paused_server_is_an_error_and_then_forgotten(
@@ -147,14 +148,14 @@ async def test_a_paused_server_is_an_error_and_then_forgotten(
     runner = await connect(RedisConfig(url=own_server.url, timeout_ms=500))
     os.kill(own_server.pid, signal.SIGSTOP)
     try:
-        answers = await asyncio.gather(*(runner.call_many("session_look", [look(keys, n)]) for n in range(5)))
+        answers = await asyncio.gather(*(runner.call_many("session_get", [look(keys, n)]) for n in range(5)))
         assert all(isinstance(answer, StoreError) for [answer] in answers)
     finally:
         os.kill(own_server.pid, signal.SIGCONT)
     answer: Answer = StoreError("not asked yet")
     async with asyncio.timeout(DEADLINE_S):
         while isinstance(answer, StoreError):  # it may take its time to wake up
-            [answer] = await runner.call_many("session_look", [look(keys, 1)])
+            [answer] = await runner.call_many("session_get", [look(keys, 1)])
     assert answer == NOBODY
 
 
@@ -162,10 +163,10 @@ async def test_close_fails_what_is_under_way(own_server: RedisServer, connect: C
     runner = await connect(RedisConfig(url=own_server.url, timeout_ms=60_000))
     os.kill(own_server.pid, signal.SIGSTOP)
     try:
-        waiting = [asyncio.create_task(runner.call_many("session_look", [look(keys, n)])) for n in range(3)]
+        waiting = [asyncio.create_task(runner.call_many("session_get", [look(keys, n)])) for n in range(3)]
         for _ in range(3):  # the calls, then their lane, which sends at once
             await asyncio.sleep(0)
-        waiting.append(asyncio.create_task(runner.call_many("session_look", [look(keys, 9)])))
+        waiting.append(asyncio.create_task(runner.call_many("session_get", [look(keys, 9)])))
         await asyncio.sleep(0)
         await runner.close()
         answers = await asyncio.gather(*waiting)
@@ -179,7 +180,7 @@ async def test_close_fails_a_call_whose_repeat_has_not_begun(
 ) -> None:
     runner = await connect(RedisConfig(url=own_server.url))
     own_server.stop()
-    waiting = asyncio.create_task(runner.call_many("session_look", [look(keys, 1)]))
+    waiting = asyncio.create_task(runner.call_many("session_get", [look(keys, 1)]))
     async with asyncio.timeout(DEADLINE_S):
         while not runner._tasks:  # noqa: ASYNC110 - the task that repeats it; it runs after us
             await asyncio.sleep(0)
@@ -197,7 +198,7 @@ def sockets_of(runner: Runner) -> list[Any]:
 
 async def test_no_socket_is_open_after_close(connect: Connect, redis_config: RedisConfig, keys: Keys) -> None:
     runner = await connect(redis_config)
-    assert await runner.call_many("session_look", [look(keys, n) for n in range(16)]) == [NOBODY] * 16
+    assert await runner.call_many("session_get", [look(keys, n) for n in range(16)]) == [NOBODY] * 16
     sockets = sockets_of(runner)
     assert len(sockets) == (4 if redis_config.cluster else 1), "one per server, and one that showed us the cluster"
     await runner.close()
@@ -222,7 +223,7 @@ async def half_made(runner: Runner) -> list[Any]:
 
 async def test_a_connection_in_the_making_is_closed(mute_server: RedisConfig, keys: Keys) -> None:
     runner = Runner(mute_server)
-    waiting = asyncio.create_task(runner.call_many("session_look", [look(keys, 1)]))
+    waiting = asyncio.create_task(runner.call_many("session_get", [look(keys, 1)]))
     [socket] = await half_made(runner)
     await runner.close()
     [answer] = await waiting
@@ -256,7 +257,7 @@ async def test_no_connection_is_left_open(own_server: RedisServer, connect: Conn
         await until_connected(client, 1)
         for _ in range(5):
             runner = await connect(RedisConfig(url=own_server.url))
-            await asyncio.gather(*(runner.call_many("session_look", [look(keys, n)]) for n in range(50)))
+            await asyncio.gather(*(runner.call_many("session_get", [look(keys, n)]) for n in range(50)))
             assert len(client.client_list()) == 2
             await runner.close()
             await until_connected(client, 1)

@@ -9,7 +9,7 @@ from mesh.cells import cell_of
 from mesh.errors import ConfigError
 from mesh.keys import Keys
 from tests.lua.conftest import RedisClient
-from tests.lua.samples import CELLS
+from tests.support.builders.store import CELLS
 
 A, B = "edge:a:0001", "edge:b:0002"
 

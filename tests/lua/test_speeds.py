@@ -6,16 +6,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from lua.runner import Runner
+from lua.engine.runner import Runner
 from lua.store import Advance, Advanced, Store
-from lua.view import unpack_speeds
+from lua.store.node_view import unpack_speeds
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.keys import Keys
-from mesh.speeds import RATIO_MAX, Speed, observe, ratio_of
-from tests.lua import twins
+from mesh.states.speed import RATIO_MAX, Speed, observe, ratio_of
 from tests.lua.conftest import RedisClient
-from tests.lua.samples import CELLS, register, request
+from tests.support.builders.store import CELLS, register, request
+from tests.support.reference import lua_functions
 
 NODE = "node-1"
 CELL = cell_of(NODE, CELLS)
@@ -44,7 +44,7 @@ return packed
 
 
 def test_lua_and_python_agree_bit_by_bit(raw: RedisClient, tmp_path: Path) -> None:
-    script = twins.script_of(tmp_path, "learn", OBSERVE)
+    script = lua_functions.script_of(tmp_path, "learn", OBSERVE)
     dice = random.Random(7)
     now_ms = 1_700_000_000_000
     jobs = []
@@ -52,7 +52,7 @@ def test_lua_and_python_agree_bit_by_bit(raw: RedisClient, tmp_path: Path) -> No
         now_ms += dice.choice([0, 1, 50, 999, 60_000, 7_000_000, -3])
         jobs.append({"took_ms": dice.randint(0, 90_000), "audio_ms": dice.randint(500, 20_000), "at_ms": now_ms})
     args = {"jobs_remembered": 8, "half_life_ms": 60_000, "jobs": jobs}
-    [packed] = twins.run(raw, script, ["{speed}:any"], args)
+    [packed] = lua_functions.run(raw, script, ["{speed}:any"], args)
     speed: Speed | None = None
     for job, found in zip(jobs, packed, strict=True):
         speed = observe(speed, job["took_ms"] / job["audio_ms"], job["at_ms"], 8, 60_000)

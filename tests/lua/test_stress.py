@@ -10,10 +10,10 @@ from typing import Any
 
 from lua.store import Store
 from mesh.cells import cell_of
-from mesh.config import RedisConfig
+from mesh.config.network import RedisConfig
 from mesh.keys import Keys
 from tests.lua.conftest import RedisClient
-from tests.lua.samples import CELLS, register, sampled
+from tests.support.builders.store import CELLS, register, sampled
 
 PROCESSES = 8
 REQUESTS = 20_000
@@ -37,7 +37,12 @@ def run_all(redis_config: RedisConfig) -> list[dict[str, Any]]:
     try:
         for number, share in enumerate(shares()):
             task = {"url": redis_config.url, "cluster": redis_config.cluster, "seed": SEED + number, "nodes": NODES}
-            command = [sys.executable, "-m", "tests.lua.committer", json.dumps(task | {"requests": share})]
+            command = [
+                sys.executable,
+                "-m",
+                "tests.support.processes.committer",
+                json.dumps(task | {"requests": share}),
+            ]
             running.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
         for process in running:
             assert process.stdout is not None and process.stdout.readline() == "ready\n"

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from lua.store import Store, StoredWeights
+from mesh.config.weights import Weights
 from mesh.errors import StoreError
 from mesh.keys import Keys
-from mesh.weights import Weights
 from tests.lua.conftest import RedisClient
 
 DEAR = Weights(region_ms=500.0)

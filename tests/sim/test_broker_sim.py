@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from tests.sim.broker_world import RULES, WINDOW, SimEdge, World
+from tests.support.simulation.broker import RULES, WINDOW, SimEdge, World
 
 SEEDS = 200
 STEPS_WITH_FAULTS = 50

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from edge.core import assignment, away, deliveries, kept
+from edge.jobs.core import job as job_effects
+from edge.jobs.core import reconnect_grace, tracker, unacked_results
 from mesh.frames import Assign, AssignFailed, CancelJob, ControlNode, JobDone, ResultAck
 from mesh.keys import lease_member
 
@@ -24,9 +25,11 @@ END_MS = 60_000
 GRACE_MS = 300
 NAMED_MS = 1_000
 KEPT_MS = 5_000
-LIMITS = deliveries.Limits(
-    kept=kept.Limits(1_000, 1 << 20, 64, 100_000, 100, 1_000, 500),
-    away=away.Limits(GRACE_MS, 8, jobs_max=6, bytes_max=1 << 10, jobs_per_node_max=3, bytes_per_node_max=1 << 9),
+LIMITS = tracker.JobLimits(
+    kept=unacked_results.UnackedLimits(1_000, 1 << 20, 64, 100_000, 100, 1_000, 500),
+    away=reconnect_grace.GraceLimits(
+        GRACE_MS, 8, jobs_max=6, bytes_max=1 << 10, jobs_per_node_max=3, bytes_per_node_max=1 << 9
+    ),
     no_session_tries_max=50,
     jobs_per_node_max=64,
     job_kept_ms=KEPT_MS,
@@ -35,7 +38,7 @@ LIMITS = deliveries.Limits(
     ended_kept_ms=30_000,
     job_event_delay_ms=25,
 )  # fmt: skip
-PAYLOAD = assignment.Payload(b"work", b"audio" * 20)
+PAYLOAD = job_effects.Payload(b"work", b"audio" * 20)
 
 
 @dataclass
@@ -69,7 +72,7 @@ class World:
         self.now_ms = 0
         self.queue: list[tuple[int, int, Callable[[], None]]] = []
         self.serial = 0
-        self.core = deliveries.Deliveries("b", LIMITS)
+        self.core = tracker.JobTracker("b", LIMITS)
         self.nodes = {f"n{number}": Node(number % 2 == 0, number + 1) for number in range(4)}
         self.epochs = 100
         self.jobs = [Job(f"job-00-{number}") for number in range(jobs)]
@@ -172,22 +175,22 @@ class World:
 
     # --- the edge's effects -------------------------------------------------------------------
 
-    def do(self, effects: list[assignment.Effect]) -> None:
+    def do(self, effects: list[job_effects.Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, assignment.WriteJob):
+            if isinstance(effect, job_effects.WriteJob):
                 self.write(effect)
-            elif isinstance(effect, assignment.SendToJob) and isinstance(effect.frame, AssignFailed):
+            elif isinstance(effect, job_effects.SendToJob) and isinstance(effect.frame, AssignFailed):
                 self.carry(lambda frame=effect.frame: self.on_failed(frame))
-            elif isinstance(effect, assignment.SendDone):
+            elif isinstance(effect, job_effects.SendDone):
                 self.core.sent(effect.key, "broker")
                 self.carry(lambda done=effect.done: self.on_done(done))
-            elif isinstance(effect, assignment.StopJob):
+            elif isinstance(effect, job_effects.StopJob):
                 stop = effect.cancel
                 self.nodes[stop.node_id].runs.discard((stop.job_id, stop.attempt))
-            elif isinstance(effect, assignment.TellNode):
+            elif isinstance(effect, job_effects.TellNode):
                 self.nodes[effect.node_id].unacknowledged.discard((effect.job_id, effect.attempt))
 
-    def write(self, effect: assignment.WriteJob) -> None:
+    def write(self, effect: job_effects.WriteJob) -> None:
         frame = effect.assign
         node = self.nodes[frame.node_id]
         assert node.connected, "written to nobody"
@@ -218,7 +221,7 @@ class World:
                 self.say_result(name, job_id, attempt)
 
     def say_result(self, name: str, job_id: str, attempt: int) -> None:
-        report = assignment.Report(job_id, attempt, name, "s", 0, True)
+        report = job_effects.ResultReport(job_id, attempt, name, "s", 0, True)
         self.do(self.core.on_result(report, b"text", self.now_ms))
 
     def heartbeat(self, name: str) -> None:
@@ -229,7 +232,7 @@ class World:
     def say_jobs(self, name: str) -> None:
         node = self.nodes[name]
         named = sorted(node.runs) if node.names_jobs else []
-        has = {assignment.key_of(name, *job) for job in named} if node.names_jobs else None
+        has = {job_effects.key_of(name, *job) for job in named} if node.names_jobs else None
         self.do(self.core.on_jobs(name, has, self.now_ms))
         told = self.core.jobs_of(name, named)
         assert told is not None
@@ -241,7 +244,7 @@ class World:
         for job_id, attempt in node.runs:
             job = self.by_id[job_id]
             wanted = not job.done and (job.attempt, job.node_id) == (attempt, name)
-            ended = self.core._memory.how(assignment.key_of(name, job_id, attempt)) is not None
+            ended = self.core._memory.how(job_effects.key_of(name, job_id, attempt)) is not None
             assert lease_member(job_id, attempt) in told or not wanted or ended
         running = {lease_member(*job) for job in node.runs}
         results = {lease_member(r.done.job_id, r.done.attempt) for r in self.core.results.values()}

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from edge.core.fanout import Fan, plan
-from edge.core.order import Limits, Miss, Order, Said, Tell
+from edge.rooms.core.fanout import Fan, plan
+from edge.sessions.core.result_order import Missing, Release, ResultOrder, ResultOrderLimits, Said
 from mesh.errors import ErrorCode, PeerError
-from mesh.session_frames import RoomMember
+from mesh.frames.sessions import RoomMember
 from mesh.words import MissingReason
 
 UTTERANCES = 40
@@ -29,7 +29,7 @@ class Listener:
     """One member: its order, and what it heard."""
 
     target: str
-    order: Order
+    order: ResultOrder
     heard: Said = field(default_factory=list)
     skipped: set[int] = field(default_factory=set)
     arrived: int = 0
@@ -38,13 +38,13 @@ class Listener:
 class World:
     """The simulation."""
 
-    def __init__(self, seed: int, limits: Limits) -> None:
+    def __init__(self, seed: int, limits: ResultOrderLimits) -> None:
         self.random = random.Random(seed)
         self.limits = limits
         self.now_ms = 0
         self.queue: list[tuple[int, int, Callable[[], None]]] = []
         self.serial = 0
-        self.listeners = {name: Listener(fan.target, Order(limits)) for fan in FANS for name in fan.listeners}
+        self.listeners = {name: Listener(fan.target, ResultOrder(limits)) for fan in FANS for name in fan.listeners}
         self.refused = 0
         due_ms = 0
         for index in range(UTTERANCES):
@@ -144,12 +144,12 @@ def check_heard(world: World, listener: Listener, end: int, seed: int) -> None:
     assert indices == sorted(set(indices)), f"seed {seed}: out of order or twice"
     assert end == listener.order.next_index and not listener.order._slots, f"seed {seed}: something has not ended"
     assert silent <= listener.skipped, f"seed {seed}: no word of {silent - listener.skipped}"
-    tells = [word for word in listener.heard if isinstance(word, Tell)]
+    tells = [word for word in listener.heard if isinstance(word, Release)]
     assert all(word.item == (listener.target, word.index) and word.is_last for word in tells), f"seed {seed}"
     order = listener.order
     dropped = order.late + order.repeated + order.evicted
     assert listener.arrived == len(tells) + dropped, f"seed {seed}: a result was lost"
-    reasons = {word.reason for word in listener.heard if isinstance(word, Miss)}
+    reasons = {word.reason for word in listener.heard if isinstance(word, Missing)}
     assert reasons <= {MissingReason.GAP_TIMEOUT, MissingReason.PENDING_OVERFLOW_EVICT, "job_failed"}
 
 
@@ -158,7 +158,7 @@ def check_heard(world: World, listener: Listener, end: int, seed: int) -> None:
 def test_every_listener_hears_of_every_index_once_and_in_order(pending_max: int, closes: bool) -> None:
     told = missed = late = repeated = refused = 0
     for seed in range(60):
-        world = World(seed, Limits(gap_ms=1_500, pending_max=pending_max))
+        world = World(seed, ResultOrderLimits(gap_ms=1_500, pending_max=pending_max))
         world.run()
         refused += world.refused
         for listener in world.listeners.values():
@@ -166,8 +166,8 @@ def test_every_listener_hears_of_every_index_once_and_in_order(pending_max: int,
             if closes:  # what was under way behind all that waited ends without a word
                 listener.skipped |= set(range(listener.heard[-1].index + 1, end))
             check_heard(world, listener, end, seed)
-            told += sum(isinstance(word, Tell) for word in listener.heard)
-            missed += sum(isinstance(word, Miss) for word in listener.heard)
+            told += sum(isinstance(word, Release) for word in listener.heard)
+            missed += sum(isinstance(word, Missing) for word in listener.heard)
             late += listener.order.late
             repeated += listener.order.repeated
     assert told and missed and late and repeated, "every case occurs"
@@ -180,7 +180,7 @@ def test_results_that_were_never_expected_and_come_from_far_ahead_stay_bounded(b
     for seed in range(block * 50, block * 50 + 50):
         dice = random.Random(seed)
         pending_max = dice.randrange(1, 6)
-        order, now_ms, heard, arrived = Order(Limits(1_000, pending_max)), 0, [], 0
+        order, now_ms, heard, arrived = ResultOrder(ResultOrderLimits(1_000, pending_max)), 0, [], 0
         for _ in range(200):
             now_ms += dice.randrange(0, 300)
             index = order.next_index + dice.randrange(-2, 3 * pending_max)
@@ -194,6 +194,6 @@ def test_results_that_were_never_expected_and_come_from_far_ahead_stay_bounded(b
         heard += order.close()
         order.check()
         assert [word.index for word in heard] == list(range(order.next_index)), f"seed {seed}"
-        tells = sum(isinstance(word, Tell) for word in heard)
+        tells = sum(isinstance(word, Release) for word in heard)
         assert arrived == tells + order.late + order.repeated + order.evicted, f"seed {seed}"
         assert order.evicted, f"seed {seed}"

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import pytest
 
 from mesh.frames import Dispatch
-from selector.core.columns import NodeTable
 from selector.core.kernel import NO_ROW
-from tests.unit.selector_samples import NOW_MS, facts, job, pick
+from selector.core.node_table import NodeTable
+from tests.support.builders.selector import NOW_MS, facts, job, pick
 
 SELECTORS, NODES, STEPS, BEST, ROUNDS = 3, 12, 120, 3, 4
 ANY_USE = -1
@@ -79,7 +79,7 @@ def choose(table: NodeTable, batch: list[Dispatch], is_last: bool) -> list[Asked
 
 
 def place(truth: Truth, table: NodeTable, batch: list[Dispatch]) -> list[Dispatch]:
-    """What selector/placing.py does, without Redis; returns the requests that found no node."""
+    """What selector/placement/placer.py does, without Redis; returns the requests that found no node."""
     for round_number in range(ROUNDS):
         again = []
         for asked in choose(table, batch, round_number == ROUNDS - 1):

@@ -9,12 +9,12 @@ from collections import Counter, deque
 
 import pytest
 
-from mesh.choosing import SpeedConfig
-from mesh.speeds import ANY_PAIR, Speed, observe, ratio_of
-from mesh.weights import Weights
-from selector.core.columns import NodeTable
+from mesh.config.scheduler import SpeedConfig
+from mesh.config.weights import Weights
+from mesh.states.speed import ANY_PAIR, Speed, observe, ratio_of
 from selector.core.kernel import NO_ROW
-from tests.unit.selector_samples import facts, job, pick, rules_of
+from selector.core.node_table import NodeTable
+from tests.support.builders.selector import facts, job, pick, rules_of
 
 SLOTS, AUDIO_MS, USUAL, JOBS_REMEMBERED = 4, 3_000, 0.3, 8
 BEAT_MS = 5_000

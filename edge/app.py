@@ -1,0 +1,152 @@
+"""Edge: one edge process put together. Owns start, stop and the one timer that drives all cores."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from edge.core.timers import earliest
+from edge.link.link import EdgeLink
+from edge.metrics import EdgeMetrics
+from edge.nodes.endpoint import NodeEndpoint
+from edge.operators.control import ControlEndpoint
+from edge.operators.http_api import HttpApi
+from edge.presence import PresenceReporter
+from edge.sessions.core.features import check_modules
+from edge.sessions.endpoint import SessionEndpoint
+from edge.transport.listener import EdgeListener, Endpoints
+from edge.transport.websocket import CLOSE_GOING_AWAY, Socket
+from mesh.clock import now_ms
+from mesh.config import Config
+from mesh.log import get_logger
+from mesh.metrics import LinkMetrics
+from mesh.words import ConnectionRefusal, EdgeCount
+
+#: The timer never fires more often than this, however much is due.
+TICK_MS_MIN: Final = 10
+#: How often sockets are looked at for silence, as a part of the time they may be silent.
+_IDLE_LOOKS: Final = 5
+
+log = get_logger()
+
+
+class Edge:
+    """One edge: sockets of clients, nodes and operators on one side, the mesh on the other."""
+
+    def __init__(
+        self, config: Config, identity: str, metrics: EdgeMetrics, link_metrics: LinkMetrics | None = None
+    ) -> None:
+        check_modules(config.modules.table)
+        self.config = config
+        self.identity = identity
+        self.metrics = metrics
+        self.link = EdgeLink(config, identity, link_metrics)
+        self.sessions = SessionEndpoint(config, self.link, metrics)
+        self.nodes = NodeEndpoint(config, self.link, metrics)
+        self.control = ControlEndpoint(config.edge, self.link, metrics)
+        self.pages = HttpApi(config.edge, self.link, metrics, self.sessions.requests.counts)
+        rooms = Endpoints(self.sessions.serve, self.nodes.serve, self.control, self.pages)
+        self.server = EdgeListener(config.edge, rooms, metrics)
+        self._reports = PresenceReporter(config.selector.presence_ms, self.link, self._counts)
+        metrics.waiting.set_function(lambda: len(self.sessions.custody.requests))
+        metrics.results_kept.set_function(lambda: len(self.nodes.deliveries.results))
+        metrics.sessions.set_function(lambda: len(self.sessions))
+        metrics.nodes.set_function(lambda: len(self.nodes))
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_ms = 0
+        self._idle_look_ms = 0
+
+    async def start(self) -> None:
+        """Join the mesh, then open the doors. LinkError if no broker answers, ConfigError if a port cannot be had."""
+        self.link.changed = self._arm
+        await self.link.start()
+        await self.link.ready(self.config.edge.answer_timeout_ms)
+        await self.server.start()
+        self._arm()
+
+    async def stop(self) -> None:
+        """Let results under way arrive, tell every peer and the mesh goodbye, and leave."""
+        self.server.refuse_more()
+        await self._drained()
+        sockets = self._sockets()
+        for socket in sockets:
+            socket.outbox.close(CLOSE_GOING_AWAY, "the edge is going away")
+        await asyncio.gather(*(socket.outbox.closed() for socket in sockets))
+        await self.server.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+        await self.link.close()
+
+    async def _drained(self) -> None:
+        for _ in range(self.config.edge.drain_ms // TICK_MS_MIN):
+            if not (self.sessions.custody.requests or self.nodes.deliveries.results):
+                return
+            await asyncio.sleep(TICK_MS_MIN / 1_000)
+
+    def _counts(self) -> dict[str, int]:
+        return {
+            **self.sessions.requests.counts(),
+            EdgeCount.SESSIONS: len(self.sessions),
+            EdgeCount.NODES: len(self.nodes),
+        }
+
+    def _sockets(self) -> list[Socket]:
+        return [*self.sessions.sockets, *self.nodes.sockets, *self.control.sockets]
+
+    # --- time ---------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        """Set the one timer to the earliest thing due. Called after anything that may have changed that."""
+        dues = (
+            self.sessions.custody.next_due_ms(),
+            self.sessions.next_due_ms(),
+            self.nodes.next_due_ms(),
+            self.link.asks.next_due_ms(),
+            self._reports.next_due_ms(),
+            self._next_idle_look(),
+        )
+        due_ms = earliest(dues)
+        if due_ms is None or (self._timer is not None and self._timer_due_ms <= due_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        wait_ms = max(TICK_MS_MIN, due_ms - now_ms())
+        self._timer_due_ms = due_ms
+        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1_000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = now_ms()
+        for step in (
+            self.sessions.requests.tick,
+            self.sessions.tick,
+            self.nodes.tick,
+            self.link.tick,
+            self._reports.tick,
+            self._look_for_idle,
+        ):
+            try:
+                step(now)
+            except Exception:
+                # Whatever went wrong with one request, time must go on for all the others.
+                log.exception("tick_failed", step=step.__qualname__)
+        self._arm()
+
+    def _next_idle_look(self) -> int | None:
+        if not (self.sessions.sockets or self.nodes.sockets or self.control.sockets):
+            self._idle_look_ms = 0
+            return None
+        if not self._idle_look_ms:
+            self._idle_look_ms = now_ms() + self.config.edge.idle_timeout_seconds * 1_000 // _IDLE_LOOKS
+        return self._idle_look_ms
+
+    def _look_for_idle(self, now: int) -> None:
+        if not self._idle_look_ms or now < self._idle_look_ms:
+            return
+        self._idle_look_ms = 0
+        silent_ms = self.config.edge.idle_timeout_seconds * 1_000
+        for socket in self._sockets():
+            if now - socket.heard_ms >= silent_ms and socket.outbox.is_open:
+                self.metrics.refused_total.labels(ConnectionRefusal.IDLE).inc()
+                log.info("socket_idle", peer=socket.peer, silent_ms=now - socket.heard_ms)
+                socket.outbox.close(CLOSE_GOING_AWAY, "idle: nothing was heard for too long")

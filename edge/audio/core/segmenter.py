@@ -1,0 +1,304 @@
+"""Segmenter: finalizes streamed audio into utterances. One per session; reorder.py puts its chunks in order.
+
+Where an utterance ends, and why there:
+
+- MANUAL: the chunk that says is_final is its last one. Once all before it is there it is cut at once: to wait would
+  cost every utterance the hangover and change no byte. Missing chunks get the hangover, as a due time; what comes
+  meanwhile belongs to the next utterance. With no audio there is no utterance: that is counted.
+- PAUSE: a chunk with audio that came more than `pause_ms` after the one before. The chunk opens the next utterance, so
+  no beginning is cut off and no tail glued on. The silence is measured by the client's clock where both chunks tell it:
+  a stalled network is no pause, and audio that is sent again in a burst is cut as it was the first time. Otherwise,
+  and if that clock went backwards, by arrival.
+- TIMEOUT: nothing was heard for `pause_ms` and the hangover. A chunk within the hangover is judged by its own silence.
+- MAX_DURATION, MAX_LENGTH: so much sound, or more bytes. The chunk that reaches it is the last one, unless that would
+  make more than twice the bytes: then it opens the next utterance.
+- CLOSE: the session ends; what waits for a missing chunk is part of it.
+
+Of several reasons for one chunk MAX_LENGTH goes before MANUAL before MAX_DURATION. A pause before it is a cut of its
+own. Chunks without audio are no sign of speech: only is_final counts.
+
+Short merge: with less than `short_merge_ms` of sound a pause cuts nothing yet. What is said within
+`short_merge_wait_ms` after the TIMEOUT would have come is added; otherwise it is cut alone, since a short "yes" wants
+translating too.
+
+Playing: pauses do not count while the client plays a result, and are counted anew from its end.
+
+Turns: a cut in the middle of speech (MAX_DURATION, MAX_LENGTH) leaves the turn open for the next utterance, unless a
+pause or is_final comes between. Every other cut ends it.
+
+Sent again: chunks with client times are cut at the same places in a burst as they were in real time, short merge
+included, because the timer and the next chunk both judge by the silence alone. Reasons may differ: PAUSE for TIMEOUT,
+or MANUAL if the client ended an utterance that had timed out. The places differ where this core cannot know better:
+after a stall that outlasted pause and hangover, so that the timer cut where the client did not pause; where playing
+hid a pause; and where chunks were given up that come the second time. A turn that began before what is sent again
+gets another id.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edge.audio.core.formats import sound_of
+from edge.audio.core.reorder import Arrived, ChunkCounts, ChunkReorder, client_gap_ms
+from edge.audio.core.reorder import Chunk as Chunk
+from edge.audio.core.segment import FinalizeReason as FinalizeReason
+from edge.audio.core.segment import Segment as Segment
+from edge.audio.core.segment import SegmentLimits as SegmentLimits
+from edge.audio.core.segment import SegmentStarted as SegmentStarted
+from mesh.errors import PeerError
+
+#: Pieces of an utterance that are kept apart. Chunks of 100 ms make far fewer; tiny ones cost more than they hold.
+_PIECES_MAX: Final = 1_024
+_MID_SPEECH: Final = frozenset({FinalizeReason.MAX_DURATION, FinalizeReason.MAX_LENGTH})
+
+
+class Segmenter:
+    """The utterances of one session, and the one that is being spoken."""
+
+    def __init__(
+        self,
+        session_id: str,
+        audio_format: str,
+        sample_rate: int,
+        limits: SegmentLimits,
+        next_index: int = 0,
+        next_seq: int | None = None,
+        renumbers: bool = True,
+    ) -> None:
+        self.limits = limits
+        self.counts = ChunkCounts()
+        #: The index of the utterance that is being spoken, or else of the next one.
+        self.next_index = next_index
+        self._session_id = session_id
+        self._order = ChunkReorder(
+            self.counts,
+            early_max=limits.chunks_early_max,
+            early_bytes_max=limits.utterance_bytes_max,
+            hangover_manual_ms=limits.hangover_manual_ms,
+            hangover_auto_ms=limits.hangover_auto_ms,
+            next_seq=next_seq,
+            renumbers=renumbers,
+        )
+        self._sound = sound_of(audio_format, sample_rate)
+        self._max_units = self._sound.units(limits.max_duration_ms)
+        self._short_units = self._sound.units(limits.short_merge_ms)
+        # At least 1: a silence of exactly pause_ms is no pause, for the timer as for a chunk.
+        self._timeout_ms = limits.pause_ms + max(limits.hangover_auto_ms, 1)
+        self._short_timeout_ms = self._timeout_ms + limits.short_merge_wait_ms
+
+        self._pieces: list[bytes] = []
+        self._bytes = 0
+        self._units = 0
+        self._first_seq = self._last_seq = 0
+        self._first_client_ms: int | None = None
+        self._began_ms = 0
+        #: Index of the first utterance of the turn; None = the next utterance begins one.
+        self._turn_index: int | None = None
+        #: The last chunk with audio.
+        self._heard_ms = 0
+        self._heard_client_ms: int | None = None
+        #: The client plays a result until then, or played one until then.
+        self._playing_until_ms = 0
+        #: What a malformed chunk set free, to be handed out by the next call.
+        self._owed: list[SegmentStarted | Segment] = []
+        self._owed_ms = 0
+
+    # --- what happens -------------------------------------------------------------------------------
+
+    def on_chunk(self, chunk: Chunk, now_ms: int) -> list[SegmentStarted | Segment]:
+        """A chunk came. PeerError INVALID_AUDIO if its audio is malformed: then only its seq counts as received."""
+        if chunk.seq != self._order.next_seq and self._order.drops(chunk):
+            return self._take_owed()
+        try:
+            units = self._sound.measure(chunk.audio)
+        except PeerError:
+            self._put(Arrived(chunk._replace(audio=b"", is_final=False), 0, now_ms), self._owed)
+            self._owed_ms = now_ms
+            raise
+        effects = self._take_owed()
+        self._put(Arrived(chunk, units, now_ms), effects)
+        return effects
+
+    def on_playing(self, playing: bool, now_ms: int) -> None:
+        """The client began to play a result, or finished."""
+        self._playing_until_ms = now_ms + self.limits.playing_ms_max if playing else now_ms
+
+    def on_resumed(self, now_ms: int) -> None:
+        """The client was away and is back: silence until now was the network's, unless the client's clock says more.
+
+        It sends all chunks again from the one that is expected on: those that came too early, too.
+        """
+        self.on_stalled(now_ms)
+        self._order.forget_early()
+
+    def on_stalled(self, now_ms: int) -> None:
+        """What the client said had to wait until now: that silence was not the client's."""
+        self._heard_ms = max(self._heard_ms, now_ms)
+
+    def passed(self, index: int) -> None:
+        """That index is taken by an utterance which came whole: what is spoken gets a later one."""
+        self.next_index = max(self.next_index, index + 1)
+
+    def tick(self, now_ms: int) -> list[SegmentStarted | Segment]:
+        """Whatever is due."""
+        effects = self._take_owed()
+        for came in self._order.pop_due(now_ms):
+            self._add(came, effects)
+        due_ms = self.next_due_ms
+        if due_ms is not None and due_ms <= now_ms:
+            self._cut(FinalizeReason.TIMEOUT, effects)
+        return effects
+
+    def close(self, now_ms: int) -> list[SegmentStarted | Segment]:
+        """The session ends: all that is left."""
+        effects = self._take_owed()
+        for came in self._order.flush():
+            self._add(came, effects)
+        if self._pieces:
+            self._cut(FinalizeReason.CLOSE, effects)
+        return effects
+
+    # --- what can be seen ---------------------------------------------------------------------------
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When to tick; None while there is nothing to wait for."""
+        if self._owed:
+            return self._owed_ms
+        if self._order.due_ms is not None:
+            # What waits was heard: no timeout before it was looked at.
+            return self._order.due_ms
+        if not self._pieces:
+            return None
+        wait_ms = self._short_timeout_ms if self._units < self._short_units else self._timeout_ms
+        return max(self._heard_ms, self._playing_until_ms) + wait_ms
+
+    @property
+    def next_seq(self) -> int | None:
+        """The seq that is expected; None before the first chunk."""
+        return self._order.next_seq
+
+    @property
+    def held_bytes(self) -> int:
+        """Audio that is in no utterance yet."""
+        return self._bytes + self._order.held_bytes
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing would be lost with this object."""
+        return not (self._pieces or len(self._order) or self._owed)
+
+    # --- how it is done -----------------------------------------------------------------------------
+
+    def _take_owed(self) -> list[SegmentStarted | Segment]:
+        owed, self._owed = self._owed, []
+        return owed
+
+    def _put(self, came: Arrived, effects: list[SegmentStarted | Segment]) -> None:
+        order = self._order
+        for ready in order.put(came):
+            self._add(ready, effects)
+        if order.due_ms is not None and order.due_ms <= came.at_ms:
+            for ready in order.pop_due(came.at_ms):
+                self._add(ready, effects)
+
+    def _add(self, came: Arrived, effects: list[SegmentStarted | Segment]) -> None:
+        """The next chunk in order."""
+        chunk = came.chunk
+        if chunk.audio:
+            self._cut_before(came, effects)
+            if not self._pieces:
+                self._open(came, effects)
+            self._append(came)
+        self._last_seq = chunk.seq
+        if self._bytes > self.limits.utterance_bytes_max:
+            self._cut(FinalizeReason.MAX_LENGTH, effects)
+        elif chunk.is_final:
+            self._finalize(effects)
+        elif self._units >= self._max_units:
+            self._cut(FinalizeReason.MAX_DURATION, effects)
+        if chunk.is_final:
+            self._turn_index = None
+
+    def _cut_before(self, came: Arrived, effects: list[SegmentStarted | Segment]) -> None:
+        """End what was spoken before this chunk, if the chunk does not belong to it."""
+        silence_ms = self._silence_ms(came)
+        if not self._pieces:
+            if silence_ms > self.limits.pause_ms:
+                self._turn_index = None
+        elif silence_ms > self.limits.pause_ms and not self._merges(silence_ms):
+            self._cut(FinalizeReason.PAUSE, effects)
+        elif self._bytes + len(came.chunk.audio) > 2 * self.limits.utterance_bytes_max:
+            self._cut(FinalizeReason.MAX_LENGTH, effects)
+
+    def _silence_ms(self, came: Arrived) -> int:
+        """How long nothing was said before this chunk, and no result was played."""
+        by_client = client_gap_ms(self._heard_client_ms, came.chunk.client_ms)
+        silence_ms = came.at_ms - self._heard_ms if by_client is None else by_client
+        if self._playing_until_ms > self._heard_ms:
+            return min(silence_ms, came.at_ms - self._playing_until_ms)
+        return silence_ms
+
+    def _merges(self, silence_ms: int) -> bool:
+        return self._units < self._short_units and silence_ms < self._short_timeout_ms
+
+    def _open(self, came: Arrived, effects: list[SegmentStarted | Segment]) -> None:
+        self._first_seq = came.chunk.seq
+        self._first_client_ms = came.chunk.client_ms
+        self._began_ms = came.at_ms
+        if self._turn_index is None:
+            self._turn_index = self.next_index
+        effects.append(SegmentStarted(self.next_index))
+
+    def _append(self, came: Arrived) -> None:
+        audio = came.chunk.audio
+        self._pieces.append(audio)
+        self._bytes += len(audio)
+        self._units += came.units
+        # A chunk that was late may come after the ones that waited for it.
+        self._heard_ms = max(self._heard_ms, came.at_ms)
+        self._heard_client_ms = came.chunk.client_ms
+        if len(self._pieces) > _PIECES_MAX:
+            self._pieces = [b"".join(self._pieces)]
+
+    def _finalize(self, effects: list[SegmentStarted | Segment]) -> None:
+        if self._pieces:
+            self._cut(FinalizeReason.MANUAL, effects)
+        else:
+            self.counts.empty_finalizes += 1
+
+    def _cut(self, reason: FinalizeReason, effects: list[SegmentStarted | Segment]) -> None:
+        effects.append(
+            Segment(
+                index=self.next_index,
+                audio=b"".join(self._pieces),
+                audio_ms=self._sound.ms(self._units),
+                reason=reason,
+                first_seq=self._first_seq,
+                last_seq=self._last_seq,
+                turn_id=f"turn_{self._session_id}_{self._turn_index}",
+                padding_ms=self._padding_ms(reason),
+                first_client_ms=self._first_client_ms,
+                began_ms=self._began_ms,
+            )
+        )
+        self.next_index += 1
+        self._pieces = []
+        self._bytes = self._units = 0
+        if reason not in _MID_SPEECH:
+            self._turn_index = None
+
+    def _padding_ms(self, reason: FinalizeReason) -> int:
+        if reason is FinalizeReason.MAX_LENGTH:
+            return 0
+        return self.limits.padding_manual_ms if reason is FinalizeReason.MANUAL else self.limits.padding_auto_ms
+
+    def check(self) -> None:
+        """All counts are true, all bounds hold, and whatever is here has a time at which it is looked at."""
+        self._order.check()
+        assert self._bytes == sum(map(len, self._pieces)) <= self.limits.utterance_bytes_max
+        assert self._units == self._sound.measure(b"".join(self._pieces)) < self._max_units
+        assert all(self._pieces) and len(self._pieces) <= _PIECES_MAX
+        assert self.is_empty == (self.next_due_ms is None)
+        assert self._turn_index is None or self._turn_index <= self.next_index
+        assert self._turn_index is not None or not self._pieces

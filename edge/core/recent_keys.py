@@ -1,0 +1,43 @@
+"""Memory: what ended lately, so that a late repeat is recognised. Bounded by number and by age."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+
+class RecentKeys:
+    """The keys that ended within `kept_ms`, at most `kept_max` of them."""
+
+    def __init__(self, kept_max: int, kept_ms: int) -> None:
+        self._kept_max = kept_max
+        self._kept_ms = kept_ms
+        self._ended: OrderedDict[str, tuple[int, str]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._ended)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._ended
+
+    def how(self, key: str) -> str | None:
+        """How it ended, in the word that was given then; None if it is not remembered."""
+        ended = self._ended.get(key)
+        return ended[1] if ended is not None else None
+
+    def add(self, key: str, now_ms: int, how: str = "") -> None:
+        """Remember that `key` ended now, and forget what is too old or too much."""
+        self._ended[key] = (now_ms, how)
+        self._ended.move_to_end(key)
+        self.forget(now_ms)
+
+    def drop(self, key: str) -> None:
+        """Remember it no longer."""
+        self._ended.pop(key, None)
+
+    def forget(self, now_ms: int) -> None:
+        """Drop what is older than `kept_ms`, and the oldest beyond `kept_max`."""
+        while self._ended:
+            key, (ended_ms, _) = next(iter(self._ended.items()))
+            if len(self._ended) <= self._kept_max and ended_ms + self._kept_ms > now_ms:
+                return
+            del self._ended[key]

@@ -1,0 +1,72 @@
+"""Draining: nodes that an operator takes out of service, and until when each may finish what it has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edge.core.timers import Timers
+from mesh.frames import ControlNode
+
+
+@dataclass(slots=True)
+class NodeDrain:
+    """One node's drain."""
+
+    control: ControlNode
+    due_ms: int
+    #: It was said already that the node has no job left.
+    told_empty: bool = False
+
+
+class Drains:
+    """The drains that have not reached their deadline."""
+
+    def __init__(self) -> None:
+        self._drains: dict[str, NodeDrain] = {}
+        self._deadlines: Timers[str] = Timers()
+        #: Nodes that finished their last job since the last look.
+        self._emptied: dict[str, None] = {}
+
+    def of(self, node_id: str) -> NodeDrain | None:
+        """The node's drain, if it is in one."""
+        return self._drains.get(node_id)
+
+    def start(self, control: ControlNode, due_ms: int) -> None:
+        """Drain the node until `due_ms`; a later command replaces an earlier one."""
+        self._drains[control.node_id] = NodeDrain(control, due_ms)
+        self._deadlines.set(control.node_id, due_ms)
+
+    def stop(self, node_id: str) -> None:
+        """The node is in service again, or gone."""
+        self._drains.pop(node_id, None)
+        self._deadlines.drop(node_id)
+        self._emptied.pop(node_id, None)
+
+    def has_no_job(self, node_id: str) -> None:
+        """The node's last job ended; told once per drain."""
+        drain = self._drains.get(node_id)
+        if drain is not None and not drain.told_empty:
+            drain.told_empty = True
+            self._emptied[node_id] = None
+
+    def next_due_ms(self) -> int | None:
+        """When there is something to do; 0 = at once, None while nothing waits."""
+        return 0 if self._emptied else self._deadlines.next_due_ms()
+
+    def pop_emptied(self) -> list[str]:
+        """The nodes that finished all they had."""
+        nodes = list(self._emptied)
+        self._emptied.clear()
+        return nodes
+
+    def pop_due(self, now_ms: int) -> list[str]:
+        """The nodes whose time is up; they are forgotten here."""
+        nodes = self._deadlines.pop_due(now_ms)
+        for node_id in nodes:
+            self.stop(node_id)
+        return nodes
+
+    def check(self) -> None:
+        """Every drain has its deadline, and no other node has one."""
+        assert len(self._drains) == len(self._deadlines) and all(node in self._deadlines for node in self._drains)
+        assert self._emptied.keys() <= self._drains.keys()

@@ -1,0 +1,24 @@
+"""About: what is to be known of a request when its result comes. Holds no rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edge.sessions.core.groups import GroupPosition
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """One request for one utterance."""
+
+    index: int
+    #: "" = for the speaker itself; in a room the language, whose listeners have an order of their own.
+    lane: str
+    listeners: tuple[str, ...]
+    trace_id: str
+    #: The last chunk of a streamed one.
+    last_seq: int | None = None
+    way_in_ms: int | None = None
+    place: GroupPosition | None = None
+    #: Of several requests for one utterance, the one whose progress the speaker sees.
+    is_first: bool = True

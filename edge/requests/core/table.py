@@ -1,0 +1,175 @@
+"""Retained: the utterances that wait for a result, their audio, their timers, and how all earlier ones ended.
+
+Owns the conservation of utterances: whatever was accepted is in flight or has ended once, in one of four ways. What is
+done with a request is custody's to decide.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from edge.core.recent_keys import RecentKeys
+from edge.core.timers import Timers
+from edge.requests.core.request import Attempt, Request, Stage
+from mesh.frames import Push
+from mesh.words import UTTERANCE_ENDS, EdgeCount, ResultVerdict
+
+
+class RequestTable:
+    """All requests of this edge that wait for a result."""
+
+    def __init__(self, ended_kept_max: int, ended_kept_ms: int) -> None:
+        self.requests: dict[str, Request] = {}
+        self.audio_bytes = 0
+        self.accepted = 0
+        self.ended: Counter[EdgeCount] = Counter()
+        self.timers: Timers[tuple[str, int]] = Timers()
+        self._sessions: dict[str, set[str]] = {}
+        #: Audio of each session that has any.
+        self._bytes_of: dict[str, int] = {}
+        #: Sessions that came from elsewhere: a result may be here before its request is.
+        self._resumed: set[str] = set()
+        self._memory = RecentKeys(ended_kept_max, ended_kept_ms)
+        self._ended_kept_max = ended_kept_max
+
+    # --- sessions -----------------------------------------------------------------------------
+
+    def open_session(self, session_id: str, *, resumed: bool = False) -> None:
+        """Results for this session are welcome from now on."""
+        self._sessions.setdefault(session_id, set())
+        if resumed:
+            self._resumed.add(session_id)
+
+    def close_session(self, session_id: str) -> None:
+        """What it had has ended."""
+        assert not self._sessions.get(session_id)
+        self._sessions.pop(session_id, None)
+        self._resumed.discard(session_id)
+
+    def __contains__(self, session_id: str) -> bool:
+        """True while the session is open."""
+        return session_id in self._sessions
+
+    def of_session(self, session_id: str) -> list[Request]:
+        """The session's requests, in the order of their ids."""
+        return [self.requests[request_id] for request_id in sorted(self._sessions.get(session_id, ()))]
+
+    def waiting(self, session_id: str) -> int:
+        """How many utterances of a session wait for their result."""
+        return len(self._sessions.get(session_id, ()))
+
+    def bytes_of(self, session_id: str) -> int:
+        """How much audio of a session is kept."""
+        return self._bytes_of.get(session_id, 0)
+
+    # --- requests -----------------------------------------------------------------------------
+
+    def knows(self, request_id: str, session_id: str) -> bool:
+        """True if the request is here or ended lately. What ended here before its session came back is new."""
+        return request_id in self.requests or (request_id in self._memory and session_id not in self._resumed)
+
+    def add(self, request: Request) -> None:
+        """Accept a request."""
+        self._memory.drop(request.request_id)
+        self.requests[request.request_id] = request
+        self._sessions[request.session_id].add(request.request_id)
+        self.audio_bytes += len(request.audio)
+        if request.audio:
+            self._bytes_of[request.session_id] = self.bytes_of(request.session_id) + len(request.audio)
+        self.accepted += 1
+
+    def live(self, request_id: str, number: int) -> tuple[Request, Attempt] | None:
+        """The request and its live attempt of that number."""
+        request = self.requests.get(request_id)
+        attempt = None if request is None else request.attempt(number)
+        return None if request is None or attempt is None else (request, attempt)
+
+    def owner_of(self, push: Push) -> Request | None:
+        """The request that a result is for."""
+        if push.request_id:
+            request = self.requests.get(push.request_id)
+            return request if request is not None and request.session_id == push.session_id else None
+        # The node's edge restarted and knows only what the node said. A node's word alone must not reach
+        # a client, so the job id has to be one that was placed.
+        for request in self.of_session(push.session_id):
+            for attempt in request.live():
+                if attempt.job_id == push.job_id and attempt.node_id == push.node_id:
+                    return request
+        return None
+
+    def verdict_on(self, push: Push) -> ResultVerdict:
+        """What the keeper of a result is told that is for no request here."""
+        if push.request_id in self._memory:
+            return ResultVerdict.DUPLICATE
+        if push.session_id not in self._sessions:
+            return ResultVerdict.NO_SESSION
+        # Without a request id it may still match once Placed has told us the job id; and what a resumed session had
+        # under way elsewhere is asked for again in a moment.
+        is_repeat = push.request_id and push.session_id not in self._resumed
+        return ResultVerdict.DUPLICATE if is_repeat else ResultVerdict.NO_SESSION
+
+    def ended_without(self, request_id: str, number: int) -> bool:
+        """True if the request ended lately, and not with the result of that attempt."""
+        how = self._memory.how(request_id)
+        return how is not None and how != str(number)
+
+    def end(self, request: Request, outcome: EdgeCount, now_ms: int, by: Attempt | None = None) -> None:
+        """The request is over; `by`: the attempt that ended it."""
+        assert outcome in UTTERANCE_ENDS
+        del self.requests[request.request_id]
+        self._sessions[request.session_id].discard(request.request_id)
+        for attempt in request.live():
+            self.disarm(request, attempt)
+        self._memory.add(request.request_id, now_ms, "" if by is None else str(by.number))
+        self.audio_bytes -= len(request.audio)
+        own = self._bytes_of.pop(request.session_id, 0) - len(request.audio)
+        if own:
+            self._bytes_of[request.session_id] = own
+        self.ended[outcome] += 1
+
+    def forget(self, request_ids: Iterable[str]) -> None:
+        """Do not remember how these ended."""
+        for request_id in request_ids:
+            self._memory.drop(request_id)
+
+    # --- time ---------------------------------------------------------------------------------
+
+    def arm(self, request: Request, attempt: Attempt, due_ms: int) -> None:
+        """Look at this attempt again then."""
+        self.timers.set((request.request_id, attempt.number), min(due_ms, request.deadline_ms))
+
+    def disarm(self, request: Request, attempt: Attempt) -> None:
+        """Do not look at this attempt any more."""
+        self.timers.drop((request.request_id, attempt.number))
+
+    def pop_due(self, now_ms: int) -> Iterator[tuple[Request, Attempt]]:
+        """The attempts that are due and still live when their turn comes."""
+        for request_id, number in self.timers.pop_due(now_ms):
+            found = self.live(request_id, number)
+            if found is not None:
+                yield found
+        self._memory.forget(now_ms)
+
+    # --- conservation -------------------------------------------------------------------------
+
+    def counts(self) -> dict[str, int]:
+        """What became of all utterances accepted here: accepted = the sum of the others, always."""
+        ends: dict[str, int] = {outcome: self.ended[outcome] for outcome in UTTERANCE_ENDS}
+        return {EdgeCount.ACCEPTED: self.accepted, **ends, EdgeCount.IN_FLIGHT: len(self.requests)}
+
+    def check(self) -> None:
+        """Every accepted utterance is either waiting, with a timer per attempt, or has ended exactly once."""
+        assert self.accepted == len(self.requests) + sum(self.ended[outcome] for outcome in UTTERANCE_ENDS)
+        assert set(self.ended) <= set(UTTERANCE_ENDS)
+        assert self.audio_bytes == sum(len(request.audio) for request in self.requests.values())
+        assert self.audio_bytes == sum(self._bytes_of.values()) and all(self._bytes_of.values())
+        assert {key for keys in self._sessions.values() for key in keys} == set(self.requests)
+        assert len(self._memory) <= self._ended_kept_max
+        assert len(self.timers) == sum(len(request.live()) for request in self.requests.values())
+        for request_id, request in self.requests.items():
+            assert request_id not in self._memory
+            for attempt in request.live():
+                assert (request_id, attempt.number) in self.timers
+                assert 1 <= attempt.number <= request.attempts
+                assert (attempt.stage is Stage.PLACED) == bool(attempt.job_id)

@@ -1,0 +1,168 @@
+"""Groups: which utterances belong together, and what was said in a group so far. Pure.
+
+An utterance that follows closely joins the group of the one before, and its node gets the group's texts as context.
+
+"Closely" is measured from the group's anchor to the beginning of the utterance: at most window_ms. The anchor is the
+latest sign of life of the group: its creation, a part that joined, a result, the end of playing one. While a result is
+played the group is open, so its end is what counts then, as in the original system.
+
+Why not from the creation until something was played, as there: the window (2 s) is shorter than the pause that ends an
+utterance (3 s). Without speech output each utterance would be a group of its own, and context would never be used. For
+the same reason the utterance counts from where it began: it joins only after it was spoken and after its pause, which
+alone is longer than the window. With both, speech that was only cut for its length stays together, and so does what is
+said up to window_ms after the cut (5 s of silence), or after its result was shown or played.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mesh.config.sessions import SpeechConfig
+
+
+class GroupLimits(NamedTuple):
+    """The bounds this core obeys, from the configuration."""
+
+    window_ms: int
+    parts_max: int
+    context_chars_max: int
+    #: A client that never says that it stopped playing is not believed for longer.
+    playing_ms_max: int
+
+    @classmethod
+    def of(cls, config: SpeechConfig) -> GroupLimits:
+        """As the configuration says."""
+        return cls(config.group_window_ms, config.group_parts_max, config.context_chars_max, config.playing_ms_max)
+
+
+class GroupPosition(NamedTuple):
+    """Where an utterance belongs; context_text "" = none."""
+
+    group_id: str
+    part_index: int
+    context_text: str
+
+
+class _Part(NamedTuple):
+    text_asr: str
+    text_translated: str
+
+    @property
+    def lines(self) -> list[str]:
+        """Oldest first; what is empty has no line."""
+        named = (("User", self.text_asr), ("Target", self.text_translated))
+        return [f"{name}: {text}\n" for name, text in named if text]
+
+
+class Groups:
+    """The groups of one session, of which the latest may be open."""
+
+    __slots__ = (
+        "_anchor_ms", "_group_id", "_limits", "_next_part", "_parts", "_playing_ms", "_session_id", "_wall_ms",
+    )  # fmt: skip
+
+    def __init__(self, session_id: str, limits: GroupLimits) -> None:
+        self._session_id = session_id
+        self._limits = limits
+        #: The open group; "" = none. Whatever comes of an earlier one is ignored.
+        self._group_id = ""
+        self._next_part = 0
+        #: What was heard, by part_index.
+        self._parts: dict[int, _Part] = {}
+        self._anchor_ms = 0
+        #: Since when the client plays a result of the group; None = it does not.
+        self._playing_ms: int | None = None
+        #: That of the latest group id.
+        self._wall_ms = -1
+
+    def join(self, wall_ms: int, now_ms: int, began_ms: int | None = None) -> GroupPosition:
+        """An utterance, whose speech began then, is about to be dispatched: where it belongs, what was said before."""
+        self._believe_no_longer(now_ms)
+        if not self._group_id or not self._is_open(now_ms if began_ms is None else began_ms):
+            self._begin(wall_ms)
+        self._anchor_ms = now_ms
+        place = GroupPosition(self._group_id, self._next_part, self._context())
+        self._next_part += 1
+        return place
+
+    def heard(self, group_id: str, part_index: int, text_asr: str, text_translated: str, now_ms: int) -> None:
+        """The result of a part; a text may be empty. What was heard before is not replaced."""
+        if not self._group_id or group_id != self._group_id or not 0 <= part_index < self._next_part:
+            return
+        self._anchor_ms = max(self._anchor_ms, now_ms)
+        known = self._parts.get(part_index, _Part("", ""))
+        part = _Part(known.text_asr or self._kept(text_asr), known.text_translated or self._kept(text_translated))
+        if part.lines:
+            self._parts[part_index] = part
+            self._drop_oldest()
+
+    def playing(self, group_id: str, playing: bool, now_ms: int) -> None:
+        """The client began or ended to play a result of that group."""
+        if not self._group_id or group_id != self._group_id:
+            return
+        if not playing:
+            self._anchor_ms = max(self._anchor_ms, now_ms)
+        self._playing_ms = now_ms if playing else None
+
+    def close(self) -> None:
+        """End the open group; the next utterance begins another."""
+        self._group_id = ""
+        self._next_part = 0
+        self._playing_ms = None
+        self._parts = {}
+
+    def check(self) -> None:
+        """Assert what always holds; tests call it after each step."""
+        limits = self._limits
+        assert len(self._parts) <= limits.parts_max
+        assert all(0 <= index < self._next_part for index in self._parts)
+        assert len(self._context()) <= limits.context_chars_max
+        chars = [len("".join(self._parts[index].lines)) for index in sorted(self._parts)]
+        assert sum(chars[1:]) < limits.context_chars_max, "no part is kept of which nothing can be told"
+        assert self._group_id or not (self._parts or self._next_part or self._playing_ms)
+
+    # --- inside ---------------------------------------------------------------------------------------
+
+    def _believe_no_longer(self, now_ms: int) -> None:
+        """End a playing that has lasted too long, at the latest time that it can have ended."""
+        if self._playing_ms is not None and now_ms - self._playing_ms > self._limits.playing_ms_max:
+            self._anchor_ms = max(self._anchor_ms, self._playing_ms + self._limits.playing_ms_max)
+            self._playing_ms = None
+
+    def _is_open(self, began_ms: int) -> bool:
+        return self._playing_ms is not None or began_ms - self._anchor_ms <= self._limits.window_ms
+
+    def _begin(self, wall_ms: int) -> None:
+        self.close()
+        # Two groups of one millisecond, or a clock that was set back, must not share an id.
+        self._wall_ms = max(wall_ms, self._wall_ms + 1)
+        self._group_id = f"group_{self._session_id}_{self._wall_ms}"
+
+    def _kept(self, text: str) -> str:
+        """The text on one line, so that it cannot look like another's; not more of its end than can be told."""
+        return " ".join(text.split())[-self._limits.context_chars_max :]
+
+    def _drop_oldest(self) -> None:
+        """Keep the latest parts, as many as there may be and as the context can hold.
+
+        The part that goes beyond the context stays, though it is told in part or not at all: so nothing older fits.
+        """
+        chars = kept = 0
+        for index in sorted(self._parts, reverse=True):
+            if kept == self._limits.parts_max or chars >= self._limits.context_chars_max:
+                del self._parts[index]
+            else:
+                kept += 1
+                chars += sum(map(len, self._parts[index].lines))
+
+    def _context(self) -> str:
+        """The latest lines that fit; if not even one does, the end of the latest."""
+        lines = [line for index in sorted(self._parts) for line in self._parts[index].lines]
+        chars_max = self._limits.context_chars_max
+        if lines and len(lines[-1]) > chars_max:
+            return lines[-1][-chars_max:]
+        left, first = chars_max, len(lines)
+        while first and len(lines[first - 1]) <= left:
+            first -= 1
+            left -= len(lines[first])
+        return "".join(lines[first:])

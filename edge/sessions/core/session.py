@@ -1,0 +1,275 @@
+"""Session: what one client's session is, which utterances it accepts and the Dispatch that each becomes. Pure.
+
+    (session_init) -> READY -> CLOSED
+
+Owns the session's defaults and the memory of utterances seen. Requests on their way belong to custody, the order of
+their results to order.py.
+
+Job key: what makes two utterances one job, as in the original system: tenant, session, index, target language and the
+features asked for. Tenant and session are fixed here, so `JobKey` holds the rest. No second job is made of a key.
+
+Request id: the original's `session:index:target:trace`. A streamed utterance adds the chunks that it was cut from: a
+session that resumes on another edge is cut anew there, and only the same audio may be the same request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from edge.audio.core.formats import duration_ms
+from edge.audio.core.segmenter import Segment
+from edge.core.convert import work_from
+from edge.sessions.core.features import required
+from edge.sessions.core.groups import GroupPosition
+from mesh.config.scheduler import Module
+from mesh.errors import ErrorCode, PeerError
+from mesh.frames import Dispatch, Work
+from mesh.messages.client import FeatureFlags, SessionInit, Utterance
+
+#: What the original's scheduler always asks of a node.
+PARTIAL_UPDATE_INTERVAL_MS: Final = 1_000
+#: A client is asked to slow down at most this often; the original client debounces by as much.
+BACKPRESSURE_EVERY_MS: Final = 500
+
+#: Formats in which audio may be streamed, and what a client that names none sends, as ever.
+STREAM_FORMATS: Final = ("opus", "pcm16")
+STREAM_SAMPLE_RATE: Final = 16_000
+#: Of a binary frame's time stamp.
+_CLOCK_MASK: Final = 0xFFFF_FFFF
+#: A client's clock that is further off than this tells nothing of the way in.
+_WAY_IN_MS_MAX: Final = 3_600_000
+
+_SEQS: Final = re.compile(r"(\d+)-(\d+)(?::|$)")
+_LANG: Final = re.compile(r"[A-Za-z0-9_-]{1,35}")
+
+
+MODULES_NONE: Final[Mapping[str, Module]] = {}
+
+
+class SessionLimits(NamedTuple):
+    """The bounds this core obeys, from the configuration."""
+
+    waiting_max: int
+    remembered_max: int
+
+
+class JobKey(NamedTuple):
+    """What tells the jobs of one session apart."""
+
+    utterance_index: int
+    target: str
+    #: A hash of the features that are on; "none" without any.
+    features: str
+
+
+class FinalizedUtterance(NamedTuple):
+    """One utterance, however it came."""
+
+    #: What the client said of it, or would have said; without its audio.
+    message: Utterance
+    audio: bytes
+    audio_ms: int
+    trace_id: str
+    #: How it was cut from a stream; None: it came whole.
+    cut: Segment | None = None
+    #: How long its first audio took from the client, as far as that can be told.
+    way_in_ms: int | None = None
+
+
+class Session:
+    """One session of this edge. `modules`: what each feature needs of a node."""
+
+    def __init__(
+        self,
+        session_id: str,
+        init: SessionInit,
+        trace_id: str,
+        limits: SessionLimits,
+        modules: Mapping[str, Module] = MODULES_NONE,
+    ) -> None:
+        self.session_id = session_id
+        #: What an utterance leaves out comes from here.
+        self.init = msgspec.structs.replace(
+            init,
+            enable_streaming_asr=init.enable_streaming_asr is not False,
+            partial_update_interval_ms=init.partial_update_interval_ms or PARTIAL_UPDATE_INTERVAL_MS,
+        )
+        self.trace_id = trace_id
+        self.limits = limits
+        self.tenant_id = init.tenant_id or ""
+        #: Given by the selector; 0 until then.
+        self.epoch = 0
+        self.closed = False
+        #: The node that had the last result, and the one that the session is paired with; "" = none.
+        self.warm_node = ""
+        self.preferred_node = ""
+        #: How streamed audio comes.
+        self.audio_format, self.sample_rate = negotiated(init)
+        #: What was accepted: a repeat makes no second job.
+        self._seen: OrderedDict[JobKey, None] = OrderedDict()
+        self._slowed_ms: int | None = None
+        self._modules = modules
+        language_of(init.src_lang, "src_lang")
+        language_of(init.tgt_lang, "tgt_lang")
+
+    def own(self, session_id: str) -> None:
+        """PeerError unless a message is about this session and the session is open."""
+        if session_id != self.session_id:
+            raise PeerError(ErrorCode.ID_MISMATCH, f"this connection belongs to session {self.session_id}")
+        if self.closed:
+            raise PeerError(ErrorCode.SESSION_CLOSED, f"session {self.session_id} is closed")
+
+    def is_new(self, utterance: Utterance, waiting: int) -> bool:
+        """False if the utterance is a repeat; PeerError if too many wait for their results already."""
+        if self._key(utterance) in self._seen:
+            return False
+        if waiting >= self.limits.waiting_max:
+            text = f"{waiting} utterances wait for their results"
+            raise PeerError(ErrorCode.TOO_MANY_UTTERANCES, text)
+        return True
+
+    def dispatch(
+        self, spoken: FinalizedUtterance, target: str, place: GroupPosition | None, *, edge: str, deadline_ms: int
+    ) -> tuple[Dispatch, Work]:
+        """Accept what was spoken: the frame that finds a node for it, and what that node will be told."""
+        init, utterance = self.init, msgspec.structs.replace(spoken.message, tgt_lang=target)
+        key = self._key(utterance)
+        work = with_cut(work_from(utterance, init, spoken.trace_id), spoken.cut, place)
+        needs = required(work.pipeline, work.features or {}, self._modules)
+        lang_a, lang_b = utterance.lang_a or init.lang_a, utterance.lang_b or init.lang_b
+        frame = Dispatch(
+            request_id=self._request_id(key, spoken),
+            attempt=1,
+            session_id=self.session_id,
+            utterance_index=utterance.utterance_index,
+            edge=edge,
+            tenant_id=self.tenant_id,
+            src_lang=language_of(utterance.src_lang, "src_lang"),
+            tgt_lang=key.target,
+            lang_a=language_of(lang_a, "lang_a") if lang_a else "",
+            lang_b=language_of(lang_b, "lang_b") if lang_b else "",
+            services=needs.services,
+            public=not self.tenant_id,
+            audio_ms=spoken.audio_ms,
+            deadline_ms=deadline_ms,
+            trace_id=spoken.trace_id,
+            preferred_node=self.preferred_node,
+            warm_node=self.warm_node,
+            auto_langs=[language_of(lang, "auto_langs") for lang in utterance.auto_langs or init.auto_langs or ()],
+            models=needs.models,
+            region=init.region or "",
+            gpu_tier=init.gpu_tier or "",
+        )
+        return frame, work
+
+    def whole(self, utterance: Utterance, audio: bytes, trace_id: str) -> FinalizedUtterance:
+        """An utterance that came as one message."""
+        audio_ms = duration_ms(audio, utterance.audio_format, utterance.sample_rate)
+        return FinalizedUtterance(msgspec.structs.replace(utterance, audio=""), audio, audio_ms, trace_id)
+
+    def streamed(self, cut: Segment, wall_ms: int, now_ms: int) -> FinalizedUtterance:
+        """An utterance that was cut from a stream. Its trace is the session's, so that any edge names it alike."""
+        init = self.init
+        message = Utterance(
+            session_id=self.session_id,
+            utterance_index=cut.index,
+            manual_cut=cut.is_manual_cut,
+            src_lang=init.src_lang,
+            tgt_lang=init.tgt_lang,
+            audio="",
+            audio_format=self.audio_format,
+            sample_rate=self.sample_rate,
+        )
+        began_wall_ms = wall_ms - (now_ms - cut.began_ms)
+        return FinalizedUtterance(
+            message, cut.audio, cut.audio_ms, self.trace_id, cut, way_in_ms(cut.first_client_ms, began_wall_ms)
+        )
+
+    def seqs_of(self, request_id: str, index: int, target: str) -> tuple[int, int] | None:
+        """The first and last chunk of a streamed utterance of ours, from its request id; None if it is not one."""
+        prefix = f"{self.session_id}:{index}:{target}:{self.trace_id}:"
+        found = _SEQS.match(request_id[len(prefix) :]) if request_id.startswith(prefix) else None
+        return (int(found[1]), int(found[2])) if found else None
+
+    def _key(self, utterance: Utterance) -> JobKey:
+        features = utterance.features or self.init.features
+        return JobKey(utterance.utterance_index, language_of(utterance.tgt_lang, "tgt_lang"), features_hash(features))
+
+    def _request_id(self, key: JobKey, spoken: FinalizedUtterance) -> str:
+        """The id that the mesh binds a job to: the original's, with more only where that would name two jobs."""
+        request_id = f"{self.session_id}:{key.utterance_index}:{key.target}:{spoken.trace_id}"
+        if spoken.cut is not None:
+            request_id += f":{spoken.cut.first_seq}-{spoken.cut.last_seq}"
+        if key.features != features_hash(self.init.features):
+            request_id += f":{key.features}"
+        return request_id
+
+    def remember(self, utterance: Utterance) -> None:
+        """The utterance was accepted."""
+        self._seen[self._key(utterance)] = None
+        while len(self._seen) > self.limits.remembered_max:
+            self._seen.popitem(last=False)
+
+    def may_slow_down(self, now_ms: int) -> bool:
+        """True if the client was not told to slow down a moment ago."""
+        if self._slowed_ms is not None and now_ms - self._slowed_ms < BACKPRESSURE_EVERY_MS:
+            return False
+        self._slowed_ms = now_ms
+        return True
+
+
+def language_of(text: str, name: str) -> str:
+    """A language tag as it is compared everywhere; PeerError if it cannot be one."""
+    tag = text.strip().lower()
+    if not _LANG.fullmatch(tag):
+        raise PeerError(ErrorCode.INVALID_MESSAGE, f"`{name}` is not a language tag: {text[:64]!r}")
+    return tag
+
+
+def features_hash(features: FeatureFlags | None) -> str:
+    """A short name for the features that are on; "none" without any."""
+    on = sorted(name for name, value in msgspec.structs.asdict(features).items() if value) if features else []
+    return hashlib.blake2s(" ".join(on).encode(), digest_size=4).hexdigest() if on else "none"
+
+
+def negotiated(init: SessionInit) -> tuple[str, int]:
+    """Format and sample rate of streamed audio: the first that the client offers and we know; PeerError if none is."""
+    offered = [name.strip().lower() for name in init.audio_formats or STREAM_FORMATS[:1]]
+    known = next((name for name in offered if name in STREAM_FORMATS), None)
+    if known is None:
+        text = f"none of `audio_formats` can be streamed; offer one of {', '.join(STREAM_FORMATS)}"
+        raise PeerError(ErrorCode.UNSUPPORTED_FEATURE, text)
+    return known, init.sample_rate or STREAM_SAMPLE_RATE
+
+
+def way_in_ms(client_ms: int | None, wall_ms: int) -> int | None:
+    """How long a message took, by the client's clock (whole, or its lower 32 bits); None if that makes no sense."""
+    if client_ms is None:
+        return None
+    way_ms = wall_ms - client_ms if client_ms > _CLOCK_MASK else (wall_ms - client_ms) & _CLOCK_MASK
+    return way_ms if 0 <= way_ms <= _WAY_IN_MS_MAX else None
+
+
+def with_cut(work: Work, cut: Segment | None, place: GroupPosition | None) -> Work:
+    """What the node is told besides: how the utterance was cut, and what was said before it."""
+    if place is not None:
+        work = msgspec.structs.replace(
+            work, group_id=place.group_id, part_index=place.part_index, context_text=place.context_text or None
+        )
+    if cut is None:
+        return work
+    return msgspec.structs.replace(
+        work,
+        padding_ms=cut.padding_ms,
+        is_manual_cut=cut.is_manual_cut,
+        is_pause_triggered=cut.is_pause_triggered,
+        is_timeout_triggered=cut.is_timeout_triggered,
+        is_max_duration_triggered=cut.is_max_duration_triggered,
+        turn_id=cut.turn_id,
+    )

@@ -1,0 +1,103 @@
+"""What a node's handler gets and gives: Job, Result, and what a node says of its machine."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from mesh.messages import node as wire
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One graphics card."""
+
+    name: str
+    memory_gb: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Load of the node's machine, in percent. Above 85 a node gets no new work."""
+
+    cpu_percent: float = 0.0
+    mem_percent: float = 0.0
+    gpu_percent: float | None = None
+    gpu_mem_percent: float | None = None
+
+
+class Job:
+    """One utterance to work on."""
+
+    def __init__(
+        self, assign: wire.JobAssign, send_partial: Callable[[wire.JobAssign, str, bool], Awaitable[None]]
+    ) -> None:
+        self._assign = assign
+        self._send_partial = send_partial
+        self.job_id: str = assign.job_id
+        #: 1 at first; higher when another node tried before.
+        self.attempt: int = assign.attempt_id
+        self.session_id: str = assign.session_id
+        self.utterance_index: int = assign.utterance_index
+        self.src: str = assign.src_lang
+        self.tgt: str = assign.tgt_lang
+        #: "pcm16" (little-endian mono) or "opus" (packets, each behind its length in 2 bytes, little-endian).
+        self.audio_format: str = assign.audio_format
+        self.sample_rate: int = assign.sample_rate
+        self.trace_id: str = assign.trace_id
+        #: Utterances that follow one another closely are parts of a group; `context_text` is what was said in it
+        #: before, as lines of the speaker and of the translation. None: this is no part of one.
+        self.group_id: str | None = assign.group_id
+        self.part_index: int | None = assign.part_index
+        self.context_text: str | None = assign.context_text
+        #: Streamed utterances that were cut in the middle of speech are one turn.
+        self.turn_id: str | None = assign.turn_id
+        #: Silence to append before it is recognised.
+        self.padding_ms: int = assign.padding_ms or 0
+        #: Why a streamed utterance ended: the speaker said so, paused, fell silent, or went on for too long.
+        self.is_manual_cut: bool = assign.is_manual_cut
+        self.is_pause_triggered: bool = assign.is_pause_triggered
+        self.is_timeout_triggered: bool = assign.is_timeout_triggered
+        self.is_max_duration_triggered: bool = assign.is_max_duration_triggered
+
+    @cached_property
+    def audio(self) -> bytes:
+        """The audio's bytes; ValueError if they are not valid base64, which fails the job."""
+        return base64.b64decode(self._assign.audio, validate=True)
+
+    @property
+    def audio_s(self) -> float:
+        """Length of the audio in seconds; 0.0 if the format is not PCM16."""
+        if self.audio_format != "pcm16" or self.sample_rate <= 0:
+            return 0.0
+        return len(self.audio) / 2 / self.sample_rate
+
+    @property
+    def message(self) -> wire.JobAssign:
+        """The whole job_assign, for the fields that have no name here."""
+        return self._assign
+
+    async def partial(self, text: str, *, is_final: bool = False) -> None:
+        """Show the speaker what has been recognised so far. Best effort: lost while the connection is down."""
+        await self._send_partial(self._assign, text, is_final)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came out of a job. All empty = nothing was said."""
+
+    text_asr: str = ""
+    text_translated: str = ""
+    #: Speech, as bytes in `tts_format`.
+    tts_audio: bytes = b""
+    tts_format: str = "pcm16"
+    #: Stage -> milliseconds: asr_ms, nmt_ms, tts_ms, total_ms.
+    timings: Mapping[str, int] = field(default_factory=dict)
+    #: More fields of ExtraResult, such as emotion or speech_rate.
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    asr_quality_level: str | None = None
+    quality_score: float | None = None
+    reason_codes: list[str] | None = None

@@ -1,0 +1,90 @@
+"""The messages of one session, filled in from what its user said. Pure but for the time of a heartbeat."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any, Final
+
+from linguamesh.session.translation import Translation
+from mesh.clock import wall_ms
+from mesh.messages import client as wire
+from mesh.random_ids import new_trace_id
+
+CLIENT_VERSION: Final = "linguamesh-0.1.0"
+PLATFORM: Final = "api-gateway"
+
+
+def session_init(
+    src: str,
+    tgt: str,
+    sample_rate: int,
+    audio_formats: Sequence[str],
+    binary_frames: bool,
+    resume: bool,
+    options: dict[str, Any],
+) -> wire.SessionInit:
+    """session_init of a new session."""
+    return wire.SessionInit(
+        client_version=CLIENT_VERSION,
+        platform=PLATFORM,
+        src_lang=src,
+        tgt_lang=tgt,
+        sample_rate=sample_rate,
+        audio_formats=list(audio_formats),
+        binary_frames=binary_frames,
+        resumable=resume,
+        **options,
+    )
+
+
+def codec_of(init: wire.SessionInit, ack: wire.SessionInitAck | None) -> str:
+    """What is streamed: what the mesh took of the offers, or the first of them."""
+    said = (ack.negotiated_codec or ack.negotiated_audio_format) if ack else None
+    return (said or (init.audio_formats or ["pcm16"])[0]).lower()
+
+
+def utterance(
+    audio: bytes, audio_format: str, sample_rate: int, src: str, tgt: str, options: dict[str, Any]
+) -> wire.Utterance:
+    """utterance; session and index are filled in when it is sent. Its trace is what makes a repeat the same job."""
+    return wire.Utterance(
+        session_id="",
+        utterance_index=0,
+        manual_cut=options.pop("manual_cut", True),
+        src_lang=src,
+        tgt_lang=tgt,
+        audio=base64.b64encode(audio).decode(),
+        audio_format=audio_format,
+        sample_rate=sample_rate,
+        trace_id=options.pop("trace_id", None) or new_trace_id(),
+        **options,
+    )
+
+
+def heartbeat(session_id: str) -> wire.ClientHeartbeat:
+    """client_heartbeat."""
+    return wire.ClientHeartbeat(session_id=session_id, timestamp=wall_ms())
+
+
+def session_close(session_id: str) -> wire.SessionClose:
+    """session_close."""
+    return wire.SessionClose(session_id=session_id, reason="client closed")
+
+
+def tts_started(session_id: str, translation: Translation, now_ms: int) -> wire.TtsStarted:
+    """tts_started of a result."""
+    return wire.TtsStarted(
+        session_id=session_id, trace_id=translation.trace_id, group_id=_group(translation), ts_start_ms=now_ms
+    )
+
+
+def tts_ended(session_id: str, translation: Translation, now_ms: int) -> wire.TtsPlayEnded:
+    """tts_play_ended of a result."""
+    return wire.TtsPlayEnded(
+        session_id=session_id, trace_id=translation.trace_id, group_id=_group(translation), ts_end_ms=now_ms
+    )
+
+
+def _group(translation: Translation) -> str:
+    return (translation.message.group_id if translation.message else None) or ""

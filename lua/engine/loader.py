@@ -1,0 +1,174 @@
+"""Loads every script of this folder: checks its header, binds its names, wraps it so that one EVALSHA runs many calls.
+
+A script is written for one call. What reaches Redis is a loop over the calls of a batch, each on its own: a call that
+fails leaves its error text in its place and the others go on. Time is Redis's own, read once per batch; `now_text` is
+`now_ms` spelled out, for what is only stored.
+
+    KEYS  the keys of all calls, one after the other
+    ARGV  number of calls, then per call: number of keys, number of arguments, the arguments
+          (a repeated group: its count, then the arguments of each item)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from lua.engine.header import Field, Group, Header, ScriptError, check_body, read_header
+
+FOLDER: Final = Path(__file__).parents[1] / "scripts"
+_FUNCTION: Final = re.compile(r"^local function (\w+)", re.MULTILINE)
+
+_BATCH: Final = """
+local time = redis.call('TIME')
+local now_us = time[1] * 1000000 + time[2]
+local now_ms = math.floor(now_us / 1000)
+local now_text = string.format('%.0f', now_ms)
+{shared}
+local function one(key_at, arg_at)
+{bindings}
+{body}
+end
+local replies, key_at, arg_at = {{}}, 0, 1
+for call = 1, tonumber(ARGV[1]) do
+  local key_count, arg_count = tonumber(ARGV[arg_at + 1]), tonumber(ARGV[arg_at + 2])
+  local ok, reply = pcall(one, key_at, arg_at + 2)
+  if not ok then reply = type(reply) == 'table' and reply.err or tostring(reply) end
+  replies[call] = reply
+  key_at, arg_at = key_at + key_count, arg_at + 2 + arg_count
+end
+return replies
+"""
+
+_READ: Final[dict[str, Callable[[Any], Any]]] = {"text": bytes.decode, "int": int, "bytes": bytes}
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One script, ready to be sent."""
+
+    name: str
+    header: Header
+    source: str
+    sha: str
+    confirmed: bool
+    _args: tuple[str, ...]
+    _groups: tuple[tuple[str, tuple[str, ...]], ...]
+    _readers: tuple[Callable[[Any], Any], ...]
+    _has_list: bool
+
+    def arguments(self, args: Mapping[str, Any]) -> list[str | int | bytes]:
+        """The arguments of one call in header order; a missing or unknown name is our own bug."""
+        assert len(args) == len(self._args) + len(self._groups), f"{self.name}: got {sorted(args)}"
+        values = [args[name] for name in self._args]
+        for plural, names in self._groups:
+            items = args[plural]
+            values.append(len(items))
+            for item in items:
+                values.extend([item[name] for name in names])
+        return values
+
+    def read(self, reply: Sequence[Any]) -> list[Any]:
+        """The fields of one reply in their declared types; a final `list` field holds the rest. ValueError if wrong."""
+        count = len(self._readers)
+        if len(reply) < count or (len(reply) > count and not self._has_list):
+            raise ValueError(f"{len(reply)} fields")
+        fields = [read(value) for read, value in zip(self._readers, reply, strict=False)]
+        if self._has_list:
+            fields.append(list(reply[count:]))
+        return fields
+
+
+def load_scripts(folder: Path = FOLDER) -> dict[str, Script]:
+    """Every script of `folder` by name; ScriptError if one disagrees with its header."""
+    shared = _load_shared(folder / "shared")
+    return {path.stem: _load(path, shared) for path in sorted(folder.glob("*.lua"))}
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """Functions that several scripts share."""
+
+    text: str
+    uses: list[str]
+    functions: set[str]
+
+
+def _load_shared(folder: Path) -> dict[str, Fragment]:
+    found: dict[str, tuple[Header, str]] = {}
+    for path in sorted(folder.glob("*.lua")):
+        text = path.read_text(encoding="utf-8")
+        header = read_header(path, text)
+        found[path.stem] = header, "\n".join(text.split("\n")[header.length :])
+    functions = {name: set(_FUNCTION.findall(body)) for name, (_, body) in found.items()}
+    for name, (header, body) in found.items():
+        check_body(folder / f"{name}.lua", header, body, functions)
+    return {name: Fragment(body, header.uses, functions[name]) for name, (header, body) in found.items()}
+
+
+def _load(path: Path, shared: dict[str, Fragment]) -> Script:
+    text = path.read_text(encoding="utf-8")
+    header = read_header(path, text)
+    if not header.keys or not header.returns:
+        raise ScriptError(path, 1, "the header needs the sections KEYS and RETURNS")
+    body = "\n".join(text.split("\n")[header.length :])
+    check_body(path, header, body, {name: fragment.functions for name, fragment in shared.items()})
+    fragments = "\n".join(shared[name].text for name in _with_dependencies(header.uses, shared))
+    source = _BATCH.format(shared=fragments, bindings=_bindings(header), body=body)
+    has_list = header.returns[-1].type == "list"
+    return Script(
+        name=header.name,
+        header=header,
+        source=source,
+        sha=hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest(),
+        confirmed=header.confirmed,
+        _args=tuple(field.name for field in header.args),
+        _groups=tuple((f"{g.name}s", tuple(field.name for field in g.args)) for g in header.groups.values()),
+        _readers=tuple(_READ[field.type] for field in header.returns if field.type != "list"),
+        _has_list=has_list,
+    )
+
+
+def _with_dependencies(names: Sequence[str], shared: dict[str, Fragment]) -> list[str]:
+    """Fragments in the order in which Lua must see them."""
+    ordered: list[str] = []
+    for name in names:
+        for needed in [*_with_dependencies(shared[name].uses, shared), name]:
+            if needed not in ordered:
+                ordered.append(needed)
+    return ordered
+
+
+def _bindings(header: Header) -> str:
+    lines = [f"local {field.name} = {_key(place)}" for place, field in enumerate(header.keys, start=1)]
+    lines += [f"local {field.name} = {_arg(field, place)}" for place, field in enumerate(header.args, start=1)]
+    if header.groups:
+        lines.append(f"key_at, arg_at = key_at + {len(header.keys)}, arg_at + {len(header.args)}")
+        lines += [_group_binding(group) for group in header.groups.values()]
+    return "\n".join(lines)
+
+
+def _group_binding(group: Group) -> str:
+    fields = [f"{field.name} = {_key(place)}" for place, field in enumerate(group.keys, start=1)]
+    fields += [f"{field.name} = {_arg(field, place)}" for place, field in enumerate(group.args, start=1)]
+    return (
+        f"local {group.name}s = {{}}\n"
+        "arg_at = arg_at + 1\n"
+        f"for item = 1, tonumber(ARGV[arg_at]) do\n"
+        f"  {group.name}s[item] = {{{', '.join(fields)}}}\n"
+        f"  key_at, arg_at = key_at + {len(group.keys)}, arg_at + {len(group.args)}\n"
+        "end"
+    )
+
+
+def _key(place: int) -> str:
+    return f"KEYS[key_at + {place}]"
+
+
+def _arg(field: Field, place: int) -> str:
+    word = f"ARGV[arg_at + {place}]"
+    return f"tonumber({word})" if field.type == "int" else word

@@ -1,0 +1,31 @@
+-- speed: how fast a node is, the twin of mesh/states/speed.py; a test compares them bit by bit.
+-- A speed is {mean, variance, jobs, at_ms}.
+
+local function observe(speed, ratio, time_ms, jobs_remembered, half_life_ms)
+  if not speed then return {ratio, 0, 1, time_ms} end
+  local faded = speed[3] / (1 + math.max(0, time_ms - speed[4]) / half_life_ms)
+  local jobs = math.min(faded + 1, jobs_remembered)
+  local share = 1 / jobs
+  local off = ratio - speed[1]
+  return {speed[1] + share * off, (1 - share) * (speed[2] + share * off * off), jobs, time_ms}
+end
+
+-- What is known of a node's speeds. What cannot be read is not known: a result must never fail for it.
+local function known_speeds(speeds, node_id)
+  local is_read, known = pcall(cmsgpack.unpack, redis.call('HGET', speeds, node_id) or '')
+  return is_read and type(known) == 'table' and known or {}
+end
+
+-- Learns from one job; returns what was learned, packed. Beyond `pairs_max` pairs only the node as a whole learns.
+local function learn(speeds, node_id, pair, ratio, jobs_remembered, half_life_ms, pairs_max)
+  local known = known_speeds(speeds, node_id)
+  local learned = {['*'] = observe(known['*'], ratio, now_ms, jobs_remembered, half_life_ms)}
+  local count = 0
+  for name in pairs(known) do count = count + (name == '*' and 0 or 1) end
+  if pair ~= '*' and (known[pair] or count < pairs_max) then
+    learned[pair] = observe(known[pair], ratio, now_ms, jobs_remembered, half_life_ms)
+  end
+  for name, speed in pairs(learned) do known[name] = speed end
+  redis.call('HSET', speeds, node_id, cmsgpack.pack(known))
+  return cmsgpack.pack(learned)
+end

@@ -1,0 +1,112 @@
+"""Calls about sessions: who owns one, whether its client is there, and the mail that waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from lua.engine.batch import Answer
+from lua.engine.runner import Call, Runner
+from lua.store.types import Claim, Claimed, MailEntry, MailPage, Noted, Parked, SessionOwner
+from mesh.cells import cell_of
+from mesh.config import Config
+from mesh.errors import StoreError
+from mesh.frames import PAYLOAD_PARTS_MAX
+from mesh.keys import Keys
+
+#: Entries of mail that one page has: each is two parts of the message that carries it.
+PAGE_MAX: Final = PAYLOAD_PARTS_MAX // 2
+
+
+class SessionStore:
+    """The records of sessions and their mail."""
+
+    def __init__(self, runner: Runner, keys: Keys, config: Config) -> None:
+        self._runner = runner
+        self._keys = keys
+        self._cells = config.mesh.cells
+        session = config.session
+        self._life = {"ttl_ms": session.idle_ttl_seconds * 1_000}
+        self._mail = {"entries_max": session.mail_max, "bytes_max": session.mail_bytes_max, **self._life}
+        self._page = {"entries_max": PAGE_MAX, "bytes_max": session.mail_page_bytes_max}
+
+    # ownership
+    async def claim(self, claim: Claim) -> Claimed:
+        """Make an edge the owner."""
+        args = {
+            "ref": claim.ref, "edge": claim.edge, "epoch": claim.epoch, "resume": int(claim.resume),
+            "token": claim.token, "tenant_id": claim.tenant_id, "src_lang": claim.src_lang,
+            "tgt_lang": claim.tgt_lang, "trace_id": claim.trace_id, "preferred_node": claim.preferred_node,
+            "resumable": int(claim.resumable), **self._life,
+        }  # fmt: skip
+        answer = await self._runner.call("session_claim", [self._key(claim.session_id)], args)
+        verdict, owner, epoch, *record = answer
+        return Claimed(verdict == "ok", owner, epoch, verdict, *record)
+
+    async def note(self, session_id: str, edge: str, epoch: int, *, away: bool, room: str | None) -> Noted:
+        """The session lives."""
+        args = {
+            "edge": edge, "epoch": epoch, "away": int(away), "moves": int(room is not None), "room": room or "",
+            **self._life,
+        }  # fmt: skip
+        return Noted(*await self._runner.call("session_note", [self._key(session_id)], args))
+
+    async def release(self, session_id: str, edge: str, epoch: int) -> bool:
+        """Forget it."""
+        args = {"edge": edge, "epoch": epoch}
+        [released] = await self._runner.call("session_release", self._all_keys(session_id), args)
+        return bool(released)
+
+    async def look(self, session_ids: Sequence[str]) -> list[SessionOwner | StoreError]:
+        """Where each is."""
+        calls = [Call([self._key(session_id)], {}) for session_id in session_ids]
+        return [_seat(answer) for answer in await self._runner.call_many("session_get", calls)]
+
+    # mail
+    async def park(self, letters: Sequence[MailEntry]) -> list[Parked | StoreError]:
+        """Put each into the mail of its session."""
+        calls = []
+        for letter in letters:
+            args = {"name": letter.key, "frame": letter.frame, "body": letter.body, **self._mail}
+            calls.append(Call(self._all_keys(letter.session_id), args))
+        answers = await self._runner.call_many("mail_park", calls)
+        return [answer if isinstance(answer, StoreError) else Parked(*answer) for answer in answers]
+
+    async def read(self, session_id: str, edge: str, epoch: int, after: str) -> MailPage | None:
+        """A page of its mail."""
+        if after:
+            _entry(after)
+        args = {"edge": edge, "epoch": epoch, "after": after, **self._page}
+        session, mail, _ = self._all_keys(session_id)
+        verdict, last, more, parts = await self._runner.call("mail_read", [session, mail], args)
+        return MailPage(last, bool(more), parts) if verdict == "ok" else None
+
+    async def trim(self, session_id: str, edge: str, epoch: int, last: str) -> int | None:
+        """Forget its mail up to an entry."""
+        last_ms, last_no = _entry(last)
+        args = {"edge": edge, "epoch": epoch, "last_ms": last_ms, "last_no": last_no}
+        [trimmed] = await self._runner.call("mail_trim", self._all_keys(session_id), args)
+        return None if trimmed < 0 else trimmed
+
+    # keys
+    def _key(self, session_id: str) -> str:
+        return self._keys.session(cell_of(session_id, self._cells), session_id)
+
+    def _all_keys(self, session_id: str) -> list[str]:
+        keys, cell = self._keys, cell_of(session_id, self._cells)
+        return [keys.session(cell, session_id), keys.mail(cell, session_id), keys.mailed(cell, session_id)]
+
+
+def _entry(entry_id: str) -> tuple[int, int]:
+    """Time and number of an entry of mail. ValueError if it is none."""
+    time_ms, _, number = entry_id.partition("-")
+    if not (entry_id.isascii() and time_ms.isdecimal() and number.isdecimal()):
+        raise ValueError(f"{entry_id!r} is no entry of mail")
+    return int(time_ms), int(number)
+
+
+def _seat(answer: Answer) -> SessionOwner | StoreError:
+    if isinstance(answer, StoreError):
+        return answer
+    owner, epoch, away, resumable = answer
+    return SessionOwner(owner, epoch, bool(away), bool(resumable))

@@ -1,0 +1,411 @@
+"""All nodes as numpy columns: what the kernel reads. Fed by snapshots, corrected at once by our own commits.
+
+A copy for choosing only; what is true is in Redis, and every commit asks there. Each row knows the version
+(its cell's counter) that it was last written at, so an old answer that arrives late never undoes a newer one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from mesh.frames import NodeCaps, NodeLoad
+from mesh.states.speed import Speed
+from selector.core import pool_index
+from selector.core.column_layout import empty_columns, small, write_caps, write_load
+from selector.core.interner import Interner, bits
+from selector.core.interners import HELD_NOTHING, NodeInterners, RowInterns
+from selector.core.kernel import NO_ROW, Columns, Floats, PoolIndex
+from selector.core.node_speeds import NodeSpeeds, clear
+from selector.core.pools import home_among
+
+_FIRST_CAPACITY: Final = 64
+#: Distinct home pools; a node in one more is in none.
+_POOLS_MAX: Final = 4_096
+
+
+class NodeFacts(NamedTuple):
+    """What a view in Redis says of a node."""
+
+    edge: str
+    epoch: int
+    status: str
+    caps: NodeCaps
+    load: NodeLoad
+    #: All its pools, separated by commas.
+    pools: str = ""
+    #: When its socket closed, on the caller's clock; 0: it is open.
+    detached_ms: int = 0
+    drain_until_ms: int = 0
+    #: Why it has its status.
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class _Record:
+    """What the kernel does not need of a row."""
+
+    node_id: str
+    cell: int
+    #: When its load was told, and its facts: a commit tells the load alone.
+    version: int
+    facts_version: int
+    #: None until the row is written for the first time.
+    facts: NodeFacts | None
+    held: RowInterns = HELD_NOTHING
+    #: Some of its words did not fit: try again with what it says next.
+    lacks_words: bool = False
+    #: Services that it said it lacks models for -> until when.
+    marks: dict[str, int] = field(default_factory=dict)
+    #: As it is counted in its pool: pool, status, installed, ready.
+    counted: tuple[int, int, int, int] | None = None
+
+
+class NodeTable:
+    """Node id <-> row, and the columns. Rows stay dense: the last row fills the place of a removed one."""
+
+    def __init__(self, nodes_max: int, words_kept: Iterable[str] = ()) -> None:
+        """`words_kept`: services and models that features of a job may need."""
+        self.nodes_max = nodes_max
+        #: Nodes turned away because the table was full; each try counts.
+        self.refused = 0
+        self.words = NodeInterners(words_kept)
+        self.speeds = NodeSpeeds()
+        self.pools = Interner(_POOLS_MAX, [""])  # no pool is pool 0
+        self.columns = empty_columns(min(_FIRST_CAPACITY, nodes_max))
+        self._rows: dict[str, int] = {}
+        self._records: list[_Record] = []
+        self._version = 0
+        self._written: set[int] = set()
+        self._marked: set[str] = set()
+        #: Nodes whose slots did not match their jobs at the last audit -> how many.
+        self._drifts: dict[str, int] = {}
+        self._counts = pool_index.PoolCounts()
+        self._index: PoolIndex | None = None
+        #: What the index no longer knows.
+        self._groups_changed = True
+        self._counts_changed = True
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __contains__(self, node_id: str) -> bool:
+        return node_id in self._rows
+
+    @property
+    def languages(self) -> Interner:
+        """The languages that nodes know."""
+        return self.words.languages
+
+    @property
+    def services(self) -> Interner:
+        """The services that nodes have, and the models that jobs may need."""
+        return self.words.services
+
+    @property
+    def tenants(self) -> Interner:
+        """The tenants that nodes belong to."""
+        return self.words.tenants
+
+    def row_of(self, node_id: str) -> int:
+        """The row of a node, NO_ROW if it is not known."""
+        return self._rows.get(node_id, NO_ROW)
+
+    def id_of(self, row: int) -> str:
+        """The node at a row."""
+        return self._records[row].node_id
+
+    def ids(self) -> list[str]:
+        """All nodes, by row."""
+        return [record.node_id for record in self._records]
+
+    def epoch_at(self, row: int) -> int:
+        """The connection of the node at a row."""
+        facts = self._records[row].facts
+        return 0 if facts is None else facts.epoch
+
+    def facts_of(self, node_id: str) -> NodeFacts | None:
+        """What was last said of a node."""
+        row = self._rows.get(node_id)
+        return None if row is None else self._records[row].facts
+
+    def used_of(self, node_id: str) -> int:
+        """Slots in use as far as we know; 0 for an unknown node."""
+        row = self._rows.get(node_id)
+        return 0 if row is None else int(self.columns.used[row])
+
+    def marks_of(self, node_id: str) -> dict[str, int]:
+        """The services that a node lacks models for, and until when that is believed."""
+        row = self._rows.get(node_id)
+        return {} if row is None else dict(self._records[row].marks)
+
+    def speeds_of(self, node_id: str) -> dict[str, Speed]:
+        """What is known of a node's speed, per pair."""
+        row = self._rows.get(node_id)
+        return {} if row is None else self.speeds.read(self.columns, row)
+
+    def ids_in(self, cell: int) -> Iterator[str]:
+        """The nodes of one cell."""
+        return (record.node_id for record in self._records if record.cell == cell)
+
+    def snapshot_version(self) -> int:
+        """The highest version that was ever taken over."""
+        return self._version
+
+    def take_written(self) -> list[int]:
+        """The rows that were written since the last call, for a recording. Rows beyond the last node are left out."""
+        written = sorted(row for row in self._written if row < len(self._records))
+        self._written.clear()
+        return written
+
+    # --- what the kernel reads besides the columns --------------------------------------------------
+
+    def index(self) -> PoolIndex:
+        """The rows by home pool."""
+        if self._index is None or self._groups_changed:
+            groups = pool_index.grouped(self.columns, len(self._records), self.pools.size)
+            self._index = pool_index.summed(*groups, self._counts)
+            self._groups_changed = self._counts_changed = False
+        elif self._counts_changed:
+            self._index = pool_index.summed(self._index.members, self._index.starts, self._counts)
+            self._counts_changed = False
+        return self._index
+
+    def prior(self) -> Floats:
+        """Per language pair the speed of the fleet; negative where nothing is known."""
+        return self.speeds.prior()
+
+    # --- what snapshots say -------------------------------------------------------------------------
+
+    def apply(self, cell: int, version: int, node_id: str, used: int, seen_ms: int, facts: NodeFacts | None) -> bool:
+        """Take a changed node over; True if anything was written. used < 0: it is gone. No facts: unchanged.
+
+        A commit may have told a newer load before these facts came: they are written all the same, without the load.
+        """
+        row = self._rows.get(node_id)
+        if row is not None and version < self._records[row].version:
+            if facts is None or used < 0 or version < self._records[row].facts_version:
+                return False
+            self._write_facts(row, version, seen_ms, facts)
+            return True
+        self._version = max(self._version, version)
+        if used < 0:
+            return self.remove(node_id)
+        if row is None:
+            if facts is None:
+                return False
+            row = self._add(cell, node_id)
+            if row is None:
+                return False
+        self._records[row].version = version
+        self.columns.used[row] = small(used)
+        self.columns.seen_ms[row] = seen_ms
+        self._written.add(row)
+        if facts is not None:
+            self._write_facts(row, version, seen_ms, facts)
+        return True
+
+    def remove(self, node_id: str) -> bool:
+        """Forget a node; True if it was known."""
+        row = self._rows.pop(node_id, None)
+        if row is None:
+            return False
+        self.words.release(self._records[row].held)
+        self._count(self._records[row], None)
+        self._leave_pool(row)
+        self.speeds.forget(node_id)
+        self._marked.discard(node_id)
+        self._drifts.pop(node_id, None)
+        last = self._records.pop()
+        if last.node_id != node_id:
+            for column in self.columns:
+                column[row] = column[len(self._records)]
+            self._records[row] = last
+            self._rows[last.node_id] = row
+            self._written.add(row)
+        self._groups_changed = True
+        return True
+
+    def forget_versions(self, cell: int) -> None:
+        """The cell's counter went back (its server lost writes): whatever it says next is news."""
+        for record in self._records:
+            if record.cell == cell:
+                record.version = record.facts_version = 0
+
+    def set_speeds(self, node_id: str, speeds: Mapping[str, Speed], clock_offset_ms: int = 0) -> bool:
+        """All that is known of a node's speed, per pair; `clock_offset_ms` turns the times into the caller's."""
+        row = self._rows.get(node_id)
+        if row is None:
+            return False
+        self.speeds.write(self.columns, row, node_id, speeds, clock_offset_ms)
+        self._written.add(row)
+        return True
+
+    def learn_speeds(self, node_id: str, learned: Mapping[str, Speed], clock_offset_ms: int = 0) -> bool:
+        """What one finished job taught of a node; the other pairs stay as they are."""
+        row = self._rows.get(node_id)
+        if row is None:
+            return False
+        self.speeds.learn(self.columns, row, node_id, learned, clock_offset_ms)
+        self._written.add(row)
+        return True
+
+    def set_marks(self, node_id: str, marks: Mapping[str, int]) -> bool:
+        """Services that a node lacks models for -> until when, on the caller's clock; all of them."""
+        row = self._rows.get(node_id)
+        if row is None:
+            return False
+        self._records[row].marks = {service.lower(): until_ms for service, until_ms in marks.items()}
+        (self._marked.add if marks else self._marked.discard)(node_id)
+        self._write_marks(row)
+        return True
+
+    def set_drift(self, node_id: str, drift: int) -> None:
+        """What the last audit of a known node found."""
+        if drift > 0:
+            self._drifts[node_id] = drift
+        else:
+            self._drifts.pop(node_id, None)
+
+    def drift(self) -> int:
+        """What the last audits of all nodes found."""
+        return sum(self._drifts.values())
+
+    def expire_marks(self, now_ms: int) -> int:
+        """Forget marks whose time is over; returns how many. Costs nothing while nobody is marked."""
+        expired = 0
+        for node_id in list(self._marked):
+            marks = self._records[self._rows[node_id]].marks
+            left = {service: until_ms for service, until_ms in marks.items() if until_ms > now_ms}
+            if len(left) < len(marks):
+                expired += len(marks) - len(left)
+                self.set_marks(node_id, left)
+        return expired
+
+    # --- what our own commits say -------------------------------------------------------------------
+
+    def patch(self, node_id: str, used: int, version: int) -> bool:
+        """A script told the node's load; True if that was news."""
+        row = self._rows.get(node_id)
+        if row is None or used < 0 or version < self._records[row].version:
+            return False
+        self._records[row].version = version
+        self._version = max(self._version, version)
+        self.columns.used[row] = small(used)
+        self._written.add(row)
+        return True
+
+    def saturate(self, node_id: str) -> None:
+        """A commit found no free slot there: believe it until the next snapshot tells the number."""
+        row = self._rows.get(node_id)
+        if row is not None:
+            self.columns.used[row] = max(self.columns.used[row], self.columns.max_jobs[row])
+            self._written.add(row)
+
+    def avoid_edge(self, edge: str, until_ms: int) -> int:
+        """Frames to this edge bounce: none of its nodes gets work until then; returns how many nodes that are."""
+        hit = 0
+        for row, record in enumerate(self._records):
+            if record.facts is not None and record.facts.edge == edge:
+                self.columns.unreachable_until_ms[row] = until_ms
+                self._written.add(row)
+                hit += 1
+        return hit
+
+    def is_avoided(self, node_id: str, at_ms: int) -> bool:
+        """True if its edge is avoided at that time already; to say so of all its nodes again costs a look at each."""
+        row = self._rows.get(node_id)
+        return row is not None and bool(self.columns.unreachable_until_ms[row] > at_ms)
+
+    # --- inside -------------------------------------------------------------------------------------
+
+    def _add(self, cell: int, node_id: str) -> int | None:
+        row = len(self._records)
+        if row >= self.nodes_max:
+            self.refused += 1
+            return None
+        if row >= len(self.columns.seen_ms):
+            self._grow()
+        self._rows[node_id] = row
+        self._records.append(_Record(node_id, cell, 0, 0, None))
+        for column in self.columns:
+            column[row] = 0
+        clear(self.columns, row)
+        self._groups_changed = True
+        return row
+
+    def _grow(self) -> None:
+        old = self.columns
+        capacity = len(old.seen_ms)
+        self.columns = empty_columns(min(2 * capacity, self.nodes_max))
+        for name in Columns._fields:
+            getattr(self.columns, name)[:capacity] = getattr(old, name)
+
+    def _write_facts(self, row: int, version: int, seen_ms: int, facts: NodeFacts) -> None:
+        record, columns = self._records[row], self.columns
+        before, record.facts, record.facts_version = record.facts, facts, version
+        columns.seen_ms[row] = seen_ms
+        self._written.add(row)
+        if before is None or (before.edge, before.epoch) != (facts.edge, facts.epoch):
+            columns.unreachable_until_ms[row] = 0  # it connected again, perhaps elsewhere
+        if before is None or before.caps != facts.caps or record.lacks_words:
+            self._write_caps(row, facts.caps)
+        if before is None or before.pools != facts.pools:
+            self._enter_pool(row, home_among(facts.pools))
+        write_load(columns, row, facts.status, facts.load, facts.detached_ms)
+        self._count(
+            record,
+            (int(columns.pool[row]), int(columns.status[row]), int(columns.installed[row]), int(columns.ready[row])),
+        )
+
+    def _write_caps(self, row: int, caps: NodeCaps) -> None:
+        record = self._records[row]
+        # The old words go first, so that a full vocabulary has room for the new ones.
+        self.words.release(record.held)
+        refused = self.words.refused
+        record.held = self.words.hold(caps)
+        record.lacks_words = self.words.refused > refused
+        write_caps(self.columns, row, caps, record.held, self.words.models(caps))
+        self._write_marks(row)
+
+    def _write_marks(self, row: int) -> None:
+        """Marks of what the node has: the others stop nobody, and their numbers may belong to other words later."""
+        found = (self.services.find(service) for service in self._records[row].marks)
+        marked = bits((number for number in found if number >= 0), 1)[0]
+        self.columns.marked[row] = marked & self.columns.installed[row]
+        self._written.add(row)
+
+    def _enter_pool(self, row: int, pool: str) -> None:
+        self._leave_pool(row)
+        number = self.pools.hold(pool) if pool else 0
+        self.columns.pool[row] = max(number, 0)
+        self._groups_changed = True
+
+    def _leave_pool(self, row: int) -> None:
+        if self.columns.pool[row]:
+            self.pools.release([int(self.columns.pool[row])])
+
+    def _count(self, record: _Record, counted: tuple[int, int, int, int] | None) -> None:
+        if record.counted == counted:
+            return
+        if record.counted is not None:
+            self._counts.add(*record.counted, -1)
+        if counted is not None:
+            self._counts.add(*counted, 1)
+        record.counted = counted
+        self._counts_changed = True
+
+    def check(self) -> None:
+        """Assert that ids, rows, records and index agree; tests call it after each step."""
+        assert len(self._records) == len(self._rows)
+        assert all(self._records[row].node_id == node_id for node_id, row in self._rows.items())
+        assert len(self._records) <= len(self.columns.seen_ms) <= self.nodes_max
+        held = {number for record in self._records for numbers in record.held[5:8] for number in numbers}
+        assert len(held) == len(self.languages), "every language is held by a node"
+        assert not self.columns.charged.any(), "charges are undone after each batch"
+        ours, anew = self.index(), pool_index.index_of(self.columns, len(self._records), self.pools.size)
+        for name in PoolIndex._fields:
+            assert np.array_equal(getattr(ours, name), getattr(anew, name)), f"{name} of the index is up to date"

@@ -1,0 +1,62 @@
+"""Tells Redis which processes live: this selector by itself, edges by what they report."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+
+from lua.store import Store
+from lua.store.types import Presence
+from mesh import clock
+from mesh.config.network import SelectorConfig
+from mesh.errors import StoreError
+from mesh.frames import EdgeReport
+from mesh.jitter import sleep_jittered
+from mesh.link.link import Received
+from mesh.log import get_logger
+from mesh.words import EdgeCount, ProcessKind
+
+log = get_logger()
+
+
+class PresenceAnnouncer:
+    """Renews the records until this process ends."""
+
+    def __init__(
+        self, store: Store, identity: str, version: str, config: SelectorConfig, counts: Callable[[], dict[str, int]]
+    ) -> None:
+        """`counts`: what this selector wants known of itself."""
+        self._store = store
+        self._identity = identity
+        self._facts = Presence(socket.gethostname(), os.getpid(), version, clock.wall_ms())
+        self._pause_ms = config.presence_ms
+        self._counts = counts
+
+    async def run(self) -> None:
+        """Announce for ever."""
+        while True:
+            try:
+                await self._store.announce(
+                    ProcessKind.SELECTOR, self._identity, self._facts._replace(counts=self._counts())
+                )
+            except StoreError as error:
+                log.warning("presence_failed", error=str(error))
+            await sleep_jittered(self._pause_ms)
+
+    async def on_edge_report(self, message: Received) -> None:
+        """An edge lives. It can speak only for itself."""
+        report = message.frame
+        assert isinstance(report, EdgeReport)
+        if message.head.source != report.edge:
+            raise ValueError(f"{message.head.source} reports for {report.edge}")
+        counts: dict[str, int] = {name: max(0, report.counts.get(name, 0)) for name in EdgeCount}
+        facts = Presence(report.host, report.pid, report.version, report.started_at_ms, counts)
+        await self._store.announce(ProcessKind.EDGE, report.edge, facts)
+
+    async def end(self) -> None:
+        """Withdraw the record; if Redis cannot be asked it lapses."""
+        try:
+            await self._store.withdraw(ProcessKind.SELECTOR, self._identity)
+        except StoreError as error:
+            log.warning("presence_failed", error=str(error))

@@ -1,0 +1,248 @@
+"""Nodes: registrations, heartbeats, departures, drains; and nodes that went silent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from lua.store import Store
+from lua.store.types import Drained, Heartbeat, HeartbeatReply
+from mesh import clock
+from mesh.cells import cell_of
+from mesh.config import Config
+from mesh.errors import StoreError
+from mesh.frames import NodeCaps, NodeHeartbeat, NodeOffline, NodeRegister, NodeRegistered
+from mesh.jitter import sleep_jittered
+from mesh.link.link import Received, Send
+from mesh.log import get_logger
+from mesh.states.job import RUNNING_JOBS_MAX
+from mesh.states.node import Status
+from mesh.words import LedgerRepair, NodeChange
+from selector.core.node_table import NodeFacts, NodeTable
+from selector.core.pools import PoolPlan
+from selector.fleet.core import node_replies
+from selector.fleet.core.node_health import is_healthy
+from selector.fleet.snapshot import Snapshot
+from selector.frame_guard import FrameGuard
+from selector.metrics import SelectorMetrics
+from selector.operators.core.report_json import LEDGER_COUNTS
+from selector.placement.core import replies
+
+#: The store tells a few changes of a cell at a time; so often it is asked again before the next scan.
+SCAN_PAGES_MAX: Final = 16
+
+log = get_logger()
+
+
+class NodeRegistration:
+    """Handlers for the frames of nodes. `slots_freed` is called when a node may have room again."""
+
+    def __init__(
+        self,
+        store: Store,
+        table: NodeTable,
+        snapshot: Snapshot,
+        plan: PoolPlan,
+        config: Config,
+        metrics: SelectorMetrics,
+        faults: FrameGuard,
+        send: Send,
+        slots_freed: Callable[[], None],
+    ) -> None:
+        #: What our audits repaired.
+        self._repaired = dict.fromkeys(LEDGER_COUNTS, 0)
+        self._store = store
+        self._faults = faults
+        self._table = table
+        self._snapshot = snapshot
+        self._plan = plan
+        self._config = config
+        self._metrics = metrics
+        self._send = send
+        self._slots_freed = slots_freed
+
+    # --- registrations --------------------------------------------------------------------------------------
+
+    async def on_node_register(self, message: Received) -> None:
+        """A new connection of a node, or a late copy of what its edge said."""
+        frame = message.frame
+        assert isinstance(frame, NodeRegister)
+        pools = self._plan.sets_of(frame.node_id, frame.caps)
+        try:
+            registered = await self._store.register_node(frame.node_id, frame.edge, frame.caps, pools, frame.ref)
+        except StoreError:
+            self._answer(message, frame.node_id, node_replies.store_down(frame.ref, frame.edge))
+            raise
+        if registered.is_new:
+            self._metrics.nodes_total.labels(NodeChange.REGISTERED).inc()
+            log.info("node_registered", node_id=frame.node_id, edge=frame.edge, epoch=registered.epoch)
+        answer = NodeRegistered(frame.ref, frame.node_id, registered.epoch, registered.status)
+        self._answer(message, frame.node_id, replies.Reply(frame.edge, answer))
+
+    # --- heartbeats -----------------------------------------------------------------------------------------
+
+    async def on_node_heartbeats(self, messages: list[Received]) -> None:
+        """Nodes live. Those whose capabilities are known and unchanged, nearly all, go to Redis together."""
+        known: list[tuple[Received, NodeHeartbeat, NodeFacts]] = []
+        others: list[Received] = []
+        for message in messages:
+            frame = message.frame
+            assert isinstance(frame, NodeHeartbeat)
+            facts = self._table.facts_of(frame.node_id)
+            if frame.caps is None and facts is not None and facts.epoch == frame.epoch:
+                known.append((message, frame, facts))
+            else:
+                others.append(message)
+        beats = [_beat(frame, facts.caps, facts.status) for _, frame, facts in known]
+        for (message, frame, facts), beaten in zip(known, await self._store.heartbeat_nodes(beats), strict=True):
+            if isinstance(beaten, StoreError):
+                self._faults.note(message, beaten)
+            else:
+                self._take(message, frame, beaten, facts)
+        if others:
+            await asyncio.gather(*(self._faults.guard(message, self._on_heartbeat(message)) for message in others))
+
+    async def _on_heartbeat(self, message: Received) -> None:
+        """A node lives, with this load. Without capabilities in it, those that are stored hold."""
+        frame = message.frame
+        assert isinstance(frame, NodeHeartbeat)
+        facts = await self._known_facts(frame)
+        caps = frame.caps or (facts.caps if facts else None)
+        pools = self._plan.sets_of(frame.node_id, frame.caps) if frame.caps else None
+        # Without any capabilities there is no record either, and the script will say so.
+        beat = _beat(frame, caps, facts.status if facts else Status.REGISTERING)
+        beaten = await self._store.heartbeat_node(beat, frame.caps, pools)
+        if caps is None:
+            facts = None
+        elif facts is None or facts.epoch != frame.epoch:
+            facts = NodeFacts(frame.edge, frame.epoch, beaten.status, caps, frame.load, _pool_words(pools or ()))
+        elif pools is not None:
+            facts = facts._replace(caps=caps, pools=_pool_words(pools))
+        self._take(message, frame, beaten, facts)
+
+    def _take(self, message: Received, frame: NodeHeartbeat, beaten: HeartbeatReply, facts: NodeFacts | None) -> None:
+        """Write down what a heartbeat changed, and tell the node's edge if it must know."""
+        answer = node_replies.on_beaten(frame, beaten)
+        if answer is not None:
+            self._metrics.nodes_total.labels(beaten.verdict).inc()
+            self._answer(message, frame.node_id, answer)
+            return
+        if facts is not None:
+            # The script keeps a drain and a closed socket as they are: a heartbeat that was under way ends neither,
+            # also if the snapshot told of it meanwhile.
+            latest = self._table.facts_of(frame.node_id)
+            if latest is not None and latest.epoch == facts.epoch:
+                facts = facts._replace(detached_ms=latest.detached_ms, drain_until_ms=latest.drain_until_ms)
+            facts = facts._replace(edge=frame.edge, status=beaten.status, load=frame.load, reason=beaten.reason)
+            self._write(frame.node_id, beaten.used, beaten.version, facts)
+        self._take_audit(frame, beaten)
+        if beaten.status != beaten.status_before:
+            self._changed(frame.node_id, frame.edge, frame.epoch, beaten.status, beaten.reason, message.broker)
+
+    def _take_audit(self, frame: NodeHeartbeat, beaten: HeartbeatReply) -> None:
+        if beaten.leaked or beaten.missing:
+            for name, count in zip(LEDGER_COUNTS, (beaten.leaked, beaten.missing), strict=True):
+                self._repaired[name] += count
+            self._metrics.ledger_repairs_total.labels(LedgerRepair.LEAKED).inc(beaten.leaked)
+            self._metrics.ledger_repairs_total.labels(LedgerRepair.MISSING).inc(beaten.missing)
+            log.warning("ledger_repaired", node_id=frame.node_id, leaked=beaten.leaked, missing=beaten.missing)
+        if beaten.leaked:
+            self._slots_freed()
+
+    async def _known_facts(self, frame: NodeHeartbeat) -> NodeFacts | None:
+        """The node as the snapshot knows it, brought up to date if it lags behind this connection.
+
+        None means that Redis has no such node. A wrong guess would count against the node until its next heartbeat.
+        """
+        came_ms = clock.now_ms()
+        for _ in range(2):  # the first may join a refresh that began before the node registered
+            facts = self._table.facts_of(frame.node_id)
+            if facts is not None and facts.epoch == frame.epoch:
+                return facts
+            if frame.caps is not None and facts is not None:
+                return facts  # what it says now counts
+            await self._snapshot.refresh()
+        facts = self._table.facts_of(frame.node_id)
+        if facts is None and self._snapshot.answered_ms(self._cell(frame.node_id)) < came_ms:
+            raise StoreError("the snapshot could not be brought up to date")
+        return facts
+
+    def ledger_counts(self) -> dict[str, int]:
+        """What this selector's audits repaired; announced, so that any selector can add up."""
+        return dict(self._repaired)
+
+    # --- departures, silence, drains --------------------------------------------------------------------------
+
+    async def on_node_offline(self, message: Received) -> None:
+        """The node's socket closed. It stays on the lists, at a price, until the grace to come back is over."""
+        frame = message.frame
+        assert isinstance(frame, NodeOffline)
+        if await self._store.detach_node(frame.node_id, frame.epoch, frame.reason):
+            self._metrics.nodes_total.labels(NodeChange.DETACHED).inc()
+            self._snapshot.look_soon()
+            log.info("node_detached", node_id=frame.node_id, epoch=frame.epoch, reason=frame.reason)
+
+    async def scan(self) -> None:
+        """Look for ever for nodes that time has changed. Every selector does; each change is found by one."""
+        while True:
+            await sleep_jittered(self._config.node.status_scan_ms)
+            await asyncio.gather(*(self._scan_cell(cell) for cell in range(self._config.mesh.cells)))
+
+    async def _scan_cell(self, cell: int) -> None:
+        for _ in range(SCAN_PAGES_MAX):
+            try:
+                found = await self._store.scan_nodes(cell)
+            except StoreError as error:
+                self._metrics.store_errors_total.labels("node_scan").inc()
+                log.warning("scan_failed", cell=cell, error=str(error))
+                return
+            if not found:
+                return
+            for one in found:
+                self._metrics.nodes_total.labels(NodeChange.OFFLINE).inc(one.status == Status.OFFLINE)
+                self._changed(one.node_id, one.edge, one.epoch, one.status, one.reason)
+            self._snapshot.look_soon()
+
+    async def drain(self, node_id: str, deadline_ms: int, reason: str, *, resume: bool) -> Drained:
+        """Give a node no new work, or give it work again. Its edge tells it, and hands over what is left at the end."""
+        drained = await self._store.drain_node(node_id, deadline_ms, reason, resume=resume)
+        if drained.known:
+            control = node_replies.on_drained(node_id, drained, reason, 0 if resume else clock.wall_ms() + deadline_ms)
+            self._send(control.to, self._cell(node_id), control.frame)
+            self._changed(node_id, drained.edge, drained.epoch, drained.status, reason)
+            self._snapshot.look_soon()
+        return drained
+
+    def _changed(self, node_id: str, edge: str, epoch: int, status: str, reason: str, broker: str = "") -> None:
+        """A node has another status: its edge tells it."""
+        self._metrics.node_status_total.labels(status).inc()
+        log.info("node_status", node_id=node_id, epoch=epoch, status=status, reason=reason)
+        answer = node_replies.on_status(node_id, edge, epoch, status, reason)
+        if answer is not None:
+            self._send(answer.to, self._cell(node_id), answer.frame, prefer=broker)
+        if status == Status.READY:
+            self._slots_freed()
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    def _write(self, node_id: str, used: int, version: int, facts: NodeFacts) -> None:
+        self._table.apply(self._cell(node_id), version, node_id, used, clock.now_ms(), facts)
+
+    def _cell(self, record_id: str) -> int:
+        return cell_of(record_id, self._config.mesh.cells)
+
+    def _answer(self, message: Received, record_id: str, answer: replies.Reply) -> None:
+        self._send(answer.to, self._cell(record_id), answer.frame, prefer=message.broker)
+
+
+def _beat(frame: NodeHeartbeat, caps: NodeCaps | None, status: str) -> Heartbeat:
+    healthy = caps is not None and is_healthy(caps, frame.load, status == Status.REGISTERING)
+    jobs = frame.jobs
+    listed = None if jobs is None or len(jobs) > RUNNING_JOBS_MAX else tuple(jobs)
+    return Heartbeat(frame.node_id, frame.edge, frame.epoch, frame.load, healthy, listed)
+
+
+def _pool_words(pools: Iterable[str]) -> str:
+    """As the store spells them."""
+    return ",".join(sorted(set(pools)))

@@ -1,0 +1,264 @@
+"""The snapshot rim: asks every cell what changed and writes it into the columns.
+
+All cells are asked at once; the runner makes one round trip of it. Cost follows changes, not the size of the fleet, and
+at rest the pace slows down. When Redis cannot be asked the old snapshot stays: it is only for choosing, the commit
+asks Redis again anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from lua.store import Store
+from lua.store.node_view import NodeView
+from lua.store.types import ChangedNode, Changes
+from mesh import clock
+from mesh.config import Config
+from mesh.errors import StoreError
+from mesh.log import get_logger
+from mesh.words import RowWord
+from selector.core.node_table import NodeFacts, NodeTable
+from selector.metrics import SelectorMetrics
+
+#: Pages of `changes_max` rows that one refresh takes from a cell; the rest waits for the next.
+PAGES_MAX: Final = 16
+#: A cell with so many changed rows is followed by a pause for others.
+ROWS_AT_ONCE: Final = 32
+#: So long after work the pace stays fast.
+BUSY_MS: Final = 2_000
+#: Lost nodes of one cell whose edges are told at once; the others notice by their next heartbeat.
+LOST_TOLD_MAX: Final = 4_096
+
+#: Node id and what was known of it.
+OnLost = Callable[[str, NodeFacts], None]
+OnChanged = Callable[[], None]
+
+log = get_logger()
+
+
+@dataclass(slots=True)
+class _Cell:
+    """How far one cell has been read."""
+
+    number: int
+    #: When everything is read again.
+    reload_due_ms: int
+    since: int = 0
+    #: Nodes met since a reload began; None: no reload is under way.
+    met: set[str] | None = field(default_factory=set)
+    #: The reload under way began because the cell went back: nodes that are not met were lost, they did not leave.
+    went_back: bool = False
+    answered_ms: int = 0
+    #: Our clock minus its server's; None until it answered.
+    clock_offset_ms: int | None = None
+
+
+def facts_of(view: NodeView, clock_offset_ms: int) -> NodeFacts:
+    """What the columns keep of a view, its times on our clock."""
+    return NodeFacts(
+        view.edge,
+        view.epoch,
+        view.status,
+        view.caps,
+        view.load,
+        view.pools,
+        view.detached_ms + clock_offset_ms if view.detached_ms else 0,
+        view.drain_until_ms + clock_offset_ms if view.drain_until_ms else 0,
+        view.reason,
+    )
+
+
+class Snapshot:
+    """Keeps a NodeTable up to date. `on_lost` hears of nodes that Redis forgot, `on_changed` of any news."""
+
+    def __init__(
+        self,
+        store: Store,
+        table: NodeTable,
+        config: Config,
+        metrics: SelectorMetrics,
+        on_lost: OnLost,
+        on_changed: OnChanged = lambda: None,
+    ) -> None:
+        self._on_lost = on_lost
+        self._on_changed = on_changed
+        self._store = store
+        self._table = table
+        self._config = config.selector
+        self._metrics = metrics
+        now_ms = clock.now_ms()
+        cells = config.mesh.cells
+        # Reloads are spread over the period, so that no moment has to carry them all.
+        self._cells = [
+            _Cell(number, now_ms + self._config.full_reload_ms * (number + 1) // cells) for number in range(cells)
+        ]
+        self._wake = asyncio.Event()
+        self._busy_until_ms = 0
+        self._pace_ms = self._config.snapshot_ms
+        self._refreshing: asyncio.Task[int] | None = None
+        #: Vocabulary -> refused words that the metrics know of.
+        self._told_refused = dict.fromkeys(RowWord, 0)
+
+    # --- for others -------------------------------------------------------------------------------------
+
+    def work_came(self) -> None:
+        """Jobs are being placed: keep the fast pace."""
+        self._busy_until_ms = clock.now_ms() + BUSY_MS
+        if self._pace_ms > self._config.snapshot_ms:
+            self._pace_ms = self._config.snapshot_ms
+            self._wake.set()
+
+    def look_soon(self) -> None:
+        """Something changed that only Redis tells in full: do not wait for the pace of rest."""
+        self._pace_ms = self._config.snapshot_ms
+        self._wake.set()
+
+    def clock_offset_ms(self, cell: int) -> int:
+        """Our clock minus that of the cell's server: what turns its times into ours."""
+        offset_ms = self._cells[cell].clock_offset_ms
+        return clock.now_ms() - clock.wall_ms() if offset_ms is None else offset_ms
+
+    def age_ms(self) -> int:
+        """Time since the oldest cell answered."""
+        return clock.now_ms() - min(cell.answered_ms for cell in self._cells)
+
+    def answered_ms(self, cell: int) -> int:
+        """When a cell answered last."""
+        return self._cells[cell].answered_ms
+
+    async def refresh(self) -> int:
+        """Ask all cells now, or join whoever is asking; returns how many rows changed. Never raises StoreError."""
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._refresh(), name="snapshot refresh")
+        # A caller that goes away must not take the others' refresh with it.
+        return await asyncio.shield(self._refreshing)
+
+    async def refresh_anew(self) -> None:
+        """The same, but what is under way does not count: it may have begun before what the caller looks for."""
+        if self._refreshing is not None and not self._refreshing.done():
+            await self.refresh()
+        await self.refresh()
+
+    async def run(self) -> None:
+        """Refresh for ever."""
+        while True:
+            changed = await self.refresh()
+            self._metrics.snapshot_rows.set(len(self._table))
+            self._metrics.snapshot_age_seconds.set(self.age_ms() / 1_000)
+            self._metrics.ledger_drift.set(self._table.drift())
+            self._tell_refused()
+            await self._pause(active=changed > 0 or clock.now_ms() < self._busy_until_ms)
+
+    def _tell_refused(self) -> None:
+        table = self._table
+        vocabularies = {
+            RowWord.LANGUAGE: table.languages,
+            RowWord.SERVICE: table.services,
+            RowWord.TENANT: table.tenants,
+        }
+        for kind, vocabulary in vocabularies.items():
+            refused = vocabulary.refused - self._told_refused[kind]
+            if refused:
+                self._told_refused[kind] += refused
+                self._metrics.words_refused_total.labels(kind).inc(refused)
+                log.warning("words_refused", kind=kind, count=refused, bound=vocabulary.bound)
+
+    async def _pause(self, *, active: bool) -> None:
+        fast_ms = self._config.snapshot_ms
+        self._pace_ms = fast_ms if active else min(2 * self._pace_ms, max(fast_ms, self._config.snapshot_idle_ms))
+        self._wake.clear()
+        if self._pace_ms == fast_ms:
+            await asyncio.sleep(fast_ms / 1_000)
+            return
+        try:
+            await asyncio.wait_for(self._wake.wait(), self._pace_ms / 1_000)
+        except TimeoutError:
+            pass
+
+    # --- inside -----------------------------------------------------------------------------------------
+
+    async def _refresh(self) -> int:
+        started_us = clock.wall_us()
+        changed = 0
+        behind = self._cells
+        for _ in range(PAGES_MAX):
+            self._begin_reloads(behind)
+            asked = [(cell.number, cell.since) for cell in behind]
+            answers = await self._store.changes_of(asked, self._config.changes_max)
+            behind_next = []
+            for cell, answer in zip(behind, answers, strict=True):
+                if isinstance(answer, StoreError):
+                    self._failed(cell, "snapshot_failed", error=str(answer))
+                    continue
+                changed += self._take(cell, answer)
+                if answer.more:
+                    behind_next.append(cell)
+                if len(answer.rows) >= ROWS_AT_ONCE:
+                    await asyncio.sleep(0)  # writing many rows must not hold up frames
+            behind = behind_next
+            if not behind:
+                break
+        self._metrics.snapshot_seconds.observe((clock.wall_us() - started_us) / 1e6)
+        self._metrics.snapshot_changes_total.inc(changed)
+        if self._table.expire_marks(clock.now_ms()) or changed:
+            self._on_changed()
+        return changed
+
+    def _begin_reloads(self, cells: list[_Cell]) -> None:
+        now_ms = clock.now_ms()
+        for cell in cells:
+            if now_ms >= cell.reload_due_ms and cell.met is None:
+                cell.met, cell.since = set(), 0
+                cell.reload_due_ms = now_ms + self._config.full_reload_ms
+
+    def _failed(self, cell: _Cell, event: str, count: int = 1, **facts: object) -> None:
+        self._metrics.store_errors_total.labels("node_changes").inc(count)
+        log.warning(event, cell=cell.number, **facts)
+
+    def _take(self, cell: _Cell, answer: Changes) -> int:
+        """Write one page of one cell; returns how many rows were written."""
+        now_ms = clock.now_ms()
+        cell.answered_ms = now_ms
+        cell.clock_offset_ms = now_ms - answer.now_ms
+        if answer.unreadable:
+            self._failed(cell, "rows_unreadable", answer.unreadable, rows=answer.unreadable)
+        if answer.reset:
+            log.warning("cell_went_back", cell=cell.number, known=cell.since, found=answer.version)
+            self._table.forget_versions(cell.number)
+            cell.met, cell.went_back = set(), True
+        written = 0
+        for row in answer.rows:
+            written += self._write(cell.number, row, cell.clock_offset_ms)
+            if cell.met is not None and row.used >= 0:
+                cell.met.add(row.node_id)
+        cell.since = answer.version
+        if cell.met is not None and not answer.more:
+            # The reload is complete: who was not met is gone, and a delta about it was missed.
+            written += self._drop([known for known in self._table.ids_in(cell.number) if known not in cell.met], cell)
+            cell.met, cell.went_back = None, False
+        return written
+
+    def _drop(self, node_ids: list[str], cell: _Cell) -> int:
+        lost = [(node_id, self._table.facts_of(node_id)) for node_id in node_ids[:LOST_TOLD_MAX] if cell.went_back]
+        dropped = sum(self._table.remove(node_id) for node_id in node_ids)
+        for node_id, facts in lost:
+            if facts is not None:
+                self._on_lost(node_id, facts)
+        return dropped
+
+    def _write(self, cell: int, row: ChangedNode, clock_offset_ms: int) -> bool:
+        table, node_id = self._table, row.node_id
+        facts = None if row.view is None else facts_of(row.view, clock_offset_ms)
+        written = table.apply(cell, row.version, node_id, row.used, row.last_seen_ms + clock_offset_ms, facts)
+        if row.used >= 0 and node_id in table:
+            table.set_drift(node_id, row.drift)
+            # Also beside facts that are older than ours: nobody tells these again.
+            if row.speeds is not None:
+                table.set_speeds(node_id, row.speeds, clock_offset_ms)
+            if row.marks is not None:
+                table.set_marks(node_id, {service: until + clock_offset_ms for service, until in row.marks.items()})
+            return written or row.speeds is not None or row.marks is not None
+        return written

@@ -1,0 +1,50 @@
+"""What one message did wrong: counted and logged with its ids, so that it costs that message and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any, Final
+
+import msgspec
+
+from mesh.errors import StoreError
+from mesh.frames import Frame
+from mesh.link.link import Received
+from mesh.log import get_logger
+from selector.metrics import SelectorMetrics
+
+#: What a handler may raise because of what a peer sent; everything else but StoreError is a bug of ours.
+PEER_FAULTS: Final = (msgspec.DecodeError, UnicodeDecodeError, IndexError, ValueError)
+#: Fields of a frame that help to find what went wrong.
+_IDS: Final = ("request_id", "job_id", "session_id", "node_id", "attempt", "trace_id")
+
+log = get_logger()
+
+
+class FrameGuard:
+    """Takes note of messages that came to nothing."""
+
+    def __init__(self, metrics: SelectorMetrics) -> None:
+        self._metrics = metrics
+
+    def note(self, message: Received, error: Exception) -> None:
+        """A StoreError needs no answer: whoever asked repeats it, or the lease lapses."""
+        name = type(message.frame).__name__
+        if isinstance(error, StoreError):
+            self._metrics.store_errors_total.labels(name).inc()
+            log.warning("store_failed", frame=name, error=str(error), **_ids(message.frame))
+        elif isinstance(error, PEER_FAULTS):
+            log.warning("bad_frame", frame=name, error=str(error), **_ids(message.frame))
+        else:
+            log.error("handler_failed", frame=name, exc_info=error, **_ids(message.frame))
+
+    async def guard(self, message: Received, work: Awaitable[None]) -> None:
+        """Wait for the work of one message."""
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - gateway: a bug in one handler costs that message, not the selector
+            self.note(message, error)
+
+
+def _ids(frame: Frame) -> dict[str, Any]:
+    return {name: getattr(frame, name) for name in _IDS if hasattr(frame, name)}

@@ -1,0 +1,276 @@
+"""A recording of choices that can be run again bit for bit: what the kernel read, and what it answered.
+
+Event-sourced: an image of the columns at the beginning, then batch by batch the rows that were written since the batch
+before, the jobs, the rules and the choice. The oldest batches leave when the recording grows too large; what they wrote
+moves into the image, so every batch that is left can still be run again. All of it is plain numbers; packing.py makes
+bytes of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mesh.config.weights import Weights
+from selector.core.kernel import Choice, Columns, Floats, JobRows, PoolIndex, Rules, choose
+from selector.core.node_table import NodeTable
+from selector.core.pool_index import index_of
+
+#: What an array costs beside its numbers, and a batch beside its arrays.
+ARRAY_BYTES: Final = 112
+BATCH_BYTES: Final = 1_024
+#: See Recorder._cells.
+FEW_ROWS: Final = 6
+#: Columns that a pool's index is made of.
+_INDEXED: Final = ("pool", "status", "installed", "ready")
+_NONE: Final = np.zeros(0, dtype=np.int32)
+
+Array = npt.NDArray[Any]
+
+
+def arrays_of(arrays: Iterable[Any]) -> list[Array]:
+    """The arrays of a tuple, whatever their types."""
+    return list(arrays)
+
+
+class Change(NamedTuple):
+    """What was written since the batch before: whole rows, and the fleet's speeds."""
+
+    #: Nodes afterwards, and home pools.
+    nodes: int
+    pools: int
+    rows: npt.NDArray[np.int32]
+    #: The rows' values, column after column.
+    cells: bytes
+    #: Rows that belong to another node than before.
+    names: dict[int, str]
+    #: How many pairs there are, which of them changed, and their speeds.
+    pairs: int
+    prior_at: npt.NDArray[np.int32]
+    prior: Floats
+
+
+class Batch(NamedTuple):
+    """One call of the kernel."""
+
+    #: Counts up; 1 is the first.
+    number: int
+    #: Wall clock, for people.
+    at_ms: int
+    snapshot_version: int
+    weights_version: int
+    weights: Weights
+    rules: Rules
+    rows: JobRows
+    choice: Choice
+    change: Change
+    size_bytes: int
+
+
+class Image:
+    """The columns, the names of their rows and the fleet's speeds at one moment."""
+
+    def __init__(self, like: Columns) -> None:
+        self.count = 0
+        self.ids: list[str] = []
+        #: With at least one row, so that the width of a row can be measured.
+        self.columns = _wider(like, 0, 1)
+        self.prior: Floats = np.zeros(0)
+
+    def apply(self, change: Change) -> None:
+        """Write a change in."""
+        have = len(self.columns.seen_ms)
+        if have < change.nodes:
+            self.columns = _wider(self.columns, have, max(change.nodes, 2 * have))
+        at = 0
+        for column in self.columns:
+            size = column[:1].nbytes * len(change.rows)
+            cells = np.frombuffer(change.cells, column.dtype, size // column.itemsize, at)
+            column[change.rows] = cells.reshape((len(change.rows), *column.shape[1:]))
+            at += size
+        self.count = change.nodes
+        del self.ids[change.nodes :]
+        self.ids += [""] * (change.nodes - len(self.ids))
+        for row, name in change.names.items():
+            self.ids[row] = name
+        if len(self.prior) != change.pairs:
+            self.prior = np.zeros(change.pairs)  # then all of them are in the change
+        self.prior[change.prior_at] = change.prior
+
+    def copy(self) -> Image:
+        """Another one with the same contents, without the spare room."""
+        image = Image(self.columns)
+        image.count, image.ids, image.prior = self.count, list(self.ids), self.prior.copy()
+        image.columns = Columns(*(column[: max(1, self.count)].copy() for column in arrays_of(self.columns)))
+        return image
+
+
+def _wider(columns: Columns, used: int, rows: int) -> Columns:
+    wider = [np.zeros((rows, *column.shape[1:]), column.dtype) for column in arrays_of(columns)]
+    for old, new in zip(arrays_of(columns), wider, strict=True):
+        new[:used] = old[:used]
+    return Columns(*wider)
+
+
+class Recording(NamedTuple):
+    """What is needed to run choices again."""
+
+    base: Image
+    batches: Sequence[Batch]
+
+
+class Recorder:
+    """Notes batches; bounded by jobs and by bytes. The image comes on top: it is as large as the table itself."""
+
+    def __init__(self, jobs_max: int, bytes_max: int) -> None:
+        self._jobs_max = jobs_max
+        self._bytes_max = bytes_max
+        self._batches: deque[Batch] = deque()
+        self._base: Image | None = None
+        #: The node of each row, and the fleet's speeds, at the last batch.
+        self._names: list[str] = []
+        self._prior: Floats = np.zeros(0)
+        self.jobs = 0
+        self.size_bytes = 0
+        #: Number of the last batch, 0 before the first.
+        self.newest = 0
+        #: The columns as bytes, and the size of a row in each; made anew when the table grows.
+        self._viewed: Columns | None = None
+        self._views: list[tuple[memoryview, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def note(
+        self,
+        table: NodeTable,
+        rows: JobRows,
+        prior: Floats,
+        rules: Rules,
+        choice: Choice,
+        *,
+        at_ms: int,
+        weights: Weights,
+        weights_version: int,
+    ) -> Batch:
+        """Keep a choice. Call it before anything else is written into the table."""
+        if self._base is None:
+            self._base = Image(table.columns)
+        change = self._change(table, prior)
+        arrays = arrays_of((*rows, *choice, change.rows, change.prior_at, change.prior))
+        size_bytes = BATCH_BYTES + sum(array.nbytes for array in arrays) + ARRAY_BYTES * len(arrays) + len(change.cells)
+        version = table.snapshot_version()
+        self.newest += 1
+        batch = Batch(self.newest, at_ms, version, weights_version, weights, rules, rows, choice, change, size_bytes)
+        self._batches.append(batch)
+        self.jobs += len(rows.jobs)
+        self.size_bytes += size_bytes
+        return batch
+
+    def trim(self, also_bytes: int = 0) -> list[Batch]:
+        """Let go of what is too much, with what others hold beside it; returns the batches that left."""
+        gone = []
+        while len(self._batches) > 1 and (self.jobs > self._jobs_max or self.size_bytes + also_bytes > self._bytes_max):
+            batch = self._batches.popleft()
+            assert self._base is not None
+            self._base.apply(batch.change)
+            self.jobs -= len(batch.rows.jobs)
+            self.size_bytes -= batch.size_bytes
+            gone.append(batch)
+        return gone
+
+    def taken(self) -> Recording | None:
+        """What is recorded at this moment; None before the first batch. Nobody changes it afterwards."""
+        return None if self._base is None else Recording(self._base.copy(), list(self._batches))
+
+    def _change(self, table: NodeTable, prior: Floats) -> Change:
+        count, known, names = len(table), self._names, {}
+        written = table.take_written()
+        del known[count:]
+        known += [""] * (count - len(known))
+        for row in written:
+            name = table.id_of(row)
+            if known[row] != name:
+                known[row] = names[row] = name
+        rows = np.array(written, dtype=np.int32)
+        cells = self._cells(table.columns, written)
+        prior_at = self._prior_changes(prior)
+        pools = len(table.index().starts) - 1
+        return Change(count, pools, rows, cells, names, len(prior), prior_at, prior[prior_at])
+
+    def _cells(self, columns: Columns, written: list[int]) -> bytes:
+        """The written rows of each column. Few rows, as most batches have, are faster to copy one by one."""
+        if len(written) > FEW_ROWS:
+            places = np.array(written, dtype=np.intp)
+            return b"".join([column.take(places, axis=0).tobytes() for column in columns])
+        if self._viewed is not columns:
+            self._viewed = columns
+            self._views = [(column.data.cast("B"), column[:1].nbytes) for column in arrays_of(columns)]
+        return b"".join([view[row * size : (row + 1) * size] for view, size in self._views for row in written])
+
+    def _prior_changes(self, prior: Floats) -> npt.NDArray[np.int32]:
+        before, self._prior = self._prior, prior
+        if prior is before:
+            return _NONE
+        if len(prior) != len(before):
+            return np.arange(len(prior), dtype=np.int32)
+        return np.flatnonzero(prior != before).astype(np.int32)
+
+
+# --- running again ----------------------------------------------------------------------------------------
+
+
+class Rerun(NamedTuple):
+    """A batch that was run again, with the names of the rows at that moment."""
+
+    batch: Batch
+    choice: Choice
+    ids: Sequence[str]
+
+
+def run_again(recording: Recording, rules_of: Callable[[Batch], Rules], best: int = 0) -> Iterator[Rerun]:
+    """Decide every batch anew under the rules that `rules_of` gives it, with as many candidates unless `best` is."""
+    image = recording.base.copy()
+    index: PoolIndex | None = None
+    pools = 0
+    for batch in recording.batches:
+        change = batch.change
+        before = (pools, image.count, _indexed(image, change))
+        image.apply(change)
+        if index is None or before != (change.pools, image.count, _indexed(image, change)):
+            index, pools = index_of(image.columns, image.count, change.pools), change.pools
+        rules, count = rules_of(batch), best or batch.choice.rows.shape[1]
+        yield Rerun(batch, choose(image.columns, index, batch.rows, image.prior, rules, count), image.ids)
+
+
+def is_same(one: Choice, other: Choice) -> bool:
+    """True if two choices are equal bit for bit."""
+    return all(
+        mine.shape == theirs.shape and mine.tobytes() == theirs.tobytes()
+        for mine, theirs in zip(arrays_of(one), arrays_of(other), strict=True)
+    )
+
+
+def with_weights(rules: Rules, weights: Weights) -> Rules:
+    """The same moment and limits under other prices."""
+    return Rules.of(
+        weights,
+        now_ms=rules.now_ms,
+        heartbeat_timeout_ms=rules.heartbeat_timeout_ms,
+        heartbeat_interval_ms=rules.heartbeat_interval_ms,
+        running_fresh_ms=rules.running_fresh_ms,
+        resource_threshold_percent=rules.resource_threshold_percent,
+        reconnect_grace_ms=rules.reconnect_grace_ms,
+        compared_max=rules.compared_max,
+        audio_ms_min=rules.audio_ms_min,
+    )
+
+
+def _indexed(image: Image, change: Change) -> bytes:
+    """What the index is made of, of the rows that change; it need not be made anew while that stays the same."""
+    rows = change.rows[change.rows < image.count]
+    return b"".join(getattr(image.columns, name)[rows].tobytes() for name in _INDEXED)

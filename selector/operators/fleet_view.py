@@ -1,0 +1,154 @@
+"""The fleet as operators see it: pools, single nodes, what would become of a job. Reads the snapshot, changes nothing.
+
+Looking at every node takes a while in a large fleet, so it pauses now and then: work goes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from mesh import clock
+from mesh.cells import cell_of
+from mesh.config import Config
+from selector.core import kernel
+from selector.core.filters import REASON, Filter, nearest
+from selector.core.job_rows import job_rows, order_of
+from selector.core.node_table import NodeFacts, NodeTable
+from selector.core.pools import PoolPlan, home_among
+from selector.fleet.snapshot import Snapshot
+from selector.operators.core.query_params import Params, simulated
+from selector.operators.core.report_json import SAMPLES_MAX, Oversold, PoolReport, Standing, node_answer, pool_number
+from selector.operators.core.simulate import Routing, SimulationVerdict, simulation_answer
+
+#: Nodes looked at before others get a turn.
+NODES_AT_ONCE: Final = 200
+
+RulesOf = Callable[[int], kernel.Rules]
+
+
+class FleetView:
+    """Answers about nodes. `rules` gives the kernel's rules of a moment."""
+
+    def __init__(self, table: NodeTable, snapshot: Snapshot, plan: PoolPlan, rules: RulesOf, config: Config) -> None:
+        self._table = table
+        self._snapshot = snapshot
+        self._plan = plan
+        self._rules = rules
+        self._config = config
+        self._tenants = frozenset(one.tenant_id for one in config.pools.tenant_overrides)
+
+    async def pools(self) -> dict[str, Any]:
+        """Who is in which pool."""
+        report = PoolReport(self._config.pools, self._config.models)
+        async for _, node in self._standings(self._table.ids()):
+            report.add(node)
+        return report.answer()
+
+    async def node(self, node_id: str) -> dict[str, Any] | None:
+        """One node, as Redis has it now; None if it is not there."""
+        await self._snapshot.refresh_anew()
+        facts = self._table.facts_of(node_id)
+        if facts is None:
+            return None
+        now_ms = clock.now_ms()
+        seen_ms = int(self._table.columns.seen_ms[self._table.row_of(node_id)])
+        return node_answer(
+            node_id,
+            facts,
+            used=self._table.used_of(node_id),
+            seen_ms_ago=max(0, now_ms - seen_ms),
+            speeds=self._table.speeds_of(node_id),
+            marks=self._table.marks_of(node_id),
+            clock_offset_ms=-self._snapshot.clock_offset_ms(cell_of(node_id, self._config.mesh.cells)),
+        )
+
+    def oversold(self) -> list[Oversold]:
+        """Nodes with more slots in use than they have."""
+        columns, count = self._table.columns, len(self._table)
+        rows = np.nonzero(columns.used[:count] > columns.max_jobs[:count])[0]
+        return [
+            Oversold(self._table.id_of(row), int(columns.used[row]), int(columns.max_jobs[row]))
+            for row in rows.tolist()
+        ]
+
+    def drift(self) -> int:
+        """Slots that did not match the running jobs, at each node's last audit."""
+        return self._table.drift()
+
+    def stopped_by(self) -> dict[str, list[str]]:
+        """Reason -> a few nodes that it would keep from any job at present."""
+        _, any_job = simulated(Params({}), frozenset())
+        table = self._table
+        rows, rules = job_rows([any_job], table, self._plan), self._rules(clock.now_ms())
+        examined = kernel.examine(table.columns, table.index(), rows, table.prior(), rules)
+        found: dict[str, list[str]] = {}
+        for obstacle in np.unique(examined.obstacle).tolist():
+            if obstacle not in (kernel.PASSED, Filter.POOL):
+                first = np.nonzero(examined.obstacle == obstacle)[0][:SAMPLES_MAX]
+                found[REASON[Filter(obstacle)]] = [table.id_of(row) for row in first.tolist()]
+        return found
+
+    async def simulate(self, asked: Params) -> dict[str, Any]:
+        """What would become of a job, from the kernel that decides about real ones."""
+        routing_key, dispatch = simulated(asked, self._tenants)
+        table = self._table
+        rows, rules = job_rows([dispatch], table, self._plan), self._rules(clock.now_ms())
+        index, prior = table.index(), table.prior()
+        choice = kernel.choose(table.columns, index, rows, prior, rules, 1)
+        examined = kernel.examine(table.columns, index, rows, prior, rules)
+        found = int(choice.rows[0, 0])
+        selected = None if found == kernel.NO_ROW else table.id_of(found)
+        closest = nearest(examined, table)
+        verdicts, selected_pool = [], None
+        async for row, node in self._standings(table.ids()):
+            obstacle = int(examined.obstacle[row])
+            terms = dict(zip(kernel.TERMS, examined.terms[row].tolist(), strict=True))
+            verdicts.append(
+                SimulationVerdict(
+                    node,
+                    self._home(node.node_id),
+                    None if obstacle == kernel.PASSED else Filter(obstacle),
+                    int(examined.scores[row]),
+                    terms,
+                )
+            )
+            if node.node_id == selected:
+                selected_pool = node.pool_id
+        order = order_of(dispatch, self._plan)
+        routing = Routing(
+            routing_key,
+            len(self._config.pools.pools) or (self._config.pools.pool_count if self._config.pools.enabled else 1),
+            self._number(order.preferred),
+            [number for home in order.order if (number := self._number(home)) is not None],
+            selected_pool,
+        )
+        # To sort and count ten thousand nodes takes a tenth of a second: beside the work, not in its way.
+        return await asyncio.to_thread(simulation_answer, routing, dispatch.services, verdicts, selected, closest)
+
+    async def _standings(self, node_ids: Sequence[str]) -> AsyncIterator[tuple[int, Standing]]:
+        """Every node with its place in the list; those that leave under way are passed over."""
+        for place, node_id in enumerate(node_ids):
+            if place % NODES_AT_ONCE == NODES_AT_ONCE - 1:
+                await asyncio.sleep(0)
+            facts = self._table.facts_of(node_id)
+            if facts is not None:
+                yield place, self._standing(node_id, facts)
+
+    def _standing(self, node_id: str, facts: NodeFacts) -> Standing:
+        now_ms, config = clock.now_ms(), self._config
+        seen_ms = int(self._table.columns.seen_ms[self._table.row_of(node_id)])
+        is_gone = facts.detached_ms and now_ms - facts.detached_ms >= config.edge.reconnect_grace_ms
+        is_online = facts.status != "offline" and now_ms - seen_ms < config.node.heartbeat_timeout_ms and not is_gone
+        return Standing(node_id, self._number(home_among(facts.pools)), facts.caps, is_online, facts.status == "ready")
+
+    def _number(self, home: str) -> int | None:
+        """The number that reports give a home pool. Without pools all nodes are in the first."""
+        return pool_number(home) if self._config.pools.enabled else 0
+
+    def _home(self, node_id: str) -> str:
+        facts = self._table.facts_of(node_id)
+        return home_among(facts.pools) if facts is not None else ""

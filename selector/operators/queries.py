@@ -1,0 +1,230 @@
+"""Questions and commands of operators: one handler per kind, and an answer to each, whatever happens.
+
+They have a lane of their own. Those that look at every node pause in between, so that work goes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+
+from lua.store import Store
+from mesh.config import Config
+from mesh.errors import ErrorCode, PeerError, StoreError
+from mesh.frames import Query, QueryAnswer
+from mesh.ids import is_id
+from mesh.link.link import Received, Send
+from mesh.log import get_logger
+from mesh.words import ProcessKind, QueryKind
+from selector.fleet.missing_models import MissingModels
+from selector.fleet.registration import NodeRegistration
+from selector.metrics import SelectorMetrics
+from selector.operators.core.query_params import Params, QueryRefusal
+from selector.operators.core.report_json import invariants_answer
+from selector.operators.decision_log import DecisionLog
+from selector.operators.fleet_view import FleetView
+from selector.placement.weights import CurrentWeights
+from selector.sessions.pairing import PairingHandler
+
+Answer = dict[str, Any] | bytes
+
+#: The longest time that a drain may be given.
+DRAIN_MS_MAX: Final = 86_400_000
+VERSION_MAX: Final = 2**53
+
+log = get_logger()
+
+
+class Queries:
+    """Handlers for operators' questions, by kind."""
+
+    def __init__(
+        self,
+        identity: str,
+        store: Store,
+        fleet: FleetView,
+        policy: CurrentWeights,
+        decisions: DecisionLog,
+        registry: NodeRegistration,
+        models: MissingModels,
+        pairing: PairingHandler,
+        config: Config,
+        metrics: SelectorMetrics,
+        send: Send,
+    ) -> None:
+        self._identity = identity
+        self._store = store
+        self._fleet = fleet
+        self._policy = policy
+        self._decisions = decisions
+        self._registry = registry
+        self._models = models
+        self._pairing = pairing
+        self._config = config
+        self._metrics = metrics
+        self._send = send
+        self._kinds: dict[str, Callable[[Params], Awaitable[Answer]]] = {
+            QueryKind.SELECTORS: self._selectors,
+            QueryKind.EXPLAIN: self._explain,
+            QueryKind.INVARIANTS: self._invariants,
+            QueryKind.POOLS: self._pools,
+            QueryKind.SIMULATE: self._simulate,
+            QueryKind.METRICS: self._metrics_of_ours,
+            QueryKind.RECORDING: self._recording,
+            QueryKind.NODE: self._node,
+            QueryKind.DRAIN: self._drain,
+            QueryKind.PAIR: self._pair,
+            QueryKind.WEIGHTS: self._weights,
+            QueryKind.WEIGHTS_SET: self._weights_set,
+        }
+
+    async def on_query(self, message: Received) -> None:
+        """Answer one question."""
+        frame = message.frame
+        assert isinstance(frame, Query)
+        status, body = 200, b""
+        try:
+            answer = await self._answer_of(frame)
+            body = answer if isinstance(answer, bytes) else msgspec.json.encode(answer)
+            if len(body) > self._config.link.message_bytes_max:
+                raise QueryRefusal(413, f"the answer has {len(body)} bytes", ErrorCode.MESSAGE_TOO_LARGE)
+        except QueryRefusal as refusal:
+            status, body = refusal.status, msgspec.json.encode(refusal.answer())
+        except StoreError as error:
+            log.warning("query_failed", kind=frame.kind, ref=frame.ref, error=str(error))
+            status, body = _failed(503, ErrorCode.SCHEDULER_DEPENDENCY_DOWN)
+        except Exception as error:  # gateway: whoever asked hears of it, the lane goes on
+            log.error("query_failed", kind=frame.kind, ref=frame.ref, exc_info=error)
+            status, body = _failed(500, ErrorCode.INTERNAL_ERROR)
+        self._tell(message, frame, status, body)
+
+    def refuse(self, message: Received) -> None:
+        """There was no room for a question: say so, nobody shall wait for nothing."""
+        frame = message.frame
+        assert isinstance(frame, Query)
+        self._tell(message, frame, *_failed(503, ErrorCode.SLOW_DOWN))
+
+    def _tell(self, message: Received, frame: Query, status: int, body: bytes) -> None:
+        self._metrics.queries_total.labels(frame.kind, str(status)).inc()
+        self._send(frame.edge, message.head.cell, QueryAnswer(frame.ref, status), body, prefer=message.broker)
+
+    async def _answer_of(self, frame: Query) -> Answer:
+        handler = self._kinds.get(frame.kind)
+        if handler is None:
+            raise QueryRefusal(
+                400, f"there is no question {frame.kind[:64]!r}; there are {', '.join(sorted(self._kinds))}"
+            )
+        return await handler(Params(frame.params))
+
+    # --- processes and jobs ---------------------------------------------------------------------------------
+
+    async def _selectors(self, asked: Params) -> Answer:
+        present = await self._store.present(ProcessKind.SELECTOR)
+        return {"selectors": sorted({self._identity, *(identity for identity, _ in present)})}
+
+    async def _explain(self, asked: Params) -> Answer:
+        key = asked.text("job_id") or asked.text("request_id")
+        if not key:
+            raise QueryRefusal(400, "job_id or request_id is missing")
+        record = self._decisions.find(key)
+        if record is None:
+            raise QueryRefusal(404, f"{key} is not among the decisions that this selector remembers")
+        return record
+
+    async def _recording(self, asked: Params) -> Answer:
+        return await self._decisions.pack_recording()
+
+    async def _metrics_of_ours(self, asked: Params) -> Answer:
+        return {
+            "model_not_available": self._models.counts.answer(),
+            "dispatch_exclude": {"by_reason": self._excluded()},
+        }
+
+    def _excluded(self) -> list[dict[str, Any]]:
+        """What removed nodes from jobs that were refused, most often first, with nodes that it removes at present."""
+        totals = {reason: int(total) for (reason,), total in self._metrics.removed_total.totals().items()}
+        samples = self._fleet.stopped_by()
+        return [
+            {"reason": reason, "total": totals[reason], "sample_node_ids": samples.get(reason, [])}
+            for reason in sorted(totals, key=lambda reason: (-totals[reason], reason))
+        ]
+
+    async def _invariants(self, asked: Params) -> Answer:
+        edges, selectors = await asyncio.gather(
+            self._store.present(ProcessKind.EDGE), self._store.present(ProcessKind.SELECTOR)
+        )
+        counts = {identity: facts.counts for identity, facts in selectors}
+        counts[self._identity] = self._registry.ledger_counts()  # newer than what we announced
+        return invariants_answer(self._fleet.oversold(), edges, counts, self._fleet.drift())
+
+    # --- nodes ----------------------------------------------------------------------------------------------
+
+    async def _pools(self, asked: Params) -> Answer:
+        return await self._fleet.pools()
+
+    async def _simulate(self, asked: Params) -> Answer:
+        return await self._fleet.simulate(asked)
+
+    async def _node(self, asked: Params) -> Answer:
+        node_id = _node_id(asked)
+        answer = await self._fleet.node(node_id)
+        if answer is None:
+            raise QueryRefusal(404, f"there is no node {node_id}", ErrorCode.NODE_UNAVAILABLE)
+        return answer
+
+    async def _drain(self, asked: Params) -> Answer:
+        node_id = _node_id(asked)
+        resume = asked.flag("resume", default=False)
+        deadline_ms = asked.number("deadline_ms", self._config.node.drain_deadline_ms, DRAIN_MS_MAX)
+        reason = asked.text("reason", "operator")
+        drained = await self._registry.drain(node_id, deadline_ms, reason, resume=resume)
+        if not drained.known:
+            raise QueryRefusal(404, f"there is no node {node_id}", ErrorCode.NODE_UNAVAILABLE)
+        return {"node_id": node_id, "status": drained.status, "drain_until_ms": drained.drain_until_ms}
+
+    async def _pair(self, asked: Params) -> Answer:
+        node_id = _node_id(asked)
+        try:
+            # An operator asks once: nothing of this name was ever asked before.
+            issued = await self._pairing.code_for(node_id, secrets.token_hex(8), 1)
+        except PeerError as error:
+            status = 404 if error.code is ErrorCode.NOT_REGISTERED else 429
+            raise QueryRefusal(status, error.message, error.code) from None
+        assert issued is not None, "no copy of this is late"
+        return {"node_id": node_id, "code": issued.code, "expires_in_ms": issued.expires_in_ms}
+
+    # --- weights --------------------------------------------------------------------------------------------
+
+    async def _weights(self, asked: Params) -> Answer:
+        await self._policy.refresh()
+        stored = self._policy.stored
+        return {
+            "version": self._policy.version,
+            "weights": msgspec.to_builtins(self._policy.weights),
+            "since_ms": stored.since_ms,
+            "by": stored.by,
+        }
+
+    async def _weights_set(self, asked: Params) -> Answer:
+        weights = asked.weights()
+        expected = asked.number("expected_version", -1, VERSION_MAX)
+        by = asked.text("by", "operator")
+        stored = await self._policy.put(weights, None if expected < 0 else expected, by)
+        if stored is None:
+            raise QueryRefusal(409, f"another set of weights is in force than version {expected}")
+        return {"version": stored.version}
+
+
+def _node_id(asked: Params) -> str:
+    node_id = asked.text("node_id")
+    if not is_id(node_id):
+        raise QueryRefusal(400, f"node_id: {ErrorCode.INVALID_ID.hint}", ErrorCode.INVALID_ID)
+    return node_id
+
+
+def _failed(status: int, code: ErrorCode) -> tuple[int, bytes]:
+    return status, msgspec.json.encode({"code": code.name, "message": code.hint})

@@ -1,0 +1,162 @@
+"""Rooms: requests of their members, signals between them, and rooms that were silent for too long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from lua.store import Store
+from lua.store.types import Room
+from mesh.config import Config
+from mesh.errors import ErrorCode, StoreError
+from mesh.frames import Failed, Post, RoomRequest, RoomSignal
+from mesh.ids import is_code, is_id
+from mesh.jitter import sleep_jittered
+from mesh.link.link import Received, Send
+from mesh.log import get_logger
+from mesh.random_ids import new_code, new_room_id
+from mesh.words import RoomAction
+from selector.fleet.core.node_replies import store_down
+from selector.metrics import SIGNAL_ACTION, UNKNOWN_ACTION, SelectorMetrics
+from selector.placement.core.replies import Reply
+from selector.sessions.core import room_replies
+
+#: Tells sessions something, wherever they are.
+Poster = Callable[[Sequence[tuple[Post, bytes]]], Awaitable[None]]
+
+#: The store ends a few rooms of a cell at a time; so often it is asked again before the next scan.
+SCAN_PAGES_MAX: Final = 16
+
+log = get_logger()
+
+
+class RoomHandler:
+    """Handlers for the frames of rooms. `post` tells sessions something."""
+
+    def __init__(self, store: Store, config: Config, metrics: SelectorMetrics, send: Send, post: Poster) -> None:
+        self._store = store.rooms
+        self._config = config
+        self._metrics = metrics
+        self._send = send
+        self._post = post
+        self._actions: dict[str, Callable[[RoomRequest], Awaitable[tuple[str, Room]]]] = {
+            RoomAction.CREATE: self._create,
+            RoomAction.JOIN: self._join,
+            RoomAction.LEAVE: self._leave,
+            RoomAction.PREFER: self._prefer,
+            RoomAction.SPEAK: self._speak,
+            RoomAction.LOOK: self._look,
+        }
+        assert set(self._actions) == set(RoomAction), "every action has a handler"
+
+    # --- requests -------------------------------------------------------------------------------------------
+
+    async def on_room_request(self, message: Received) -> None:
+        """A session makes a room, joins or leaves one, speaks in it or wants something of it."""
+        frame = message.frame
+        assert isinstance(frame, RoomRequest)
+        answer = _refused(frame)
+        if answer is None:
+            try:
+                answer = room_replies.on_room(frame, *await self._actions[frame.action](frame))
+            except StoreError:
+                self._answer(message, store_down(frame.ref, frame.edge))
+                raise
+        self._count(frame.action if frame.action in self._actions else UNKNOWN_ACTION, answer)
+        self._answer(message, answer)
+
+    async def _create(self, frame: RoomRequest) -> tuple[str, Room]:
+        """Try random codes until one is free. The plan makes repeats, also by other selectors, make the same room."""
+        code, room = "", Room("taken")
+        for _ in range(self._config.rooms.code_tries_max):
+            code = await self._store.plan(frame.session_id, new_code(), instead_of=code)
+            name, lang = frame.display_name, frame.preferred_lang
+            room = await self._store.create(code, new_room_id(), frame.session_id, name, lang)
+            if room.verdict == "ok":
+                break
+        return code, room
+
+    async def _join(self, frame: RoomRequest) -> tuple[str, Room]:
+        code = frame.room_code
+        return code, await self._store.join(code, frame.session_id, frame.display_name, frame.preferred_lang)
+
+    async def _leave(self, frame: RoomRequest) -> tuple[str, Room]:
+        return frame.room_code, await self._store.leave(frame.room_code, frame.session_id)
+
+    async def _prefer(self, frame: RoomRequest) -> tuple[str, Room]:
+        code = frame.room_code
+        return code, await self._store.prefer(code, frame.session_id, frame.target, wanted=frame.wanted)
+
+    async def _speak(self, frame: RoomRequest) -> tuple[str, Room]:
+        return frame.room_code, await self._store.speak(frame.room_code, frame.session_id)
+
+    async def _look(self, frame: RoomRequest) -> tuple[str, Room]:
+        return frame.room_code, await self._store.look(frame.room_code)
+
+    # --- signals --------------------------------------------------------------------------------------------
+
+    async def on_room_signal(self, message: Received) -> None:
+        """A member tells another something, if that wants to hear it. Whoever tells the receiver answers."""
+        frame = message.frame
+        assert isinstance(frame, RoomSignal)
+        [body] = message.payload
+        answer = _refused(frame)
+        if answer is None:
+            try:
+                answer = room_replies.on_signal(frame, await self._store.look(frame.room_code))
+            except StoreError:
+                self._answer(message, store_down(frame.ref, frame.edge))
+                raise
+        self._count(SIGNAL_ACTION, answer)
+        if isinstance(answer.frame, Post):
+            await self._post([(answer.frame, body)])
+        else:
+            self._answer(message, answer)
+
+    # --- silence --------------------------------------------------------------------------------------------
+
+    async def scan(self) -> None:
+        """Look for ever for rooms that were silent for too long. Every selector does; each room is ended by one."""
+        while True:
+            await sleep_jittered(self._config.rooms.scan_ms)
+            await asyncio.gather(*(self._scan_cell(cell) for cell in range(self._config.mesh.cells)))
+
+    async def _scan_cell(self, cell: int) -> None:
+        for _ in range(SCAN_PAGES_MAX):
+            try:
+                ended = await self._store.expire(cell)
+            except StoreError as error:
+                self._metrics.store_errors_total.labels("room_scan").inc()
+                log.warning("room_scan_failed", cell=cell, error=str(error))
+                return
+            if not ended:
+                return
+            for code, room in ended:
+                self._metrics.rooms_expired_total.inc()
+                log.info("room_expired", room_code=code, room_id=room.room_id, members=len(room.members))
+                silent_ms = self._config.rooms.silent_ms
+                await self._post(
+                    [room_replies.on_expired(code, member.session_id, silent_ms) for member in room.members]
+                )
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    def _count(self, action: str, answer: Reply) -> None:
+        outcome = answer.frame.code if isinstance(answer.frame, Failed) else "ok"
+        self._metrics.room_requests_total.labels(action, outcome).inc()
+
+    def _answer(self, message: Received, answer: Reply) -> None:
+        self._send(answer.to, message.head.cell, answer.frame, prefer=message.broker)
+
+
+def _refused(frame: RoomRequest | RoomSignal) -> Reply | None:
+    """Failed, if there is no need to ask anybody."""
+    if not is_id(frame.session_id):
+        return room_replies.refusal(frame, ErrorCode.INVALID_ID, "`session_id` is not an id")
+    action = frame.action if isinstance(frame, RoomRequest) else ""
+    if action and action not in frozenset(RoomAction):
+        return room_replies.refusal(frame, ErrorCode.INVALID_MESSAGE, f"nothing in a room is called {action[:64]!r}")
+    if action != RoomAction.CREATE and not is_code(frame.room_code):
+        return room_replies.refusal(frame, ErrorCode.INVALID_ROOM_CODE, "a room code is six digits")
+    return None

@@ -1,0 +1,264 @@
+"""The broker process on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket as sockets
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from mesh.frames import (
+    BROKER,
+    Beat,
+    Bounce,
+    Busy,
+    Cancel,
+    Failed,
+    Push,
+    ResultAck,
+    SessionClaim,
+    decode_frame,
+    decode_head,
+    encode,
+)
+from mesh.link.sockets import receiver, sender
+from tests.support.processes.broker import TIMEOUT_S, Rig, claim, introduce, parts_of, rig_in, start, until
+
+
+@pytest.fixture
+async def rig(tmp: Path) -> AsyncIterator[Rig]:
+    async for rig in rig_in(tmp):
+        yield rig
+
+
+async def test_one_selector_sees_all_work_of_a_cell_by_every_broker(rig: Rig) -> None:
+    rig.broker()
+    rig.broker()
+    selectors = [await rig.selector(100) for _ in range(3)]
+    edge = await rig.edge()
+    await until(lambda: edge.link.selectors_live() == 3, "the edge hears of three selectors")
+    for number in range(64):
+        avoid = rig.brokers[number // 16 % 2].front
+        assert edge.link.send("", number % 16, claim(f"{number % 16}/{number}"), avoid=avoid)
+    await until(lambda: len(edge.frames(Failed)) == 64, "all answered")
+    seen = defaultdict(set)
+    for answer in edge.frames(Failed):
+        seen[answer.ref.partition("/")[0]].add(answer.message)
+    assert [len(names) for names in seen.values()] == [1] * 16
+    assert len(set.union(*seen.values())) == 3
+    assert all(selector.messages for selector in selectors)
+
+
+async def test_payload_crosses_untouched_between_any_two_peers(rig: Rig) -> None:
+    rig.broker()
+    edges, selector = [await rig.edge(), await rig.edge()], await rig.selector(1)
+    payload = [os.urandom(200_000), b"", b"\x00"]
+    push = Push("job-00-x", 1, "n", "e", "r", "s", 0)
+    for source, target in ((edges[0], edges[1]), (edges[1], selector), (selector, edges[0])):
+        assert source.link.send(target.link.identity, 0, push, *payload)
+        await until(lambda target=target: target.messages, "it arrives")  # type: ignore[misc]
+        received = target.messages[0]
+        assert (received.frame, received.payload) == (push, payload)
+        assert received.head.source == source.link.identity
+
+
+async def test_work_beyond_the_window_is_refused_as_busy_until_credit_comes_back(rig: Rig) -> None:
+    rig.broker()
+    selector, edge = await rig.selector(3, keep=True), await rig.edge()
+    await until(lambda: edge.link.selectors_live(), "the edge hears of the selector")
+    await until(lambda: rig.brokers[0].metrics()["lingua_broker_credit"] == 3, "the window is open")
+    for number in range(10):
+        edge.link.send("", 1, claim(str(number)), b"audio")
+    await until(lambda: len(edge.frames(Busy)) == 7 and len(selector.messages) == 3, "3 delivered, 7 refused")
+    refused = edge.messages[0]
+    assert decode_head(refused.payload[0]).source == edge.link.identity
+    assert [decode_frame(m.payload[1]).ref for m in edge.messages] == [str(number) for number in range(3, 10)]  # type: ignore[union-attr]
+    assert len(refused.payload) == 2, "head and frame, not the audio"
+    selector.answer(selector.messages)
+    await until(lambda: len(edge.frames(Failed)) == 3, "the three are answered")
+    edge.link.send("", 1, claim("again"))
+    await until(lambda: len(selector.messages) == 4, "credit is back")
+
+
+async def test_control_reaches_a_selector_whose_window_is_full(rig: Rig) -> None:
+    rig.broker()
+    selector, edge = await rig.selector(1, keep=True), await rig.edge()
+    await until(lambda: rig.brokers[0].metrics()["lingua_broker_credit"] == 1, "the window is open")
+    for number in range(50):
+        edge.link.send("", 1, claim(str(number)))
+    edge.link.send("", 1, Cancel("r", "", 1, "", "", "gone"))
+    await until(lambda: selector.frames(Cancel), "the cancel arrives")
+    assert len(selector.frames(SessionClaim)) == 1
+
+
+async def test_control_overtakes_work_that_waits_for_a_peer_that_does_not_read(rig: Rig) -> None:
+    """The pipe and the kernel hold some megabytes; what is behind them waits in the broker, in lanes."""
+    broker = rig.broker(LINGUA_LINK_HIGH_WATER="4", LINGUA_LINK_DEAD_MS="60000")
+    edge = await rig.edge()
+    name = "edge:slow:1"
+    slow = rig.raw(broker.front, name)
+    introduce(slow, name, "edge")
+    push = Push("job-00-x", 1, "n", "e", "r", "s", 0)
+    await until(lambda: broker.metrics()['lingua_broker_peers_live{kind="edge"}'] == 2, "both are known")
+    sent = 0
+    while broker.metrics()['lingua_broker_queue_depth{lane="work"}'] < 10:
+        sent += sum(bool(edge.link.send(name, 0, push, bytes(100_000))) for _ in range(5))
+        await asyncio.sleep(0.001)
+    # The link's own pipe to the broker may be full for a moment too.
+    await until(lambda: edge.link.send(name, 0, ResultAck("j", 1, "n", "delivered")), "the broker takes it")
+    # What follows it through the same pipe comes back: so the broker has it, queued or handed on.
+    await until(
+        lambda: edge.link.send("edge:nobody:1", 0, ResultAck("j", 2, "n", "delivered")), "the broker takes that"
+    )
+    await until(lambda: edge.messages, "the bounce")
+    receive, kinds = receiver(slow), []
+    while kinds.count(Push) < sent:
+        assert slow.poll(int(TIMEOUT_S * 1_000))
+        kinds.append(type(decode_frame(receive()[1])))
+    assert kinds.index(ResultAck) < len(kinds) - 10, "it went past everything that waited in the broker"
+    assert broker.metrics()['lingua_broker_queue_depth{lane="work"}'] == 0
+
+
+async def test_what_cannot_be_delivered_comes_back_with_the_reason(rig: Rig) -> None:
+    rig.broker()
+    edge = await rig.edge()
+    edge.link.send("", 0, claim("1"))
+    edge.link.send("edge:nobody:1", 0, claim("2"))
+    edge.link.send("", 0, claim("3"), deadline_ms=1)
+    await until(lambda: len(edge.messages) == 3, "three bounces")
+    reasons = {decode_frame(m.payload[1]).ref: m.frame.reason for m in edge.messages}  # type: ignore[union-attr]
+    assert reasons == {"1": "no_selector", "2": "unroutable", "3": "expired"}
+
+
+async def test_a_selector_killed_in_the_middle_costs_nothing_that_was_sent_after(rig: Rig) -> None:
+    broker = rig.broker(LINGUA_LINK_DEAD_MS="60000")  # so that silence is not what tells
+    for _ in range(2):
+        rig.processes.append(start(["tests.support.processes.broker", broker.back]))
+        assert rig.processes[-1].stdout is not None
+        rig.processes[-1].stdout.readline()
+    edge = await rig.edge()
+    await until(lambda: broker.metrics()["lingua_broker_credit"] == 128, "both windows are open")
+    rig.processes[0].kill()
+    rig.processes[0].wait()
+    wanted = {str(number) for number in range(32)}
+
+    def all_answered() -> bool:
+        """What went into the dead one's pipe before the kernel told is lost, and is sent again, as edges do."""
+        missing = wanted - {answer.ref for answer in edge.frames(Failed)}
+        for ref in missing:
+            edge.link.send("", int(ref) % 16, claim(ref))
+        return not missing
+
+    await until(all_answered, "the other selector answers them all")
+    assert not edge.frames(Bounce)
+    assert broker.metrics()['lingua_broker_peers_live{kind="selector"}'] == 1
+
+
+async def test_nobody_can_speak_for_another_or_take_an_identity_in_use(rig: Rig) -> None:
+    broker = rig.broker()
+    edge, selector = await rig.edge(), await rig.selector(5)
+    thief = rig.raw(broker.front, "edge:thief:1")
+    sender(thief, copy=True)(parts_of(edge.link.identity, selector.link.identity, claim("stolen")))
+    await until(lambda: broker.metrics().get('lingua_broker_dropped_total{reason="source"}') == 1, "it is counted")
+    twin = rig.raw(broker.front, edge.link.identity)
+    assert selector.link.send(edge.link.identity, 0, claim("for the real one"))
+    await until(lambda: edge.frames(SessionClaim), "the real one gets it")
+    assert not twin.poll(100)
+    assert not selector.messages
+
+
+async def test_garbage_on_the_ports_does_no_harm(rig: Rig) -> None:
+    broker = rig.broker("tcp", LINGUA_LINK_MESSAGE_BYTES_MAX="100000")
+    edge, selector = await rig.edge(), await rig.selector(100)
+    name = "edge:rude:1"
+    rude = rig.raw(broker.front, name)
+    host, port = broker.front.removeprefix("tcp://").split(":")
+    for junk in (b"GET / HTTP/1.1\r\n\r\n", os.urandom(5_000), b"\xff" * 64, b""):
+        with sockets.create_connection((host, int(port)), timeout=5) as connection:
+            connection.sendall(junk)
+    for parts in (
+        [b""], [b"x"], [b"\xc1", b"\xc1"], [os.urandom(50), os.urandom(50)], [b"x"] * 1_000,
+        parts_of(name, BROKER, claim("not for a broker")), parts_of(name, "", claim("old"), version=99),
+        [*parts_of(name, BROKER, Beat("edge", 0, 0))[:1], b"\x00"],
+        [*parts_of(name, BROKER, Beat("edge", 0, 0))[:1], encode(["Nonsense"])],
+    ):  # fmt: skip
+        sender(rude, copy=True)(parts)
+    await until(
+        lambda: sum(v for k, v in broker.metrics().items() if k.startswith("lingua_broker_dropped_total")) >= 9,
+        "all nine are counted, and what ZeroMQ makes of the bytes",
+    )
+    sender(rude, copy=True)([*parts_of(name, "", claim("too large")), bytes(200_000)])
+    await until(lambda: broker.metrics()["lingua_broker_credit"] == 100, "the window is open")
+    for number in range(10):
+        edge.link.send("", number, claim(str(number)))
+    await until(lambda: len(edge.frames(Failed)) == 10, "the others are served as if nothing had happened")
+    assert len(selector.messages) == 10
+
+
+async def test_the_metrics_tell_of_frames_peers_and_hop_times(rig: Rig) -> None:
+    broker = rig.broker()
+    edge, _ = await rig.edge(), await rig.selector(5)
+    await until(lambda: broker.metrics()["lingua_broker_credit"] == 5, "the window is open")
+    edge.link.send("", 1, claim("1"), bytes(5_000))
+    await until(lambda: edge.messages, "it is answered")
+    shown = broker.metrics()
+    assert shown['lingua_broker_frames_total{direction="out",lane="work"}'] == 2
+    assert shown['lingua_broker_bytes_total{direction="out"}'] > 5_000
+    assert shown["lingua_broker_hop_seconds_count"] == sum(
+        shown[f'lingua_broker_frames_total{{direction="in",lane="{lane}"}}'] for lane in ("work", "control")
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_it_with_exit_code_0(rig: Rig, number: int) -> None:
+    broker = rig.broker()
+    await rig.edge()
+    assert broker.ready["kind"] == "broker"
+    assert broker.ready["pid"] == broker.process.pid
+    assert broker.stop(number) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "text"),
+    [
+        ([], {}, "link.frontends has no entry 0"),
+        (["--frontend", "tcp://0.0.0.0:5599", "--backend", "tcp://127.0.0.1:*"], {}, "refusing to listen"),
+        (["--frontend", "tcp://127.0.0.1:*", "--backend", "tcp://127.0.0.1:{taken}"], {}, "cannot listen"),
+        (
+            ["--frontend", "tcp://127.0.0.1:*", "--backend", "tcp://127.0.0.1:*"],
+            {"LINGUA_LINK_BEAT_MS": "0"},
+            "beat_ms",
+        ),
+        (["--index", "1"], {"LINGUA_LINK_FRONTENDS": "ipc:///tmp/x"}, "link.frontends has no entry 1"),
+    ],
+)
+def test_a_wrong_configuration_is_one_line_and_exit_code_2(
+    arguments: list[str], settings: dict[str, str], text: str
+) -> None:
+    with sockets.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        given = [argument.replace("{taken}", port) for argument in arguments]
+        process = start(["broker", "--name", "b", *given], **settings)
+        out, error = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, out) == (2, "")
+    assert text in error
+    assert len(error.splitlines()) == 1
+
+
+async def test_a_stopped_broker_wakes_up_without_forgetting_its_peers(rig: Rig) -> None:
+    broker = rig.broker()
+    selector, edge = await rig.selector(5), await rig.edge()
+    await until(lambda: broker.metrics()["lingua_broker_credit"] == 5, "the window is open")
+    broker.process.send_signal(signal.SIGSTOP)
+    await until(lambda: not edge.link.brokers_live() and not selector.link.brokers_live(), "both notice")
+    assert edge.link.send("", 1, claim("1")) == ""
+    broker.process.send_signal(signal.SIGCONT)
+    await until(lambda: edge.link.brokers_live() and selector.link.brokers_live(), "both notice again")
+    await until(lambda: broker.metrics()["lingua_broker_credit"] == 5, "credit is whole")
+    edge.link.send("", 1, claim("2"))
+    await until(lambda: [a.ref for a in edge.frames(Failed)] == ["2"], "work flows again")

@@ -1,0 +1,199 @@
+"""The link on real sockets, with brokers that die and come back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from mesh.errors import ConfigError
+from mesh.frames import Busy, Cancel, Failed, SessionClaim
+from mesh.link.link import Link, LinkError
+from mesh.link.sockets import sender
+from mesh.random_ids import new_peer_identity
+from tests.support.processes.broker import CONFIG, Rig, claim, parts_of, rig_in, until
+
+
+@pytest.fixture
+async def rig(tmp: Path) -> AsyncIterator[Rig]:
+    async for rig in rig_in(tmp):
+        yield rig
+
+
+async def credit_is(rig: Rig, each: int) -> None:
+    for broker in rig.brokers:
+        await until(lambda broker=broker: broker.metrics()["lingua_broker_credit"] == each, f"credit {each}")  # type: ignore[misc]
+
+
+async def test_a_killed_broker_comes_back_on_the_same_endpoint_by_itself(rig: Rig) -> None:
+    broker = rig.broker()
+    await rig.selector(8)
+    edge = await rig.edge()
+    await credit_is(rig, 8)
+    for life in range(3):
+        # The beats of the last life may still count when the socket has not reconnected yet.
+        await until(lambda life=life: edge.link.send("", 1, claim(str(life))), f"taken in life {life}")  # type: ignore[misc]
+        await until(lambda life=life: len(edge.frames(Failed)) == life + 1, f"answered in life {life}")  # type: ignore[misc]
+        broker.process.kill()
+        broker.process.communicate()
+        await until(lambda: edge.link.send("", 1, claim("lost")) == "", "the socket notices before the beats do")
+        broker.start()
+        await credit_is(rig, 8)
+        await until(lambda: edge.link.brokers_live() == 1, "it is live")
+
+
+async def test_with_two_brokers_the_death_of_one_costs_no_send(rig: Rig) -> None:
+    rig.broker()
+    rig.broker()
+    await rig.selector(64)
+    edge = await rig.edge()
+    await credit_is(rig, 32)
+    rig.brokers[0].process.kill()
+    rig.brokers[0].process.communicate()
+    await until(lambda: edge.link.counts.brokers_lost == 1, "the edge notices")
+    for number in range(20):
+        assert edge.link.send("", number, claim(str(number))) == rig.brokers[1].front
+    await until(lambda: len(edge.frames(Failed)) == 20, "all answered by the other broker")
+    rig.brokers[0].start()
+    await until(lambda: edge.link.brokers_live() == 2, "it is back")
+    used = {edge.link.send("", cell, claim(f"again {cell}")) for cell in range(16)}
+    assert used == {broker.front for broker in rig.brokers}
+
+
+async def test_avoid_is_a_wish_not_a_command(rig: Rig) -> None:
+    one, other = rig.broker(), rig.broker()
+    edge = await rig.edge()
+    for cell in range(4):
+        assert edge.link.send("", cell, claim("x"), avoid=one.front) == other.front
+    other.process.kill()
+    other.process.communicate()
+    await until(lambda: edge.link.brokers_live() == 1, "the edge notices")
+    assert edge.link.send("", 1, claim("x"), avoid=one.front) == one.front
+
+
+async def test_one_destination_keeps_to_one_broker(rig: Rig) -> None:
+    rig.broker()
+    rig.broker()
+    edge = await rig.edge()
+    assert len({edge.link.send("", 5, claim(str(number))) for number in range(10)}) == 1
+    assert len({edge.link.send("edge:x:1", 0, claim(str(number))) for number in range(10)}) == 1
+
+
+async def test_control_is_handed_over_before_work_that_came_with_it(rig: Rig) -> None:
+    rig.broker()
+    batches: list[list[type]] = []
+    link = await rig.link("edge", lambda batch: batches.append([type(received.frame) for received in batch]))
+    sender_link = await rig.edge()
+    link_fd = next(iter(link._wires.values())).fd
+    asyncio.get_running_loop().remove_reader(link_fd)  # let them pile up
+    for _ in range(5):
+        sender_link.link.send(link.identity, 0, claim("x"))
+    sender_link.link.send(link.identity, 0, Cancel("r", "", 1, "", "", ""))
+    await until(
+        lambda: rig.brokers[0].metrics()['lingua_broker_frames_total{direction="out",lane="work"}'] == 5, "sent"
+    )
+    asyncio.get_running_loop().add_reader(link_fd, link._look, next(iter(link._wires.values())))
+    await until(lambda: sum(map(len, batches)) == 6, "all six arrive")
+    biggest = max(batches, key=len)
+    assert biggest == sorted(biggest, key=lambda kind: kind is SessionClaim)
+
+
+async def test_a_burst_beyond_drain_max_arrives_complete(rig: Rig) -> None:
+    rig.broker()
+    edge, other = await rig.edge(), await rig.edge()
+    for number in range(900):
+        await until(lambda number=number: edge.link.send(other.link.identity, 0, claim(str(number))), "taken")  # type: ignore[misc]
+    await until(lambda: len(other.messages) == 900, "all arrive")
+    assert [frame.ref for frame in other.frames(SessionClaim)] == [str(number) for number in range(900)]
+
+
+async def test_garbage_from_a_broker_is_counted_and_skipped(rig: Rig) -> None:
+    broker = rig.broker()
+    edge = await rig.edge()
+    raw = rig.raw(broker.front, "edge:raw:1")
+    head = parts_of("edge:raw:1", edge.link.identity, claim("x"))[0]
+    for parts in ([head, b"\xc1"], [head, b""]):
+        sender(raw, copy=True)(parts)
+    sender(raw, copy=True)(parts_of("edge:raw:1", edge.link.identity, claim("good")))
+    await until(lambda: edge.messages, "the good one arrives")
+    assert edge.link.counts.garbage == 2
+
+
+async def test_a_draining_selector_is_left_in_peace(rig: Rig) -> None:
+    rig.broker()
+    leaving, staying = await rig.selector(8), await rig.selector(8)
+    edge = await rig.edge()
+    await credit_is(rig, 16)
+    leaving.link.drain()
+    before = rig.brokers[0].metrics()['lingua_broker_frames_total{direction="in",lane="control"}']
+    key = 'lingua_broker_frames_total{direction="in",lane="control"}'
+    await until(lambda: rig.brokers[0].metrics()[key] > before + 3, "the broker heard it")
+    for number in range(8):
+        edge.link.send("", number, claim(str(number)))
+    await until(lambda: len(edge.frames(Failed)) + len(edge.frames(Busy)) == 8, "all answered")
+    assert not leaving.messages
+    assert staying.messages
+
+
+async def test_goodbye_is_heard_at_once(rig: Rig) -> None:
+    broker = rig.broker(LINGUA_LINK_DEAD_MS="60000")
+    edge = await rig.edge()
+    await edge.link.close()
+    await until(lambda: broker.metrics()['lingua_broker_peers_live{kind="edge"}'] == 0, "the broker forgets it")
+
+
+async def test_without_any_broker_ready_says_whom_it_tried(tmp: Path) -> None:
+    link = Link(
+        identity=new_peer_identity("edge", "x"),
+        kind="edge",
+        endpoints=[f"ipc://{tmp}/nobody"],
+        config=CONFIG,
+        window=0,
+        on_messages=lambda batch: None,
+    )
+    await link.start()
+    with pytest.raises(LinkError, match=r"tried: ipc://.*nobody"):
+        await link.ready(50)
+    assert link.send("", 0, claim("x")) == ""
+    assert link.counts.unsent == 1
+    await link.close()
+
+
+async def test_a_message_that_the_broker_would_cut_us_off_for_is_not_sent(rig: Rig) -> None:
+    rig.broker()
+    edge = await rig.edge()
+    assert edge.link.send(edge.link.identity, 0, claim("x"), bytes(CONFIG.message_bytes_max + 1)) == ""
+    assert edge.link.send(edge.link.identity, 0, claim("y"), bytes(CONFIG.message_bytes_max))
+    await until(lambda: [frame.ref for frame in edge.frames(SessionClaim)] == ["y"], "the largest allowed arrives")
+    assert edge.link.counts.brokers_lost == 0
+
+
+async def test_an_endpoint_that_is_none_is_a_configuration_error() -> None:
+    link = Link(
+        identity="edge:x:1", kind="edge", endpoints=["nonsense"], config=CONFIG, window=0, on_messages=lambda _: None
+    )
+    with pytest.raises(ConfigError, match="'nonsense' is no endpoint"):
+        await link.start()
+    await link.close()
+
+
+async def exchange(rig: Rig) -> None:
+    rig.broker()
+    await rig.selector(32)
+    edge = await rig.edge()
+    await credit_is(rig, 32)
+    for number in range(300):
+        await until(lambda number=number: edge.link.send("", 1, claim(str(number))), "taken")  # type: ignore[misc]
+    await until(lambda: len(edge.frames(Failed)) + len(edge.frames(Busy)) == 300, "all answered")
+
+
+def test_it_runs_on_uvloop(tmp: Path) -> None:
+    async def main() -> None:
+        async for rig in rig_in(tmp):
+            await exchange(rig)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())

@@ -1,0 +1,245 @@
+"""Clients that send too much, too early or twice, and time that goes on for the others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from mesh.frames import Mail, Push, RoomRequest
+from tests.loopback.edge.test_resume import RESUMABLE, back, cut, held_back
+from tests.loopback.edge.test_streaming import PCM, PIECES, SPEECH, sound_of
+from tests.support.processes.edge import Rig, Talk, result_of, running, until
+
+
+async def busy(rig: Rig, client: Talk) -> None:
+    """The client's session waits for an answer of the mesh, which does not come."""
+    rig.selector.mute = lambda frame: isinstance(frame, RoomRequest)
+    await client.say({"type": "room_create", "client_ts": 1})
+    await until(lambda: rig.edges[0].sessions.actors[client.id].busy, "it waits")
+
+
+def go_on(rig: Rig) -> None:
+    rig.selector.mute = lambda frame: False
+
+
+async def test_chunk_that_was_refused_is_not_overtaken_by_later_ones(tmp: Path) -> None:
+    async with running(tmp, speech_events_max=8, utterances_per_session_max=1) as rig:
+        node, client = await rig.node(), await rig.session(**RESUMABLE)
+        for seq in range(10):
+            await client.chunk(seq, PIECES[seq], is_final=seq < 2)
+        first = await node.hear("job_assign")
+        await client.chunk(10, PIECES[10])
+        assert (await client.hear("error"))["details"]["seq"] == 10, "too much waits"
+        await node.answer(first)
+        second = await node.hear("job_assign")
+        actor = rig.edges[0].sessions.actors[client.id]
+        await until(lambda: not actor._mailbox, "there is room again")
+        await client.chunk(11, PIECES[11])
+        assert (await client.hear("error"))["details"]["seq"] == 11, "it must not come before chunk 10"
+        await asyncio.sleep(0.4)  # longer than a late chunk is waited for
+        for seq in range(10, 13):
+            await client.chunk(seq, PIECES[seq], is_final=seq == 12)
+        await node.answer(second)
+        assert sound_of(await node.hear("job_assign")) == b"".join(PIECES[2:13])
+
+
+async def test_chunks_that_a_resuming_client_repeats_are_no_new_numbering(tmp: Path) -> None:
+    async with running(tmp) as rig:
+        node, client = await rig.node(), await rig.session(**RESUMABLE)
+        await busy(rig, client)
+        for seq in range(2):
+            await client.chunk(seq, PIECES[seq], is_final=seq == 1)
+        actor = rig.edges[0].sessions.actors[client.id]
+        await until(lambda: len(actor._mailbox) == 2, "they wait")
+        again, ack = await back(rig, client)
+        assert ack["resend_from_seq"] == 0
+        for seq in range(3):
+            await again.chunk(seq, PIECES[seq], is_final=seq > 0)
+        go_on(rig)
+        assert [sound_of(await node.hear("job_assign")) for _ in range(2)] == [PIECES[0] + PIECES[1], PIECES[2]]
+        assert actor.segments.counts.restarts == 0
+
+
+async def test_chunk_that_was_missing_at_a_loss_is_still_waited_for(tmp: Path) -> None:
+    async with running(tmp, speech_hangover_auto_ms=600) as rig:
+        node, client = await rig.node(), await rig.session(**RESUMABLE)
+        await client.chunk(0, PIECES[0])
+        await client.chunk(2, PIECES[2])
+        actor = rig.edges[0].sessions.actors[client.id]
+        await until(lambda: actor.segments.held_bytes == 2 * len(PIECES[0]), "both are here")
+        cut(client)
+        await until(lambda: actor.socket is None, "the connection is lost")
+        await asyncio.sleep(0.7)  # longer than a late chunk is waited for
+        again, ack = await back(rig, client)
+        assert ack["resend_from_seq"] == 1
+        await asyncio.sleep(0.1)
+        for seq in (1, 2, 3):
+            await again.chunk(seq, PIECES[seq], is_final=seq == 3)
+        assert sound_of(await node.hear("job_assign")) == b"".join(PIECES[:4])
+
+
+async def test_messages_that_wait_are_bounded_in_bytes_too(tmp: Path) -> None:
+    async with running(tmp) as rig:
+        client = await rig.session()
+        await busy(rig, client)
+        for index in range(20):
+            await client.utter(index, bytes(1_000_000))
+        refused = await client.hear("error")
+        assert refused["code"] == "SLOW_DOWN" and refused["details"]["utterance_index"] < 10
+        go_on(rig)
+        await client.hear("room_members")
+
+
+async def test_sessions_that_are_away_are_bounded_and_the_oldest_goes_on_all_the_same(tmp: Path) -> None:
+    async with running(tmp, session_away_max=2) as rig:
+        node = await rig.node()
+        clients = [await rig.session(**RESUMABLE) for _ in range(4)]
+        await clients[0].chunk(0, PIECES[0], is_final=True)
+        job = await node.hear("job_assign")
+        actors = rig.edges[0].sessions.actors
+        for client in clients:
+            cut(client)
+            await until(lambda client=client: rig.selector.records[client.id].away, "it is away")
+        assert list(actors) == [client.id for client in clients[2:]]
+        await node.answer(job)
+        await until(lambda: bool(rig.selector.records[clients[0].id].mail), "its result waits in the mail")
+        again, ack = await back(rig, clients[0])
+        assert (ack["resumed"], ack["lost"], ack["next_utterance_index"]) == (True, False, 1)
+        await again.hear("translation_result", utterance_index=0)
+
+
+async def test_session_that_cannot_be_looked_at_does_not_stop_the_clock_of_others(tmp: Path) -> None:
+    async with running(tmp, **SPEECH) as rig:
+        node, bad, good = await rig.node(), await rig.session(**PCM), await rig.session(**PCM)
+
+        def fail(now: int) -> None:
+            raise RuntimeError("a bug")
+
+        actors = rig.edges[0].sessions.actors
+        actors[bad.id].tick = fail  # type: ignore[method-assign]
+        for client in (bad, good):
+            await client.chunk(0, PIECES[0])
+        await until(lambda: all(actors[client.id].armed_ms for client in (bad, good)), "both have a timer")
+        due_ms = min(actors[client.id].armed_ms for client in (bad, good))
+        rig.edges[0].sessions._timers.set(good.id, due_ms + 1)
+        rig.edges[0].sessions._timers.set(bad.id, due_ms)
+        rig.edges[0].sessions.tick(due_ms + 400)  # both at once
+        assert sound_of(await node.hear("job_assign", session_id=good.id)) == PIECES[0]
+
+
+async def test_asker_that_fails_on_an_answer_does_not_cost_others_theirs(tmp: Path) -> None:
+    async with running(tmp, answer_timeout_ms=300) as rig:
+        link, heard = rig.edges[0].link, []
+        rig.selector.mute = lambda frame: True
+
+        def fail(answer: Any) -> None:
+            raise RuntimeError("a bug")
+
+        def question(ref: str) -> RoomRequest:
+            return RoomRequest(ref, link.identity, "s-1", "look", "123456")
+
+        link.ask(question, "123456", fail)
+        link.ask(question, "123456", heard.append)
+        await until(lambda: heard == [None], "the other hears that there is none")
+        assert not link.asks.open
+
+
+async def test_speech_is_not_cut_while_what_follows_waits_for_its_turn(tmp: Path) -> None:
+    async with running(tmp, **SPEECH) as rig:
+        node, client = await rig.node(), await rig.session(**RESUMABLE)
+        await client.chunk(0, PIECES[0], client_timestamp_ms=1_000_000)
+        actor = rig.edges[0].sessions.actors[client.id]
+        await until(lambda: actor.segments.held_bytes > 0, "it is heard")
+        await busy(rig, client)
+        await client.chunk(1, PIECES[1], client_timestamp_ms=1_000_100)
+        await asyncio.sleep(0.7)  # longer than a pause
+        go_on(rig)
+        await client.chunk(2, PIECES[2], is_final=True, client_timestamp_ms=1_000_200)
+        assert sound_of(await node.hear("job_assign")) == b"".join(PIECES[:3])
+
+
+async def test_one_session_does_not_take_the_room_of_all(tmp: Path) -> None:
+    limits = {"audio_kept_bytes_max": 4_000_000, "audio_kept_per_session_bytes_max": 1_000_000}
+    async with running(tmp, **limits) as rig:
+        rig.selector.mute = lambda frame: False
+        greedy, streams, modest = await rig.session(), await rig.session(**PCM), await rig.session()
+        for index in range(20):
+            await greedy.utter(index, bytes(300_000))
+        assert (await greedy.hear("error", code="SLOW_DOWN"))["details"]["utterance_index"] == 3
+        for seq in range(20):
+            await streams.chunk(seq, bytes(300_000), is_final=True)
+        custody = rig.edges[0].sessions.custody
+        await until(lambda: custody.waiting(streams.id) >= 3, "as much as it may have is under way")
+        assert custody.retained.audio_bytes <= 2_000_000
+        await modest.utter(0, bytes(300_000))
+        await until(lambda: custody.waiting(modest.id) == 1, "others have room")
+
+
+async def test_failure_of_a_node_that_waited_in_the_mail_is_tried_again_elsewhere(tmp: Path) -> None:
+    async with running(tmp, edges=2) as rig:
+        node, client = await rig.node(1), await rig.session(**RESUMABLE)
+        await client.chunk(0, PIECES[0], is_final=True)
+        job = await node.hear("job_assign")
+        cut(client)
+        await until(lambda: rig.selector.records[client.id].away, "it is away")
+        push = Push(job["job_id"], 1, node.id, "", f"{client.id}:0:en:{job['trace_id']}:0-0", client.id, 0)
+        error = {"code": "NODE_OVERLOADED", "message": "too much"}
+        body = json.dumps(result_of(job, node.id, success=False, error=error)).encode()
+        rig.selector.park(client.id, "1", push, body)
+        again, ack = await back(rig, client, 1)
+        assert (ack["next_utterance_index"], ack["resend_from_seq"]) == (0, 0)
+        await again.chunk(0, PIECES[0], is_final=True)
+        await until(lambda: rig.edges[1].sessions.custody.waiting(client.id) == 1, "it is asked for again")
+
+
+async def test_client_that_comes_back_at_the_last_moment_finds_its_session(tmp: Path) -> None:
+    async with running(tmp, session_resume_ms=500) as rig:
+        client = await rig.session(**RESUMABLE)
+        cut(client)
+        await until(lambda: rig.selector.records[client.id].away, "it is away")
+        push = Push("job-1-" + "0" * 32, 1, "n-1", "", "r-1", client.id, 0)
+        rig.selector.park(client.id, "1", push, b"{}")
+        with held_back(rig.selector, lambda frame: isinstance(frame, Mail)) as kept:
+            coming = asyncio.create_task(back(rig, client))
+            await until(lambda: bool(kept), "its mail is read")
+            await asyncio.sleep(0.6)  # its time would be up
+        again, ack = await coming
+        assert ack["resumed"] and again.id == client.id
+        await again.say({"type": "client_heartbeat", "session_id": again.id, "timestamp": 1})
+        await again.hear("server_heartbeat")
+
+
+async def test_close_is_answered_in_time_whatever_waits_before_it(tmp: Path) -> None:
+    async with running(tmp, session_close_ms=300, utterances_per_session_max=1, speech_events_max=8) as rig:
+        node, client = await rig.node(), await rig.session(**PCM)
+        for seq in range(12):
+            await client.chunk(seq, PIECES[seq], is_final=True)
+        job = await node.hear("job_assign")
+        await client.say({"type": "session_close", "session_id": client.id, "reason": "done"})
+        await client.hear("session_close_ack")
+        assert (await node.hear("job_cancel"))["job_id"] == job["job_id"]
+        assert not rig.edges[0].sessions.actors
+
+
+async def test_last_words_of_a_member_are_heard_although_they_had_to_wait(tmp: Path) -> None:
+    async with running(tmp) as rig:
+        node, speaker, listener = await rig.node(), await rig.session(**PCM), await rig.session(**PCM)
+        await speaker.say({"type": "room_create", "client_ts": 1})
+        code = (await speaker.hear("room_create_ack"))["room_code"]
+        await listener.say({"type": "room_join", "room_code": code, "preferred_lang": "en"})
+        await listener.hear("room_members")
+        rig.selector.mute = lambda frame: isinstance(frame, RoomRequest)
+        prefer = {"type": "room_raw_voice_preference", "room_code": code, "target_session_id": listener.id}
+        await speaker.say({**prefer, "receive_raw_voice": False})
+        await speaker.chunk(0, PIECES[0])
+        actor = rig.edges[0].sessions.actors[speaker.id]
+        await until(lambda: len(actor._mailbox) == 1, "its words wait")
+        cut(speaker)
+        await until(lambda: actor.socket is None, "and it is gone")
+        go_on(rig)
+        job = await node.hear("job_assign")
+        assert sound_of(job) == PIECES[0]
+        await node.answer(job)
+        await listener.hear("translation_result", session_id=speaker.id)

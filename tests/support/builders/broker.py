@@ -1,0 +1,85 @@
+"""Messages and peers for tests of the broker's core."""
+
+from __future__ import annotations
+
+from broker.core.credit import Peer
+from broker.core.queues import Envelope
+from broker.core.switch import Switch, SwitchLimits
+from mesh.frames import (
+    BROKER,
+    FRAME_VERSION,
+    Beat,
+    Cancel,
+    Frame,
+    Head,
+    Push,
+    SessionClaim,
+    decode_frame,
+    encode,
+    lane_of,
+)
+
+RULES = SwitchLimits(cells=16, beat_ms=1_000, dead_ms=3_000, queue_max=4, peers_max=8, busy_retry_ms=50)
+NOW_MS = 10_000
+WALL_US = 1_700_000_000_000_000
+WALL_MS = WALL_US // 1_000
+EDGE = "edge:a:1"
+EDGE_B = "edge:b:1"
+SELECTOR = "selector:a:1"
+
+WORK = SessionClaim("r-1", "s-1", EDGE, 0, "", "en", "es")
+CONTROL = Cancel("r-1", "", 1, "", "s-1", "gone")
+PUSH = Push("job-00-x", 1, "n", EDGE_B, "r-1", "s-1", 0)
+
+
+def message(source: str, to: str, frame: Frame, *payload: bytes, cell: int = 3, deadline_ms: int = 0) -> list[bytes]:
+    """A multipart as a ROUTER would give it."""
+    head = Head(FRAME_VERSION, lane_of(frame), to, cell, source, WALL_US, deadline_ms)
+    return [source.encode(), encode(head), encode(frame), *payload]
+
+
+class Bench:
+    """A switch with helpers to introduce peers and to look at what it sends."""
+
+    def __init__(self, rules: SwitchLimits = RULES) -> None:
+        self.switch = Switch(broker_id="b1", boot_id="x", rules=rules, acquaintances=7, now_ms=NOW_MS)
+        self.now_ms = NOW_MS
+        self.wall_us = WALL_US
+
+    def front(self, *batch: list[bytes]) -> list[Envelope]:
+        return self._checked(self.switch.receive(batch, [], self.now_ms, self.wall_us))
+
+    def back(self, *batch: list[bytes]) -> list[Envelope]:
+        return self._checked(self.switch.receive([], batch, self.now_ms, self.wall_us))
+
+    def edge(self, name: str = EDGE) -> Peer:
+        self.front(message(name, BROKER, Beat("edge", 0, 0)))
+        return self.peer(name)
+
+    def selector(self, name: str = SELECTOR, window: int = 2, *, draining: bool = False) -> Peer:
+        """A selector that has answered in its counters, so that it has its whole window."""
+        self.back(message(name, BROKER, Beat("selector", window, 0)))
+        self.beat(name, window, draining=draining)
+        return self.peer(name)
+
+    def beat(self, name: str, window: int, consumed: int = 0, *, draining: bool = False) -> None:
+        """`consumed` counts from the base of this acquaintance."""
+        base = self.peer(name).window.sent - self.peer(name).window.outstanding()
+        self.back(message(name, BROKER, Beat("selector", window, base + consumed, draining)))
+
+    def peer(self, name: str) -> Peer:
+        return self.switch.directory.by_name[name]
+
+    def _checked(self, out: list[Envelope]) -> list[Envelope]:
+        self.switch.check()
+        return out
+
+
+def told(out: list[Envelope]) -> list[tuple[str, Frame]]:
+    """Who is sent which frame."""
+    return [(mail.receiver.name, decode_frame(mail.parts[2])) for mail in out if mail.receiver is not None]
+
+
+def names(out: list[Envelope]) -> list[str]:
+    """Who is sent something."""
+    return [name for name, _ in told(out)]

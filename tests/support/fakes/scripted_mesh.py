@@ -1,0 +1,199 @@
+"""An edge that says what a test tells it to. What a client says must be sound by the mesh's own codecs."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, NamedTuple, TypeVar
+
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+
+from mesh.messages import audio_frames
+from mesh.messages import client as wire
+from mesh.messages.audio_frames import AudioFrame, BinaryFrame, FinalFrame
+from mesh.messages.base import Message
+
+WAIT_S = 30.0
+TOKEN = "a token"
+
+M = TypeVar("M", bound=Message)
+
+
+class Heard(NamedTuple):
+    """A chunk as the mesh sees it, whichever way it came."""
+
+    seq: int
+    is_final: bool
+    audio: bytes
+    timestamp_ms: int
+    is_binary: bool
+
+
+class Client:
+    """One connection, whose session_init has come."""
+
+    def __init__(self, connection: ServerConnection, init: wire.SessionInit) -> None:
+        self.init = init
+        self.session_id = ""
+        self.lost = asyncio.Event()
+        self._connection = connection
+        self._chunks: asyncio.Queue[Heard] = asyncio.Queue()
+        self._messages: asyncio.Queue[Message] = asyncio.Queue()
+        self.frames: asyncio.Queue[BinaryFrame] = asyncio.Queue()
+
+    async def welcome(self, session_id: str = "s-1", **more: Any) -> None:
+        """session_init_ack."""
+        self.session_id = session_id
+        common = {"trace_id": "t-1", "negotiated_codec": "pcm16", "resume_token": TOKEN}
+        await self.say("session_init_ack", **{"session_id": session_id, **common, **more})
+
+    async def say(self, kind: str, **fields: Any) -> None:
+        """Any message of the mesh; its own codec must take it."""
+        text = json.dumps({"type": kind, **fields})
+        wire.decode_from_server(text)
+        await self._connection.send(text)
+
+    async def say_result(self, index: int, text: str = "hola", **more: Any) -> None:
+        """translation_result."""
+        common = {
+            "session_id": self.session_id,
+            "utterance_index": index,
+            "job_id": f"job-{index}",
+            "text_asr": "hello",
+        }
+        rest = {"text_translated": text, "tts_audio": "", "tts_format": "pcm16", "trace_id": f"t-{index}"}
+        await self.say("translation_result", **{**common, **rest, **more})
+
+    async def say_text(self, text: str) -> None:
+        """Whatever it is."""
+        await self._connection.send(text)
+
+    async def say_bytes(self, frame: bytes) -> None:
+        """A binary frame."""
+        await self._connection.send(frame)
+
+    async def chunk(self) -> Heard:
+        """The next piece of audio."""
+        return await asyncio.wait_for(self._chunks.get(), WAIT_S)
+
+    async def chunks(self, count: int) -> list[Heard]:
+        """The next so many."""
+        return [await self.chunk() for _ in range(count)]
+
+    @property
+    def chunks_waiting(self) -> int:
+        """Chunks that came and were not looked at yet."""
+        return self._chunks.qsize()
+
+    async def next(self, kind: type[M], where: Callable[[M], bool] = lambda message: True) -> M:
+        """The next message of that kind; others are passed over."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                message = await self._messages.get()
+                if isinstance(message, kind) and where(message):
+                    return message
+
+    async def close(self, code: int) -> None:
+        """A close frame."""
+        await self._connection.close(code)
+
+    def cut(self) -> None:
+        """The connection is gone, without a word."""
+        self._connection.transport.abort()
+
+    def heard(self, data: str | bytes) -> None:
+        """The client said something."""
+        if isinstance(data, bytes):
+            self._on_frame(audio_frames.decode(data))
+            return
+        message = wire.decode_from_client(data)
+        if isinstance(message, wire.AudioChunk):
+            assert message.client_timestamp_ms is not None
+            audio = base64.b64decode(message.payload or "", validate=True)
+            self._chunks.put_nowait(
+                Heard(message.seq, message.is_final, audio, message.client_timestamp_ms, is_binary=False)
+            )
+        else:
+            self._messages.put_nowait(message)
+
+    def _on_frame(self, frame: BinaryFrame) -> None:
+        if isinstance(frame, AudioFrame):
+            self._chunks.put_nowait(Heard(frame.seq, frame.is_final, frame.audio, frame.timestamp_ms, is_binary=True))
+        elif isinstance(frame, FinalFrame):
+            self._chunks.put_nowait(Heard(frame.seq, True, b"", frame.timestamp_ms, is_binary=True))
+        else:
+            self.frames.put_nowait(frame)
+
+
+class ScriptedMesh:
+    """Listens on loopback. Clients wait in line until the test takes them."""
+
+    async def __aenter__(self) -> ScriptedMesh:
+        self._clients: asyncio.Queue[Client] = asyncio.Queue()
+        self._faults: list[str] = []
+        self._accepted: list[ServerConnection] = []
+        self._server: Server = await serve(
+            self._serve, "127.0.0.1", 0, compression=None, create_connection=self._accept
+        )
+        self.url = f"ws://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.close()
+        await self._server.wait_closed()
+        # The browser opens sockets in advance, on which it says nothing: one may have come as the server closed.
+        async with asyncio.timeout(WAIT_S):
+            while not await self._is_quiet():  # noqa: ASYNC110 - only the connections can tell
+                await asyncio.sleep(0.01)
+        assert self._faults == [], "the client said what the mesh would refuse"
+
+    def _accept(self, *args: Any, **options: Any) -> ServerConnection:
+        self._accepted.append(ServerConnection(*args, **options))
+        return self._accepted[-1]
+
+    async def _is_quiet(self) -> bool:
+        """True if nothing is left of any socket. One that is there is cut."""
+        await asyncio.sleep(0)  # one that was accepted just now gets its connection
+        left = [connection for connection in self._accepted if not connection.connection_lost_waiter.done()]
+        for connection in left:
+            transport = getattr(connection, "transport", None)  # none yet, if it is being set up
+            if transport is not None:
+                transport.abort()
+        return not left
+
+    async def stop_listening(self) -> None:
+        """No more connections; those that are there stay."""
+        self._server.close(close_connections=False)
+
+    async def client(self) -> Client:
+        """The next connection."""
+        return await asyncio.wait_for(self._clients.get(), WAIT_S)
+
+    @property
+    def clients_waiting(self) -> int:
+        """Connections that came and were not taken yet."""
+        return self._clients.qsize()
+
+    async def _serve(self, connection: ServerConnection) -> None:
+        try:
+            init = wire.decode_from_client(await connection.recv())
+            assert isinstance(init, wire.SessionInit)
+            assert connection.request is not None and connection.request.path == "/ws/session"
+            client = Client(connection, init)
+            self._clients.put_nowait(client)
+            try:
+                async for data in connection:
+                    client.heard(data)
+            finally:
+                client.lost.set()
+        except ConnectionClosed:
+            pass
+        except Exception as error:
+            self._faults.append(repr(error))
+            raise

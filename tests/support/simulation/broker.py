@@ -1,0 +1,322 @@
+"""A seeded world of edges, brokers and selectors around the real cores: `Switch`, `Courier` and `Peering`.
+
+Time is virtual. Every broker has one connection to every peer: two first-in-first-out pipes with a high-water mark, as
+ZeroMQ has them. Faults: messages lost or doubled, connections cut (what was in them is lost), peers that stop
+reading, brokers and selectors that die and start anew.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from random import Random
+
+from broker.core.courier import Courier, Outcome
+from broker.core.credit import Side
+from broker.core.queues import Envelope
+from broker.core.switch import Switch, SwitchLimits
+from mesh.frames import (
+    BROKER,
+    FRAME_VERSION,
+    Bounce,
+    BrokerBeat,
+    Busy,
+    Cancel,
+    Failed,
+    Frame,
+    Goodbye,
+    Head,
+    Lane,
+    SessionClaim,
+    decode_frame,
+    decode_head,
+    encode,
+    lane_of,
+)
+from mesh.link.credit import LinkCredit
+
+RULES = SwitchLimits(cells=16, beat_ms=100, dead_ms=300, queue_max=8, peers_max=32, busy_retry_ms=5)
+WINDOW = 6
+HIGH_WATER = 4
+RESEND_MS = 150
+
+
+@dataclass
+class Pipes:
+    """One connection; `up` is False until the peer (re)connects."""
+
+    to_broker: deque[list[bytes]] = field(default_factory=deque)
+    to_peer: deque[list[bytes]] = field(default_factory=deque)
+    up: bool = True
+
+
+class SimPeer:
+    """What edges and selectors have in common: a Peering per broker, and pipes that may be full."""
+
+    kind = ""
+    window = 0
+
+    def __init__(self, world: World, identity: str) -> None:
+        self.world = world
+        self.identity = identity
+        self.asleep_until_ms = 0
+        self.next_beat_ms = 0
+        self.peerings = {
+            name: LinkCredit(kind=self.kind, window=self.window, dead_ms=RULES.dead_ms) for name in world.brokers
+        }
+        for name in world.brokers:
+            world.pipes[name, identity] = Pipes()
+
+    def send(self, broker: str, to: str, cell: int, frame: Frame, deadline_ms: int = 0) -> bool:
+        pipes = self.world.pipes[broker, self.identity]
+        if not pipes.up or len(pipes.to_broker) >= HIGH_WATER:
+            return False
+        now = self.world.now_ms
+        head = Head(FRAME_VERSION, lane_of(frame), to, cell, self.identity, now * 1_000, deadline_ms)
+        pipes.to_broker.append([self.identity.encode(), encode(head), encode(frame)])
+        return True
+
+    def beat(self, broker: str) -> None:
+        self.send(broker, BROKER, 0, self.peerings[broker].beat())
+
+    def step(self) -> None:
+        now = self.world.now_ms
+        if now < self.asleep_until_ms:
+            return
+        for name, peering in self.peerings.items():
+            self._read(name, peering)
+        if now >= self.next_beat_ms:
+            self.next_beat_ms = now + RULES.beat_ms
+            for name, peering in self.peerings.items():
+                peering.lapse(now)
+                self.beat(name)
+        self.work()
+
+    def _read(self, broker: str, peering: LinkCredit) -> None:
+        inbox = self.world.pipes[broker, self.identity].to_peer
+        for _ in range(self.world.random.randint(0, len(inbox))):
+            parts = inbox.popleft()
+            head, frame = decode_head(parts[1]), decode_frame(parts[2])
+            if isinstance(frame, BrokerBeat):
+                if peering.heard(frame, self.world.now_ms):
+                    self.beat(broker)
+                continue
+            if head.to == "" and head.lane == Lane.WORK:
+                peering.took()
+            self.receive(broker, head, frame, parts[3:])
+
+    def live_brokers(self) -> list[str]:
+        return [name for name, peering in self.peerings.items() if peering.live]
+
+    def receive(self, broker: str, head: Head, frame: Frame, payload: list[bytes]) -> None:
+        raise NotImplementedError
+
+    def work(self) -> None:
+        raise NotImplementedError
+
+
+class SimSelector(SimPeer):
+    """Answers each request after a while, and gives its credit back."""
+
+    kind = "selector"
+    window = WINDOW
+
+    def __init__(self, world: World, identity: str) -> None:
+        super().__init__(world, identity)
+        self.held: list[tuple[int, str, Head, SessionClaim]] = []
+        self.most_held: Counter[str] = Counter()
+
+    def receive(self, broker: str, head: Head, frame: Frame, payload: list[bytes]) -> None:
+        if isinstance(frame, SessionClaim):
+            due_ms = self.world.now_ms + self.world.random.randint(0, 60)
+            self.held.append((due_ms, broker, head, frame))
+            held = sum(entry[1] == broker for entry in self.held)
+            self.most_held[broker] = max(self.most_held[broker], held)
+
+    def work(self) -> None:
+        now = self.world.now_ms
+        done = [entry for entry in self.held if entry[0] <= now and self._answer(entry[1], entry[2], entry[3])]
+        gone = set(map(id, done))
+        self.held = [entry for entry in self.held if id(entry) not in gone]
+        for _, broker, _, _ in done:
+            self.peerings[broker].gave_back(1)
+        for broker in sorted({entry[1] for entry in done}):
+            self.send(broker, BROKER, 0, self.peerings[broker].credit())
+
+    def _answer(self, broker: str, head: Head, frame: SessionClaim) -> bool:
+        brokers = sorted(self.live_brokers(), key=lambda name: name != broker)
+        answer = Failed(frame.ref, "answer", self.identity)
+        return any(self.send(name, head.source, 0, answer) for name in brokers)
+
+
+class SimEdge(SimPeer):
+    """Sends requests and repeats them until a selector has answered; counts every kind of answer."""
+
+    kind = "edge"
+
+    def __init__(self, world: World, identity: str) -> None:
+        super().__init__(world, identity)
+        self.waiting: dict[str, int] = {}  # ref -> when to send (again)
+        self.answers: dict[str, Counter[str]] = {}
+        self.repeat = True
+
+    def ask(self, ref: str) -> None:
+        self.waiting[ref] = self.world.now_ms
+        self.answers[ref] = Counter()
+
+    def cancel(self) -> None:
+        """A control frame, for any selector or for one that may be long gone: it needs no credit."""
+        for broker in self.live_brokers():
+            to = self.world.random.choice(["", "selector:s0:1", "edge:nobody:1"])
+            self.send(broker, to, self.world.random.randint(0, 99), Cancel("r", "", 1, "", "", "gone"))
+
+    def work(self) -> None:
+        now, brokers = self.world.now_ms, self.live_brokers()
+        for ref in [ref for ref, due_ms in self.waiting.items() if due_ms <= now]:
+            if brokers:
+                broker = self.world.random.choice(brokers)
+                claim = SessionClaim(ref, ref, self.identity, 0, "", "", "")
+                deadline = now + self.world.random.choice([0, 2_000])
+                if self.send(broker, "", hash_cell(ref), claim, deadline if deadline != now else 0):
+                    self.waiting[ref] = now + (RESEND_MS if self.repeat else 1_000_000_000)
+
+    def receive(self, broker: str, head: Head, frame: Frame, payload: list[bytes]) -> None:
+        if isinstance(frame, Failed):
+            self._answered(frame.ref, "answer")
+            self.waiting.pop(frame.ref, None)
+        elif isinstance(frame, Busy | Bounce):
+            original = decode_frame(payload[1])
+            if isinstance(original, SessionClaim):
+                self._answered(original.ref, type(frame).__name__)
+                if self.repeat and original.ref in self.waiting:
+                    self.waiting[original.ref] = self.world.now_ms + RULES.busy_retry_ms
+
+    def _answered(self, ref: str, kind: str) -> None:
+        self.answers[ref][kind] += 1
+
+
+class SimBroker:
+    """The real core, with pipes for sockets."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.asleep_until_ms = 0
+        self.boots = 0
+        self.boot()
+
+    def boot(self) -> None:
+        self.boots += 1
+        self.switch = Switch(
+            broker_id=self.name,
+            boot_id=f"{self.name}.{self.boots}",
+            rules=RULES,
+            acquaintances=self.world.random.randint(1, 1_000_000),
+            now_ms=self.world.now_ms,
+        )
+        self.courier = Courier(self.switch, self._attempt)
+
+    def _attempt(self, mail: Envelope) -> Outcome:
+        assert mail.receiver is not None
+        pipes = self.world.pipes.get((self.name, mail.receiver.name))
+        if pipes is None or not pipes.up:
+            return Outcome.GONE
+        if len(pipes.to_peer) >= HIGH_WATER:
+            return Outcome.STUCK
+        self.world.deliver(pipes.to_peer, list(mail.parts))
+        return Outcome.SENT
+
+    def step(self) -> None:
+        if self.world.now_ms < self.asleep_until_ms:
+            return
+        batches: dict[Side, list[list[bytes]]] = {Side.FRONT: [], Side.BACK: []}
+        for peer in self.world.peers():
+            inbox = self.world.pipes[self.name, peer.identity].to_broker
+            side = Side.FRONT if peer.kind == "edge" else Side.BACK
+            for _ in range(self.world.random.randint(0, len(inbox))):
+                self.world.deliver(batches[side], inbox.popleft())
+        now = self.world.now_ms
+        copies = [[list(parts) for parts in batches[side]] for side in Side]
+        self.courier.perform(self.switch.receive(copies[0], copies[1], now, now * 1_000))
+        self.switch.check()
+        self.courier.flush(now * 1_000)
+        self.courier.perform(self.switch.tick(now))
+        self.switch.check()
+
+
+class World:
+    """All of it, and the faults."""
+
+    def __init__(self, seed: int, *, brokers: int = 2, edges: int = 2, selectors: int = 2) -> None:
+        self.random = Random(seed)
+        self.now_ms = 1_000
+        self.loss = self.doubling = 0.0
+        self.pipes: dict[tuple[str, str], Pipes] = {}
+        self.brokers: dict[str, SimBroker] = {}
+        self.brokers = {name: SimBroker(self, name) for name in [f"b{n}" for n in range(brokers)]}
+        self.edges = [SimEdge(self, f"edge:e{n}:1") for n in range(edges)]
+        self.selectors = [SimSelector(self, f"selector:s{n}:1") for n in range(selectors)]
+        self._lives = 1
+
+    def peers(self) -> list[SimPeer]:
+        return [*self.edges, *self.selectors]
+
+    def deliver(self, queue: deque[list[bytes]] | list[list[bytes]], parts: list[bytes]) -> None:
+        if self.random.random() < self.loss:
+            return
+        queue.append(parts)
+        if self.random.random() < self.doubling:
+            queue.append(list(parts))
+
+    def step(self) -> None:
+        self.now_ms += self.random.randint(1, 12)
+        actors: list[SimPeer | SimBroker] = [*self.brokers.values(), *self.peers()]
+        self.random.shuffle(actors)
+        for actor in actors:
+            actor.step()
+
+    # --- faults -----------------------------------------------------------------------------------
+
+    def fault(self) -> None:
+        """One random misfortune."""
+        self.random.choice([self.cut, self.cut, self.put_to_sleep, self.kill_broker, self.kill_selector])()
+
+    def cut(self) -> None:
+        """A connection breaks; what was in it is lost. It comes back at a later step (`mend`)."""
+        pipes = self.random.choice(list(self.pipes.values()))
+        pipes.to_broker.clear()
+        pipes.to_peer.clear()
+        pipes.up = False
+
+    def mend(self) -> None:
+        for pipes in self.pipes.values():
+            pipes.up = True
+
+    def put_to_sleep(self) -> None:
+        actor = self.random.choice([*self.peers(), *self.brokers.values()])
+        actor.asleep_until_ms = self.now_ms + self.random.randint(10, 2 * RULES.dead_ms)
+
+    def kill_broker(self) -> None:
+        broker = self.random.choice(list(self.brokers.values()))
+        for (name, _), pipes in self.pipes.items():
+            if name == broker.name:
+                pipes.to_broker.clear()
+                pipes.to_peer.clear()
+        broker.boot()
+
+    def kill_selector(self) -> None:
+        """It dies without a word, or says goodbye; a new one with another identity takes its place."""
+        place = self.random.randrange(len(self.selectors))
+        old = self.selectors[place]
+        polite = self.random.random() < 0.3
+        for name in self.brokers:
+            if polite:
+                old.send(name, BROKER, 0, Goodbye())
+            del self.pipes[name, old.identity]
+        self._lives += 1
+        self.selectors[place] = SimSelector(self, f"selector:s{place}:{self._lives}")
+
+
+def hash_cell(ref: str) -> int:
+    """A cell that does not depend on Python's hash seed."""
+    return sum(ref.encode()) % RULES.cells

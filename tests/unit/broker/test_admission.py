@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.core.admission import IDENTITY_BYTES_MAX, PARTS_MAX, Dropped, check_stranger, read_head
+from mesh.frames import BROKER, FRAME_VERSION, Head, encode
+from tests.support.builders.broker import EDGE, WORK, message
+
+
+def head(source: str = EDGE, version: int = FRAME_VERSION, lane: int = 1) -> Head:
+    return Head(version, lane, "", 0, source, 0)
+
+
+def test_a_good_head_is_read_and_the_rest_left_alone() -> None:
+    assert read_head([EDGE.encode(), encode(head()), b"\xc1 no frame at all", b"\xff"]) == head()
+
+
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        ([], "malformed"),
+        (message(EDGE, "", WORK)[:2], "malformed"),
+        (message(EDGE, "", WORK, *[b""] * PARTS_MAX), "malformed"),
+        ([b"", b"\x93\x01", b""], "malformed"),
+        ([b"", encode([FRAME_VERSION, 1, "", 0, b"\xff", 0]), b""], "malformed"),
+        ([b"", encode(head(version=0)), b""], "version"),
+        ([b"", encode(head(lane=2)), b""], "malformed"),
+        ([b"", encode(head(lane=-1)), b""], "malformed"),
+    ],
+)
+def test_a_head_that_is_none_is_dropped_for_its_reason(parts: list[bytes], reason: str) -> None:
+    with pytest.raises(Dropped) as dropped:
+        read_head(parts)
+    assert dropped.value.reason == reason
+
+
+@given(st.lists(st.binary(max_size=80), max_size=20))
+def test_any_bytes_are_read_or_dropped(parts: list[bytes]) -> None:
+    try:
+        read_head(parts)
+    except Dropped as dropped:
+        assert dropped.reason in ("malformed", "version")
+
+
+@pytest.mark.parametrize(
+    ("identity", "source", "reason"),
+    [
+        (b"edge:b:1", EDGE, "source"),
+        (b"\x00auto", EDGE, "source"),
+        (b"", "", "source"),
+        (BROKER.encode(), BROKER, "source"),
+        (b"e" * (IDENTITY_BYTES_MAX + 1), "e" * (IDENTITY_BYTES_MAX + 1), "malformed"),
+    ],
+)
+def test_a_stranger_must_be_who_it_says(identity: bytes, source: str, reason: str) -> None:
+    with pytest.raises(Dropped) as dropped:
+        check_stranger(identity, head(source))
+    assert dropped.value.reason == reason
+
+
+def test_an_honest_stranger_is_welcome() -> None:
+    check_stranger(EDGE.encode(), head())

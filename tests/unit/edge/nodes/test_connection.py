@@ -1,0 +1,208 @@
+"""One node's connection by single steps."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from edge.nodes.core.connection import (
+    Acknowledge,
+    Close,
+    ConnectionState,
+    NodeConnection,
+    Refuse,
+    SendHeartbeat,
+    SendOffline,
+    SendRegister,
+)
+from mesh.errors import ErrorCode, PeerError
+from mesh.frames import Failed, NodeCaps, NodeLoad, NodeRegistered
+from mesh.words import CloseCode
+
+LOAD = NodeLoad(cpu_percent=10.0)
+MIN_MS = 500
+#: Later than anything that was held back.
+LATER = itertools.count(MIN_MS, MIN_MS)
+
+
+def caps(**fields: Any) -> NodeCaps:
+    base: dict[str, Any] = {
+        "version": "2", "platform": "linux", "cpu_cores": 1, "memory_gb": 1.0, "gpu_count": 1, "gpu_memory_gb": 1.0,
+        "services_installed": ["asr"], "services_ready": ["asr"], "asr_langs": ["en"], "semantic_langs": ["en"],
+        "tts_langs": [], "accept_public": True, "max_jobs": 4,
+    }  # fmt: skip
+    return NodeCaps(**{**base, **fields})
+
+
+def registered(epoch: int = 5) -> NodeRegistered:
+    return NodeRegistered("1", "n", epoch, "registering")
+
+
+def node(epoch: int = 5) -> NodeConnection:
+    connection = NodeConnection(MIN_MS)
+    assert connection.on_register("n", "fresh", caps(), False) == [SendRegister("n", caps())]
+    assert connection.on_registered(registered(epoch)) == [Acknowledge("n", "registering")]
+    return connection
+
+
+def test_node_without_an_id_gets_a_fresh_one() -> None:
+    connection = NodeConnection(MIN_MS)
+    assert connection.on_register(None, "fresh", caps(), True) == [SendRegister("fresh", caps())]
+    assert connection.wants_result_ack and connection.state is ConnectionState.REGISTERING
+
+
+def test_messages_before_registration_and_about_others_are_faults() -> None:
+    connection = NodeConnection(MIN_MS)
+    with pytest.raises(PeerError) as error:
+        connection.on_heartbeat("n", LOAD, None, next(LATER))
+    assert error.value.code is ErrorCode.NOT_REGISTERED
+    connection = node()
+    for call in (lambda: connection.own("other"), lambda: connection.on_register("other", "f", caps(), False)):
+        with pytest.raises(PeerError) as error:
+            call()
+        assert error.value.code is ErrorCode.ID_MISMATCH
+    assert connection.state is ConnectionState.REGISTERED
+
+
+def test_heartbeat_carries_capabilities_only_when_they_changed_or_now_and_then() -> None:
+    connection = node()
+    assert connection.on_heartbeat("n", LOAD, caps(), next(LATER)) == [SendHeartbeat("n", 5, LOAD, None)]
+    changed = caps(asr_langs=["en", "de"])
+    assert connection.on_heartbeat("n", LOAD, changed, next(LATER)) == [SendHeartbeat("n", 5, LOAD, changed)]
+    assert connection.on_heartbeat("n", LOAD, changed, next(LATER)) == [SendHeartbeat("n", 5, LOAD, None)]
+    connection.heartbeat_lost(carried_caps=True)
+    assert connection.on_heartbeat("n", LOAD, changed, next(LATER)) == [SendHeartbeat("n", 5, LOAD, changed)]
+    later = [connection.on_heartbeat("n", LOAD, changed, next(LATER))[0] for _ in range(16)]
+    assert sum(isinstance(beat, SendHeartbeat) and beat.caps is not None for beat in later) == 2
+
+
+def test_heartbeats_in_quick_succession_are_passed_on_as_one() -> None:
+    connection = node()
+    assert connection.on_heartbeat("n", LOAD, None, 1_000) == [SendHeartbeat("n", 5, LOAD, None)]
+    assert connection.beat_due_ms is None
+    changed = caps(tts_langs=["en"])
+    assert connection.on_heartbeat("n", NodeLoad(cpu_percent=20.0), changed, 1_001) == []
+    latest = NodeLoad(cpu_percent=30.0)
+    assert connection.on_heartbeat("n", latest, None, 1_499) == [] and connection.beat_due_ms == 1_500
+    assert connection.beat(1_499) == []
+    assert connection.beat(1_500) == [SendHeartbeat("n", 5, latest, changed)]
+    assert connection.beat(1_501) == [] and connection.beat_due_ms is None
+    assert connection.on_heartbeat("n", LOAD, None, 1_998) == [], "what was held back counts too"
+    connection.on_stale(5, "unknown")
+    assert connection.beat(1_999) == [], "it goes with the registration"
+    assert connection.on_registered(registered(6)) == [SendHeartbeat("n", 6, LOAD, None)]
+    assert connection.on_heartbeat("n", latest, None, 1_999) == [SendHeartbeat("n", 6, latest, None)], "at once"
+
+
+def test_heartbeat_while_registering_follows_the_registration() -> None:
+    connection = NodeConnection(MIN_MS)
+    connection.on_register("n", "f", caps(), False)
+    changed = caps(tts_langs=["en"])
+    assert connection.on_heartbeat("n", LOAD, changed, next(LATER)) == []
+    assert connection.on_register("n", "f", changed, False) == [], "one question is enough"
+    effects = connection.on_registered(registered())
+    assert effects == [Acknowledge("n", "registering"), SendHeartbeat("n", 5, LOAD, changed)]
+
+
+def test_second_registration_on_the_same_socket_is_acknowledged_again() -> None:
+    connection = node()
+    assert connection.on_register(None, "f", caps(max_jobs=8), False) == [SendRegister("n", caps(max_jobs=8))]
+    assert connection.on_registered(registered(6)) == [Acknowledge("n", "registering")]
+    assert connection.epoch == 6
+
+
+def test_forgotten_record_is_registered_again_without_the_nodes_help() -> None:
+    connection = node()
+    assert connection.on_stale(4, "unknown") == [], "that was about an older epoch"
+    assert connection.on_stale(5, "unknown") == [SendRegister("n", caps())]
+    assert connection.on_stale(5, "unknown") == [], "it is under way"
+    assert connection.on_registered(registered(9)) == [SendHeartbeat("n", 9, NodeLoad(), None)]
+    assert connection.epoch == 9
+
+
+def test_new_record_is_made_ready_with_the_load_that_the_node_told_last() -> None:
+    connection = node()
+    connection.on_heartbeat("n", LOAD, None, next(LATER))
+    connection.on_stale(5, "unknown")
+    assert connection.on_registered(registered(9)) == [SendHeartbeat("n", 9, LOAD, None)]
+    assert connection.on_registered(registered(9)) == [], "the same answer again"
+    assert connection.on_registered(registered(10)) == [SendHeartbeat("n", 10, LOAD, None)]
+
+
+def test_heartbeat_that_overtakes_the_answer_is_passed_on_after_it() -> None:
+    connection = NodeConnection(MIN_MS)
+    connection.on_register("n", "f", caps(), False)
+    assert connection.on_heartbeat("n", LOAD, None, next(LATER)) == []
+    effects = connection.on_registered(registered())
+    assert effects == [Acknowledge("n", "registering"), SendHeartbeat("n", 5, LOAD, None)]
+
+
+def test_superseded_connection_is_closed_and_says_nothing_of_the_node() -> None:
+    connection = node()
+    (close,) = connection.on_stale(5, "superseded")
+    assert isinstance(close, Close) and close.code == CloseCode.SUPERSEDED
+    assert connection.on_closed("1006") == [] and not connection.is_open
+
+
+def test_repeat_of_our_own_registration_does_not_supersede_us() -> None:
+    connection = node()
+    connection.registration_repeated()
+    assert connection.on_stale(5, "superseded") == [SendRegister("n", caps())]
+    connection.on_registered(registered(8))
+    (close,) = connection.on_stale(8, "superseded")
+    assert isinstance(close, Close), "the doubt is used once"
+
+
+def test_doubt_ends_after_some_heartbeats() -> None:
+    connection = node()
+    connection.registration_repeated()
+    for _ in range(3):
+        connection.on_heartbeat("n", LOAD, None, next(LATER))
+    (close,) = connection.on_stale(5, "superseded")
+    assert isinstance(close, Close)
+
+
+def test_two_answers_to_one_question_leave_the_higher_epoch() -> None:
+    connection = node(epoch=5)
+    assert connection.on_registered(registered(7)) == [] and connection.epoch == 7
+    assert connection.on_registered(registered(6)) == [] and connection.epoch == 7
+
+
+def test_closed_socket_says_so_with_its_own_epoch() -> None:
+    connection = node()
+    assert connection.on_closed("1006") == [SendOffline("n", 5, "1006")]
+    assert connection.on_closed("1006") == []
+    assert NodeConnection(MIN_MS).on_closed("1006") == []
+
+
+def test_registration_that_arrives_after_the_socket_closed_is_undone() -> None:
+    connection = NodeConnection(MIN_MS)
+    connection.on_register("n", "f", caps(), False)
+    assert connection.on_closed("1006") == []
+    assert connection.on_registered(registered(5)) == [SendOffline("n", 5, "closed")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (None, ErrorCode.SCHEDULER_DEPENDENCY_DOWN),
+        (Failed("1", "NODE_ID_CONFLICT", "taken"), ErrorCode.NODE_ID_CONFLICT),
+        (Failed("1", "SOMETHING_NEW", "what"), ErrorCode.INTERNAL_ERROR),
+    ],
+)
+def test_refused_registration_is_told_and_may_be_tried_again(answer: Failed | None, code: ErrorCode) -> None:
+    connection = NodeConnection(MIN_MS)
+    connection.on_register("n", "f", caps(), False)
+    (refuse,) = connection.on_refused(answer)
+    assert isinstance(refuse, Refuse) and refuse.code is code
+    assert connection.state is ConnectionState.UNREGISTERED
+    assert connection.on_register("n", "f", caps(), False) == [SendRegister("n", caps())]
+
+
+def test_own_registration_that_fails_leaves_the_old_one() -> None:
+    connection = node()
+    connection.on_stale(5, "unknown")
+    assert connection.on_refused(None) == [] and connection.state is ConnectionState.REGISTERED
+    assert connection.on_heartbeat("n", LOAD, None, next(LATER)) != []

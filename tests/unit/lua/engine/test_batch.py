@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import asyncio
+
+from lua.engine.batch import Call, CallGroup, PendingCall, batches_of, evalsha, evaluate, read_answer
+from lua.engine.loader import load_scripts
+from mesh.errors import StoreError
+
+SCRIPTS = load_scripts()
+LOOK, RELEASE = SCRIPTS["session_get"], SCRIPTS["session_release"]
+
+
+def waiting(count: int, loop: asyncio.AbstractEventLoop, slots: int = 1) -> list[PendingCall]:
+    ticket = CallGroup(count, loop.create_future())
+    return [
+        PendingCall(
+            RELEASE if n % 3 else LOOK,
+            Call([f"k{n}"], {"edge": "e", "epoch": n} if n % 3 else {}),
+            n % slots,
+            ticket,
+            n,
+        )
+        for n in range(count)
+    ]
+
+
+async def test_calls_are_grouped_by_script_and_slot_in_order() -> None:
+    calls = waiting(40, asyncio.get_running_loop(), slots=2)
+    batches = batches_of(calls, size_max=5)
+    assert sorted(one.place for batch in batches for one in batch) == list(range(40))
+    for batch in batches:
+        assert len(batch) <= 5
+        assert len({(one.script.name, one.slot) for one in batch}) == 1
+        assert [one.place for one in batch] == sorted(one.place for one in batch)
+
+
+async def test_a_command_carries_all_calls() -> None:
+    calls = [one for one in waiting(6, asyncio.get_running_loop()) if one.script is RELEASE]
+    words = [2 * len(calls) // 2, 1, 2, "e", 1, 1, 2, "e", 2, 1, 2, "e", 4, 1, 2, "e", 5]
+    assert evalsha(calls) == ["EVALSHA", RELEASE.sha, 4, "k1", "k2", "k4", "k5", *words]
+    assert evaluate(calls)[:2] == ["EVAL", RELEASE.source]
+
+
+async def test_a_ticket_is_done_with_its_last_answer_and_each_counts_once() -> None:
+    calls = waiting(2, asyncio.get_running_loop())
+    assert calls[0].answer([1])
+    assert not calls[0].answer([2]), "only the first answer counts"
+    assert not calls[0].ticket.done.done()
+    calls[1].answer(StoreError("x"))
+    await calls[0].ticket.done
+    assert calls[0].ticket.answers[0] == [1]
+
+
+def test_an_answer_is_a_list_or_an_error() -> None:
+    assert read_answer(LOOK, [b"edge", 5, 0, 1]) == ["edge", 5, 0, 1]
+    failed = read_answer(LOOK, b"WRONGTYPE")
+    assert isinstance(failed, StoreError) and "session_get: WRONGTYPE" in str(failed)
+    assert isinstance(read_answer(LOOK, [b"edge"]), StoreError)
+    assert isinstance(read_answer(LOOK, [None, 5, 0, 1]), StoreError)

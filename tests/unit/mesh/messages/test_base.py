@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+import pytest
+from msgspec import Raw, inspect
+
+from mesh.errors import PeerError
+from mesh.messages.base import Codec, Message, Part, always, check_audio, encode, has_audio, mend
+
+
+class Inner(Part, frozen=True, kw_only=True):
+    size: int
+    note: str | None = None
+
+
+class SoftSpoken(Message, frozen=True, kw_only=True):
+    mood: Literal["calm", "LOUD"]
+    inner: Inner | None = None
+    many: list[Inner] = always([])
+    weights: dict[str, int] | None = None
+    number: int | float = 0
+    free: Any = None
+
+
+CODEC: Codec[SoftSpoken] = Codec(SoftSpoken, (SoftSpoken,))
+SHAPE = inspect.type_info(SoftSpoken)
+
+
+def test_the_class_name_is_the_type() -> None:
+    assert CODEC.types == {"soft_spoken"}
+    assert encode(SoftSpoken(mood="calm")) == '{"type":"soft_spoken","mood":"calm","many":[]}'
+
+
+def test_a_default_list_is_not_shared() -> None:
+    one, other = SoftSpoken(mood="calm"), SoftSpoken(mood="calm")
+    assert one.many is not other.many
+
+
+def test_slips_are_mended_at_every_depth() -> None:
+    text = (
+        '{"type":"Soft_Spoken","mood":" loud","inner":{"size":3.0,"note":null,"x":1},'
+        '"many":[{"size":4.0}],"weights":{"a":1.0,"b":null},"number":2.5,"free":{"keep":null}}'
+    )
+    assert CODEC.decode(text) == SoftSpoken(
+        mood="LOUD",
+        inner=Inner(size=3),
+        many=[Inner(size=4)],
+        weights={"a": 1},
+        number=2.5,
+        free={"keep": None},
+    )
+
+
+@pytest.mark.parametrize("value", [5, "text", [1], {"mood": 5}, None, {"many": 7, "inner": []}])
+def test_what_cannot_be_mended_is_left_for_the_decoder_to_name(value: Any) -> None:
+    mended = mend(value, SHAPE)
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(mended, SoftSpoken)
+
+
+def test_infinity_does_not_become_an_integer() -> None:
+    assert mend(float("inf"), inspect.type_info(int)) == float("inf")
+
+
+def test_the_error_names_the_place() -> None:
+    with pytest.raises(PeerError, match=r"\$\.many\[1\]\.size"):
+        CODEC.decode('{"type":"soft_spoken","mood":"calm","many":[{"size":1},{"size":"x"}]}')
+
+
+@pytest.mark.parametrize(
+    ("raw", "null", "good"), [(b'"a"', False, True), (b"null", True, True), (b"null", False, False)]
+)
+def test_audio_is_text_or_where_allowed_null(raw: bytes, null: bool, good: bool) -> None:
+    if good:
+        check_audio(Raw(raw), null=null)
+    else:
+        with pytest.raises(ValueError, match="tts_audio"):
+            check_audio(Raw(raw), null=null)
+
+
+@pytest.mark.parametrize(("raw", "has"), [(b'""', False), (b"null", False), (b'"AA"', True)])
+def test_empty_audio_is_no_audio(raw: bytes, has: bool) -> None:
+    assert has_audio(Raw(raw)) is has

@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lua.store.types import Committed, Drained, HeartbeatReply, Release, Released
+from mesh.frames import (
+    Assign,
+    AssignFailed,
+    Bounce,
+    BrokerBeat,
+    Busy,
+    CancelJob,
+    ControlNode,
+    Dispatch,
+    Failed,
+    JobDone,
+    NodeHeartbeat,
+    NodeLoad,
+    NodeStale,
+    Post,
+    Push,
+    StatusChanged,
+    Undone,
+)
+from selector.core.filters import REASON, Filter, main_filter, removed_by_name
+from selector.fleet.core import node_replies
+from selector.placement.core import replies
+from tests.support.builders.selector import job
+
+BOUND = Committed("bound", "job-01-x", "n", "edge:b:1", 7, 1, "DISPATCHED")
+LOST_MS = 8_000
+
+
+def test_a_selector_takes_exactly_the_frames_addressed_to_selectors() -> None:
+    assert {Dispatch, JobDone, Bounce, Post} <= replies.TAKEN
+    assert not replies.TAKEN & {Assign, Push, Busy, BrokerBeat}
+
+
+def test_a_new_job_goes_to_the_edge_of_its_node() -> None:
+    answer = replies.assign(job(deadline_ms=9), BOUND._replace(verdict="new"), 80)
+    assert answer.to == "edge:b:1"
+    assert answer.frame == Assign(
+        "job-01-x", 1, "n", 7, "r-1", "s-1", 0, "edge:a:1", 9, "t-1", pair="en>es", audio_ms=1_500, late_after_ms=80
+    )
+
+
+@pytest.mark.parametrize(
+    ("commit", "frame", "to"),
+    [
+        (BOUND, Assign, "edge:b:1"),
+        (BOUND._replace(state="CREATED"), Assign, "edge:b:1"),
+        (BOUND._replace(state="RUNNING"), Assign, "edge:b:1"),
+        (BOUND._replace(state="FINISHED", finished=True), None, ""),
+        (BOUND._replace(state="RELEASED", finished=True), None, ""),
+        (BOUND._replace(state="RELEASED"), Undone, "edge:a:1"),
+        (BOUND._replace(state=""), Undone, "edge:a:1"),
+        (BOUND._replace(attempt=2), None, ""),  # its edge has moved on; this Dispatch is an old one
+        (BOUND._replace(attempt=2, asked_by="edge:a:1"), None, ""),
+    ],
+)
+def test_a_repeat_hears_what_it_still_needs(commit: Committed, frame: type | None, to: str) -> None:
+    answer = replies.on_bound(job(), commit, commit.node_epoch, LOST_MS)
+    assert (None if answer is None else type(answer.frame)) is frame
+    assert (answer.to if answer else "") == to
+
+
+@pytest.mark.parametrize(
+    ("state", "frame"),
+    [("CREATED", Assign), ("DISPATCHED", None), ("ACCEPTED", None), ("RUNNING", None), ("RELEASED", Undone)],
+)
+def test_a_node_that_connected_elsewhere_keeps_what_it_had(state: str, frame: type | None) -> None:
+    answer = replies.on_bound(job(), BOUND._replace(state=state), BOUND.node_epoch + 1, LOST_MS)
+    assert (None if answer is None else type(answer.frame)) is frame
+
+
+def test_a_result_that_nobody_brought_for_long_is_lost_and_the_job_is_done_again() -> None:
+    done = BOUND._replace(state="RELEASED", finished=True, asked_by="edge:a:1")
+    for ended_for_ms in (-1, 0, LOST_MS):
+        assert replies.on_bound(job(), done._replace(ended_for_ms=ended_for_ms), 7, LOST_MS) is None
+    answer = replies.on_bound(job(), done._replace(ended_for_ms=LOST_MS + 1), 7, LOST_MS)
+    assert answer == ("edge:a:1", Undone("r-1", 1, "job-01-x", "n", "result_lost", False))
+
+
+def test_an_edge_that_took_a_session_over_catches_up_with_the_attempts() -> None:
+    further = BOUND._replace(attempt=3, asked_by="edge:before:1")
+    answer = replies.on_bound(job(), further, 7, LOST_MS)
+    assert answer == ("edge:a:1", Undone("r-1", 1, "job-01-x", "n", "overtaken", False))
+
+
+@pytest.mark.parametrize(
+    ("reason", "away", "exclude"),
+    [
+        ("node_absent", True, True),
+        ("node_stuck", False, True),
+        ("job_lost", False, False),
+        ("node_gone", True, False),
+        ("node_error", False, True),
+        ("drained", False, True),
+    ],
+)
+def test_a_node_that_lost_a_job_or_went_away_is_fine(reason: str, away: bool, exclude: bool) -> None:
+    failed = AssignFailed("job-01-x", 1, "n", 7, "r-1", "edge:a:1", reason)
+    assert replies.is_node_away(failed) is away
+    assert replies.release_of(failed).epoch == (7 if reason == "node_gone" else 0)
+    answer = replies.on_assign_failed(failed, Released("released", 0, 1))
+    assert answer == ("edge:a:1", Undone("r-1", 1, "job-01-x", "n", reason, exclude))
+
+
+@pytest.mark.parametrize("verdict", ["released", "same", "unknown"])
+def test_attempts_that_came_to_nothing_are_undone(verdict: str) -> None:
+    released = Released(verdict, 0, 1)  # type: ignore[arg-type]
+    failed = AssignFailed("job-01-x", 2, "n", 7, "r-1", "edge:a:1", "node_stuck")
+    answer = replies.on_assign_failed(failed, released)
+    assert answer == ("edge:a:1", Undone("r-1", 2, "job-01-x", "n", "node_stuck", True))
+    assigned = Assign("job-01-x", 2, "n", 7, "r-1", "s-1", 0, "edge:a:1", 0, "t")
+    answer = replies.on_assign_bounced(assigned, released, "unroutable")
+    assert answer == ("edge:a:1", Undone("r-1", 2, "job-01-x", "n", "unroutable", False))
+
+
+def test_a_fenced_attempt_is_nobodys_business_any_more() -> None:
+    fenced = Released("fenced", -1, 0)
+    failed = AssignFailed("job-01-x", 1, "n", 7, "r-1", "edge:a:1", "node_absent")
+    assigned = Assign("job-01-x", 1, "n", 7, "r-1", "s-1", 0, "edge:a:1", 0, "t")
+    cancelled = Release("job-01-x", 1, "n", "closed")
+    assert replies.on_assign_failed(failed, fenced) is None
+    assert replies.on_assign_bounced(assigned, fenced, "unroutable") is None
+    assert replies.on_cancelled(cancelled, fenced, "edge:b:1") is None
+
+
+def test_a_node_that_came_back_goes_on_with_its_job() -> None:
+    failed = AssignFailed("job-01-x", 1, "n", 7, "r-1", "edge:a:1", "node_gone")
+    assert replies.on_assign_failed(failed, Released("kept", -1, 0)) is None
+
+
+def test_a_cancelled_job_is_stopped_where_its_node_is() -> None:
+    cancelled = Release("job-01-x", 1, "n", "closed")
+    released = Released("released", 0, 1)
+    assert replies.on_cancelled(cancelled, released, "") is None
+    answer = replies.on_cancelled(cancelled, released, "edge:b:1")
+    assert answer == ("edge:b:1", CancelJob("job-01-x", 1, "n", "", "closed"))
+
+
+def test_a_change_of_status_and_a_drain_go_to_the_edge_that_has_the_node() -> None:
+    changed = node_replies.on_status("n", "edge:b:1", 7, "degraded", "unhealthy")
+    assert changed == ("edge:b:1", StatusChanged("n", 7, "degraded", "unhealthy"))
+    assert node_replies.on_status("n", "", 7, "offline", "closed") is None
+    drained = Drained(True, "draining", "edge:b:1", 7, 99)
+    assert node_replies.on_drained("n", drained, "update", 5_000) == (
+        "edge:b:1",
+        ControlNode("n", 7, "drain", "update", 5_000),
+    )
+    assert node_replies.on_drained("n", drained, "update", 0).frame == ControlNode("n", 7, "resume", "update", 0)
+
+
+def test_a_heartbeat_is_answered_only_if_its_connection_is_not_in_force() -> None:
+    beat = NodeHeartbeat("n", "edge:b:1", 7, NodeLoad())
+    assert node_replies.on_beaten(beat, HeartbeatReply("ok", 1, 1)) is None
+    for verdict in ("superseded", "unknown"):
+        answer = node_replies.on_beaten(beat, HeartbeatReply(verdict, 0, 0))  # type: ignore[arg-type]
+        assert answer == ("edge:b:1", NodeStale("n", 7, verdict))
+
+
+def test_an_edge_hears_at_once_that_redis_cannot_be_used() -> None:
+    down = node_replies.store_down("ref", "edge:a:1")
+    assert isinstance(down.frame, Failed) and (down.to, down.frame.ref) == ("edge:a:1", "ref")
+    assert down.frame.code == "SCHEDULER_DEPENDENCY_DOWN"
+
+
+def counts(**removed: int) -> list[int]:
+    return [removed.get(place.name, 0) for place in Filter]
+
+
+def test_a_refusal_names_the_filter_that_removed_most() -> None:
+    refused = replies.refusal(
+        job(), counts(OFFLINE=1, PAIR=3, SLOT=2), 100, nearest=("n", "has no free slot"), waited_ms=40
+    )
+    assert refused.reason == "lang_pair_unsupported"
+    assert refused.removed == {"offline": 1, "lang_pair_unsupported": 3, "capacity_exceeded": 2}
+    assert (refused.retry_after_ms, refused.waited_ms) == (100, 40)
+    assert (refused.nearest_node, refused.nearest) == ("n", "has no free slot")
+
+
+def test_nodes_of_other_pools_are_no_reason_while_there_are_nodes_in_its_own() -> None:
+    assert replies.main_reason(counts(POOL=90, SLOT=2)) == "capacity_exceeded"
+    assert replies.main_reason(counts(POOL=90)) == "pool_not_eligible"
+
+
+def test_of_equals_the_nearest_miss_is_named() -> None:
+    assert main_filter(counts(OFFLINE=2, SLOT=2)) is Filter.SLOT
+    assert main_filter(counts()) is None
+
+
+@pytest.mark.parametrize("place", list(Filter))
+def test_what_waiting_cannot_help_does_not_wait(place: Filter) -> None:
+    lasting = place.name in ("GPU", "PUBLIC", "TENANT", "INSTALLED", "ASR", "AUTO", "PAIR", "TTS")
+    alone, beside = counts(**{place.name: 3}), counts(**{"PAIR": 9, place.name: 1})
+    # If all who could are excluded, its edge decides whether they stay so.
+    assert replies.is_worth_waiting(job(), alone) is not (lasting or place is Filter.EXCLUDED)
+    # Without any node in its own pools, one may come; with some, those decide.
+    assert replies.is_worth_waiting(job(), beside) is not (lasting or place in (Filter.EXCLUDED, Filter.POOL))
+    assert not replies.is_worth_waiting(job(beside=True), alone), "a hedge never waits"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tenant_id": "t"}, {"public": False}, {"src_lang": "zh"}, {"tgt_lang": "en"}, {"lang_a": "en"},
+        {"lang_b": "zh"}, {"services": ["asr"]}, {"auto_langs": ["en"]}, {"models": ["m"]}, {"excluded": ["n"]},
+    ],
+)  # fmt: skip
+def test_whoever_may_use_other_nodes_has_other_needs(change: dict[str, Any]) -> None:
+    assert replies.needs_of(job(**change), ("p",)) != replies.needs_of(job(), ("p",))
+
+
+def test_needs_follow_the_pools_and_not_the_person() -> None:
+    assert replies.needs_of(job(), ("p", "q")) != replies.needs_of(job(), ("q", "p"))
+    other = job(request_id="r-2", session_id="s-2", audio_ms=9, warm_node="n", preferred_node="m", deadline_ms=5)
+    assert replies.needs_of(other, ()) == replies.needs_of(job(), ())
+
+
+def test_where_there_is_no_node_one_may_come() -> None:
+    nobody = replies.refusal(job(), counts(), 100)
+    assert (nobody.reason, nobody.removed, nobody.retry_after_ms) == ("no_nodes", {}, 100)
+
+
+def test_nodes_that_a_commit_turned_down_are_counted_where_they_belong() -> None:
+    tried = {"a": "full", "b": "gone", "c": "not_ready", "d": "stale", "e": "no such word"}
+    corrected = replies.with_tried(counts(EXCLUDED=6, PAIR=1), tried)
+    assert removed_by_name(corrected) == {
+        "excluded": 1,
+        "lang_pair_unsupported": 1,
+        "capacity_exceeded": 2,
+        "offline": 2,
+        "status_not_ready": 1,
+    }
+
+
+def test_every_filter_has_its_own_wire_name() -> None:
+    assert len(set(REASON.values())) == len(Filter)

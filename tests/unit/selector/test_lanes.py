@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import pytest
+
+from mesh.frames import FRAME_VERSION, Beat, Frame, Head, JobEvent
+from mesh.frames import Lane as WireLane
+from mesh.link.link import Received
+from selector.app import TaskLane
+
+
+def message(number: int) -> Received:
+    head = Head(FRAME_VERSION, WireLane.WORK, "", 0, "edge:a:1", 0)
+    frame: Frame = JobEvent(f"job-00-{number}", 1, "n", "start")
+    return Received(head, frame, [], "broker")
+
+
+async def until_idle(lane: TaskLane, work: asyncio.Task[None]) -> None:
+    async with asyncio.timeout(5):
+        await lane.idle.wait()
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+
+
+async def test_a_lane_works_in_order_and_in_batches_and_gives_everything_back() -> None:
+    batches: list[list[Received]] = []
+    given_back: list[Received] = []
+
+    async def handle(batch: list[Received]) -> None:
+        batches.append(batch)
+
+    def done(messages: Iterable[Received]) -> None:
+        given_back.extend(messages)
+
+    lane = TaskLane("test", handle, done, batch=4, bound=100)
+    messages = [message(number) for number in range(10)]
+    assert all(lane.put(one) for one in messages)
+    assert not lane.idle.is_set()
+    await until_idle(lane, asyncio.create_task(lane.run()))
+    assert [len(batch) for batch in batches] == [4, 4, 2]
+    assert [one for batch in batches for one in batch] == messages == given_back
+
+
+async def test_a_full_lane_says_so_and_counts() -> None:
+    async def handle(batch: list[Received]) -> None:
+        raise AssertionError("never runs")
+
+    lane = TaskLane("test", handle, lambda _: None, batch=4, bound=2)
+    assert [lane.put(message(number)) for number in range(4)] == [True, True, False, False]
+    assert lane.dropped == 2
+
+
+async def test_what_gathers_during_a_slow_call_goes_together_in_the_next_batch() -> None:
+    gate = asyncio.Event()
+    sizes: list[int] = []
+
+    async def handle(batch: list[Received]) -> None:
+        sizes.append(len(batch))
+        await gate.wait()
+
+    lane = TaskLane("test", handle, lambda _: None, batch=64, bound=100)
+    work = asyncio.create_task(lane.run())
+    lane.put(message(0))
+    await asyncio.sleep(0)
+    for number in range(1, 9):
+        lane.put(message(number))
+    gate.set()
+    await until_idle(lane, work)
+    assert sizes == [1, 8]
+
+
+def test_beats_are_never_a_selectors_business() -> None:
+    from selector.placement.core.replies import TAKEN
+
+    assert Beat not in TAKEN
