@@ -55,11 +55,37 @@ from mesh.frames import NodeCaps
 from mesh.keys import Keys
 
 __all__ = [
-    "Advance", "Advanced", "Beaten", "Bound", "ChangedNode", "Changes", "Claim", "Claimed", "CommitRequest",
-    "Committed", "Drained", "Heartbeat", "JobRecord", "Letter", "MailPage", "Mark", "Marked", "Noted",
-    "PairingPlan", "PairingTry", "Parked", "Presence", "Registered", "Release", "Released", "Room", "Scanned", "Seat",
-    "Store", "StoredWeights",
-]  # fmt: skip
+    "Advance",
+    "Advanced",
+    "Bound",
+    "ChangedNode",
+    "Changes",
+    "Claim",
+    "Claimed",
+    "CommitRequest",
+    "Committed",
+    "Drained",
+    "Heartbeat",
+    "HeartbeatReply",
+    "JobRecord",
+    "MailEntry",
+    "MailPage",
+    "Mark",
+    "Marked",
+    "Noted",
+    "PairingPlan",
+    "PairingTry",
+    "Parked",
+    "Presence",
+    "Registered",
+    "Release",
+    "Released",
+    "Room",
+    "SessionOwner",
+    "StatusChange",
+    "Store",
+    "StoredWeights",
+]
 
 
 class Store:

@@ -14,7 +14,7 @@ import pytest
 
 from lua.engine.batch import Answer
 from lua.engine.runner import Call, Runner
-from lua.store import Beaten, Committed, Heartbeat, Store
+from lua.store import Committed, Heartbeat, HeartbeatReply, Store
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.config.jobs import JobConfig, NodeConfig
@@ -105,14 +105,14 @@ async def live(store: Store, world: World, dice: random.Random) -> None:
             await store.release_job(job.job_id, 1, job.node_id, "cancelled")
 
 
-async def heartbeats(store: Store, world: World, nodes: list[str]) -> list[Beaten]:
+async def heartbeats(store: Store, world: World, nodes: list[str]) -> list[HeartbeatReply]:
     beats = [
         Heartbeat(node, EDGE, world.epochs[node], NodeLoad(), True, tuple(sorted(world.running[node])))
         for node in nodes
     ]
     beaten = await store.heartbeat_nodes(beats)
-    assert all(isinstance(one, Beaten) and one.verdict == "ok" for one in beaten), beaten
-    return cast(list[Beaten], beaten)
+    assert all(isinstance(one, HeartbeatReply) and one.verdict == "ok" for one in beaten), beaten
+    return cast(list[HeartbeatReply], beaten)
 
 
 async def a_round(runner: Runner, keys: Keys, config: Config, world: World, number: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lua.engine.runner import Runner
-from lua.store import Claim, Letter, MailPage, Parked, Store
+from lua.store import Claim, MailEntry, MailPage, Parked, Store
 from lua.store.sessions import PAGE_MAX
 from mesh.cells import cell_of
 from mesh.config import Config, SessionConfig
@@ -32,11 +32,11 @@ async def claim(store: Store, edge: str = A, *, resume: bool = False, resumable:
     return claimed.epoch
 
 
-def letter(number: int, size: int = 10, session_id: str = S) -> Letter:
-    return Letter(session_id, f"k-{number}", b"frame-%d" % number, bytes([number % 256]) * size)
+def letter(number: int, size: int = 10, session_id: str = S) -> MailEntry:
+    return MailEntry(session_id, f"k-{number}", b"frame-%d" % number, bytes([number % 256]) * size)
 
 
-async def park(store: Store, *letters: Letter) -> list[Parked | StoreError]:
+async def park(store: Store, *letters: MailEntry) -> list[Parked | StoreError]:
     return [(await store.park_mail([one]))[0] for one in letters]
 
 
@@ -52,14 +52,14 @@ async def read_all(store: Store, edge: str, epoch: int) -> list[bytes]:
         after = page.last
 
 
-def parts_of(*letters: Letter) -> list[bytes]:
+def parts_of(*letters: MailEntry) -> list[bytes]:
     return [part for one in letters for part in (one.frame, one.body)]
 
 
 async def test_what_is_parked_is_read_in_order_byte_for_byte(store: Store) -> None:
     epoch = await claim(store)
     bodies = [bytes(range(256)), b"", '{"text": "你好"}'.encode()]
-    letters = [Letter(S, f"k-{at}", b"\x93\x00\xff%d" % at, body) for at, body in enumerate(bodies)]
+    letters = [MailEntry(S, f"k-{at}", b"\x93\x00\xff%d" % at, body) for at, body in enumerate(bodies)]
     assert await store.park_mail(letters) == [Parked("parked")] * 3
     page = await store.read_mail(S, A, epoch)
     assert page is not None and not page.more

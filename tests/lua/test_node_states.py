@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from lua.engine.runner import Runner
-from lua.store import Drained, Scanned, Store
+from lua.store import Drained, StatusChange, Store
 from lua.store.node_view import NodeView
 from lua.store.nodes import SCAN_MAX
 from mesh.cells import cell_of
@@ -74,7 +74,7 @@ async def test_a_silent_node_is_offline_but_listed_and_a_heartbeat_brings_it_bac
 ) -> None:
     assert await store.scan_nodes(CELL) == []
     pass_time(raw, keys, NODE, TIMEOUT_MS)
-    assert await store.scan_nodes(CELL) == [Scanned(NODE, EDGE, epoch, "offline", "heartbeat_timeout")]
+    assert await store.scan_nodes(CELL) == [StatusChange(NODE, EDGE, epoch, "offline", "heartbeat_timeout")]
     assert await store.scan_nodes(CELL) == []
     assert await status_of(store) == "offline"
     assert raw.sismember(keys.pool(CELL, "p1"), NODE)
@@ -106,7 +106,7 @@ async def test_a_detached_node_may_be_chosen_until_its_grace_ends(
     assert placed.verdict == "new"
     assert await store.scan_nodes(CELL) == []
     pass_time(raw, keys, NODE, GRACE_MS)
-    assert await store.scan_nodes(CELL) == [Scanned(NODE, EDGE, epoch, "offline", "closed by peer")]
+    assert await store.scan_nodes(CELL) == [StatusChange(NODE, EDGE, epoch, "offline", "closed by peer")]
     assert await view_of(store) is None
     assert not raw.exists(keys.pool(CELL, "p1"))
     [refused] = await store.commit([request("r-2", [NODE])])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lua.store import Claim, Claimed, Letter, MailPage, Noted, Seat, Store
+from lua.store import Claim, Claimed, MailEntry, MailPage, Noted, SessionOwner, Store
 from mesh.cells import cell_of
 from mesh.errors import ConfigError
 from mesh.keys import Keys
@@ -82,13 +82,13 @@ async def test_a_session_is_resumed_on_any_edge_and_stays_what_it_was(store: Sto
     assert (first.before, first.mail, first.lost) == ("", 0, 0)
     assert (first.tenant_id, first.trace_id, first.preferred_node) == ("tenant", "t-1", "node-1")
     await store.note_session("s-1", A, first.epoch, away=True, room="123456")
-    assert await store.session_seats(["s-1", "s-2"]) == [Seat(A, first.epoch, True, True), Seat("")]
+    assert await store.session_seats(["s-1", "s-2"]) == [SessionOwner(A, first.epoch, True, True), SessionOwner("")]
 
     second = await store.claim(resuming(B))
     assert second.ok and second.epoch > first.epoch
     kept = Claimed(True, B, second.epoch, "ok", A, "tenant", "t-1", "node-1", "123456")
     assert second == kept
-    assert await store.session_seats(["s-1"]) == [Seat(B, second.epoch, False, True)]
+    assert await store.session_seats(["s-1"]) == [SessionOwner(B, second.epoch, False, True)]
 
 
 async def test_the_same_edge_resumes_with_a_new_epoch_and_takes_from_nobody(store: Store) -> None:
@@ -117,7 +117,7 @@ async def test_a_repeated_claim_is_the_same_and_undoes_nothing(store: Store) -> 
     second = await store.claim(resuming(B, ref="7"))
     await store.note_session("s-1", B, second.epoch, away=True)
     assert await store.claim(resuming(B, ref="7")) == second, "also that A is out: that word may be lost too"
-    assert await store.session_seats(["s-1"]) == [Seat(B, second.epoch, True, True)]
+    assert await store.session_seats(["s-1"]) == [SessionOwner(B, second.epoch, True, True)]
 
 
 async def test_a_late_copy_of_a_claim_takes_nothing_back(store: Store) -> None:
@@ -141,13 +141,13 @@ async def test_an_owner_that_hears_of_an_emptied_redis_claims_anew(store: Store,
 async def test_a_new_session_of_the_same_name_gets_nothing_of_the_old_one(store: Store) -> None:
     first = await store.claim(wanted(A))
     await store.note_session("s-1", A, first.epoch, room="123456")
-    await store.park_mail([Letter("s-1", "k", b"frame", b"body")])
+    await store.park_mail([MailEntry("s-1", "k", b"frame", b"body")])
     other = await store.claim(wanted(B, token="other", trace_id="t-2"))
     assert other.ok and other.epoch > first.epoch and other.before == A
     assert (other.trace_id, other.room, other.mail) == ("t-2", "", 0)
     assert await store.read_mail("s-1", B, other.epoch) == MailPage("", False, [])
     assert await store.trim_mail("s-1", B, other.epoch, "9999999999999-0") == 0
-    await store.park_mail([Letter("s-1", "k", b"frame", b"another")])
+    await store.park_mail([MailEntry("s-1", "k", b"frame", b"another")])
     page = await store.read_mail("s-1", B, other.epoch)
     assert page is not None and page.parts == [b"frame", b"another"]
 
@@ -172,7 +172,7 @@ async def test_a_note_of_anyone_else_changes_nothing(store: Store) -> None:
     second = await store.claim(resuming(B))
     for edge, epoch in ((A, first.epoch), (B, first.epoch), (A, second.epoch)):
         assert await store.note_session("s-1", edge, epoch, away=True) == Noted("taken", B, second.epoch)
-    assert await store.session_seats(["s-1"]) == [Seat(B, second.epoch, False, True)]
+    assert await store.session_seats(["s-1"]) == [SessionOwner(B, second.epoch, False, True)]
     assert await store.note_session("s-none", A, 1) == Noted("gone", "", 0)
 
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from lua.store import Beaten, CommitRequest, Heartbeat, Registered, Store
+from lua.store import CommitRequest, Heartbeat, HeartbeatReply, Registered, Store
 from mesh.cells import cell_of
 from mesh.frames import NodeCaps, NodeLoad
 from mesh.keys import Keys
@@ -32,7 +32,7 @@ async def register(store: Store, node_id: str, max_jobs: int = 2, edge: str = ED
 
 async def beat(
     store: Store, node_id: str, epoch: int, *, healthy: bool = True, jobs: Iterable[str] | None = None, edge: str = EDGE
-) -> Beaten:
+) -> HeartbeatReply:
     """One heartbeat."""
     said = None if jobs is None else tuple(jobs)
     return await store.heartbeat_node(Heartbeat(node_id, edge, epoch, NodeLoad(), healthy, said))
