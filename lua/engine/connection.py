@@ -113,7 +113,7 @@ class RedisConnection:
         if self._wire is not None:
             self._wire.break_off(Disconnected("closed"))
         if self._connection._writer is not None:
-            self._connection._writer.transport.abort()  # without a farewell, for which a server may keep us waiting
+            self._connection._writer.transport.abort()  # no TLS shutdown handshake: a mute server would delay it
         await self._connection.disconnect(nowait=True)
         await asyncio.sleep(0)  # the transport closes its socket in the next turn of the loop
 

@@ -176,7 +176,7 @@ async def test_a_lost_master_is_an_error_until_its_replica_takes_over(
 
 
 @pytest.mark.parametrize("session_cell", [0, 1])  # in one script; and reserve, then bind
-async def test_nodes_that_a_promoted_replica_never_heard_of_are_unavailable_and_not_full(
+async def test_nodes_missing_on_a_promoted_replica_are_unavailable_and_not_full(
     replicated: RedisCluster, connect: Connect, keys: Keys, session_cell: int
 ) -> None:
     runner = await connect(patient(replicated).redis)

@@ -1,4 +1,4 @@
-"""A selector whose Redis lost the records of nodes: its clients hear of nodes that are offline, not of a full fleet."""
+"""A selector whose Redis lost the records of nodes: clients get the reason "offline", not that of a full fleet."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ async def test_lost_records_are_no_full_fleet(store: Store, config: Config, raw:
     await placer.place([dispatch("r-1")])  # stands in line: the nodes may come back
     [waiting] = [frame for frame in sent if isinstance(frame, Waiting)]
     assert waiting.reason == "offline"
-    told = [frame for frame in sent if isinstance(frame, NodeStale)]
-    assert {frame.reason for frame in told} == {"unknown"} and len(told) == 3, "their edge registers them again"
+    stale = [frame for frame in sent if isinstance(frame, NodeStale)]
+    assert {frame.reason for frame in stale} == {"unknown"} and len(stale) == 3, "their edge registers them again"
 
     sent.clear()
     await placer.place([dispatch("r-2", session_id="s-2", beside=True)])  # a hedge does not stand in line

@@ -216,7 +216,7 @@ def mute_server(own_server: RedisServer, request: pytest.FixtureRequest) -> Iter
 async def half_made(runner: Runner) -> list[Any]:
     """The socket of a connection that it is making."""
     async with asyncio.timeout(DEADLINE_S):
-        while not sockets_of(runner):  # noqa: ASYNC110 - the loop makes it; nothing tells when
+        while not sockets_of(runner):  # noqa: ASYNC110 - no event marks it
             await asyncio.sleep(0.01)
     return sockets_of(runner)
 
@@ -231,7 +231,7 @@ async def test_a_connection_in_the_making_is_closed(mute_server: RedisConfig, ke
     assert (socket.fileno(), sockets_of(runner)) == (-1, [])
 
 
-async def test_who_gives_up_to_connect_leaves_no_connection(mute_server: RedisConfig) -> None:
+async def test_a_cancelled_connect_leaves_no_connection(mute_server: RedisConfig) -> None:
     class Seen(Runner):
         def __init__(self, config: RedisConfig) -> None:
             super().__init__(config)
