@@ -1,6 +1,7 @@
 """Writes config.example.toml from mesh.config, so that the example cannot drift: `python -m tools.config_example`.
 
-Each setting is shown with its comment from the source, its unit, its bounds and its default.
+Each setting is shown with its explanation (the `#:` comment above the field), its unit, its bounds and its default. A
+setting without an explanation of its own is an error.
 """
 
 from __future__ import annotations
@@ -8,11 +9,23 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
+import textwrap
 from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
-from msgspec.inspect import FloatType, IntType, StrType, StructType, Type, type_info
+from msgspec.inspect import (
+    DictType,
+    Field,
+    FloatType,
+    IntType,
+    ListType,
+    StrType,
+    StructType,
+    Type,
+    VarTupleType,
+    type_info,
+)
 
 from mesh.config import Config
 
@@ -21,32 +34,64 @@ PREFACE: Final = """\
 # In the environment a setting is LINGUA_<SECTION>_<KEY>, as in LINGUA_EDGE_PORT=5011; that wins over this file.
 # This file is made by `python -m tools.config_example`.
 """
-UNITS: Final = {"_ms": "milliseconds", "_seconds": "seconds", "_percent": "percent", "_bytes": "bytes"}
+WIDTH: Final = 120
+#: Words of a setting's name that tell its unit; the first that is found counts.
+UNITS: Final = {
+    "_ms_per_s": "milliseconds per second",
+    "_per_s": "per second",
+    "_ms": "milliseconds",
+    "_seconds": "seconds",
+    "_life_s": "seconds",
+    "_percent": "percent",
+    "_bytes": "bytes",
+    "_chars": "characters",
+}
+
+
+class UnexplainedError(Exception):
+    """A setting has no comment of its own."""
 
 
 def example() -> str:
-    """The text of config.example.toml."""
+    """The text of config.example.toml; UnexplainedError if a setting has no explanation."""
     shape = type_info(Config)
     assert isinstance(shape, StructType)
-    return PREFACE + "".join(_section(field.name, field.type) for field in shape.fields)
+    return PREFACE + "".join(section(field.name, field.type) for field in shape.fields)
 
 
-def _section(name: str, shape: Type) -> str:
+def section(name: str, shape: Type) -> str:
+    """One section: its docstring, then each setting with its explanation."""
     assert isinstance(shape, StructType)
-    comments = _comments(shape.cls)
-    lines = [f"\n# {inspect.getdoc(shape.cls)}", f"[{name}]"]
-    for field in shape.fields:
+    lines = ["", f"# {inspect.getdoc(shape.cls)}", f"[{name}]"]
+    for field, text in _explained(name, shape):
+        lines += _wrapped(text, "# ")
+        for entry_field, entry_text in _entry_fields(f"{name}.{field.name}", field.type):
+            lines += _wrapped(f"{entry_field.name}: {entry_text}", "#   ")
         default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
-        about = " ".join(_about(field.name, field.type, comments.get(field.name, "")))
-        lines += [f"# {about}"] if about else []
         lines += _setting(name, field.name, default)
     return "\n".join(lines) + "\n"
 
 
-def _about(name: str, shape: Type, comment: str) -> Iterator[str]:
-    if comment:
-        yield comment if comment.endswith((".", "?")) else f"{comment}."
-    unit = next((unit for end, unit in UNITS.items() if end in name), "")
+def _explained(name: str, shape: StructType) -> Iterator[tuple[Field, str]]:
+    """Each field with its explanation, unit and bounds."""
+    comments = _comments(shape.cls)
+    for field in shape.fields:
+        comment = comments.get(field.name)
+        if not comment:
+            raise UnexplainedError(f"{name}.{field.name}: no `#:` comment above it in {shape.cls.__module__}")
+        yield field, " ".join((comment, *_limits(field.name, field.type)))
+
+
+def _entry_fields(name: str, shape: Type) -> Iterator[tuple[Field, str]]:
+    """The fields of the entries, if the setting is a list or table of them."""
+    entry = shape.item_type if isinstance(shape, ListType | VarTupleType) else None
+    entry = shape.value_type if isinstance(shape, DictType) else entry
+    if isinstance(entry, StructType):
+        yield from _explained(name, entry)
+
+
+def _limits(name: str, shape: Type) -> Iterator[str]:
+    unit = next((unit for word, unit in UNITS.items() if word in name), "")
     bounds = _bounds(shape)
     if unit or bounds:
         yield f"[{', '.join(part for part in (unit, bounds) if part)}]"
@@ -61,13 +106,19 @@ def _bounds(shape: Type) -> str:
     return ""
 
 
-def _setting(section: str, name: str, default: Any) -> list[str]:
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _setting(section_name: str, name: str, default: Any) -> list[str]:
     """One line, or a table of its own for each entry of a table."""
     if not isinstance(default, dict):
         return [f"{name} = {_toml(default)}"]
     lines = []
     for key, entry in default.items():
-        lines.append(f"[{section}.{name}.{key}]")
+        lines.append(f"[{section_name}.{name}.{key}]")
         lines += [f"{field} = {_toml(value)}" for field, value in msgspec.structs.asdict(entry).items()]
     return lines
 
@@ -78,18 +129,18 @@ def _toml(value: Any) -> str:
     return str(value) if isinstance(value, int | float) else msgspec.json.encode(value).decode()
 
 
-def _comments(section: type) -> dict[str, str]:
-    """Field -> the `#:` lines above it, which do not survive in the class itself."""
-    source = inspect.getsource(section)
+def _comments(cls: type) -> dict[str, str]:
+    """Field -> the `#:` lines directly above it, which do not survive in the class itself."""
+    source = textwrap.dedent(inspect.getsource(cls))
     lines = source.splitlines()
     found = {}
     for statement in ast.walk(ast.parse(source)):
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             above: list[str] = []
-            place = statement.lineno - 2
-            while lines[place].strip().startswith("#:"):
-                above.insert(0, lines[place].strip().removeprefix("#:").strip())
-                place -= 1
+            number = statement.lineno - 2
+            while lines[number].strip().startswith("#:"):
+                above.insert(0, lines[number].strip().removeprefix("#:").strip())
+                number -= 1
             found[statement.target.id] = " ".join(above)
     return found
 

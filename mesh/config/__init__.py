@@ -1,8 +1,8 @@
 """Configuration: a TOML file, then `LINGUA_<SECTION>_<KEY>` from the environment, validated once at start.
 
-Every value carries its unit in its name and its bounds in its type. An unknown key is an error. Lists in the
-environment are separated by commas; tables, and lists of them, are JSON. config.example.toml shows every key with its
-default.
+Every setting has its unit in its name and its bounds in its type. An unknown key is an error. Lists in the environment
+are separated by commas; tables, and lists of them, are JSON. config.example.toml lists every key with its default; it
+is generated from the comments of this package (tools/config_example.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mesh.errors import ConfigError
 
 
 class Config(Section, frozen=True):
-    """All of it."""
+    """All sections."""
 
     mesh: MeshConfig = MeshConfig()
     link: LinkConfig = LinkConfig()
@@ -48,7 +48,7 @@ class Config(Section, frozen=True):
 
 
 def load(path: str | None = None, environ: Mapping[str, str] | None = None) -> Config:
-    """The configuration of `path` (or LINGUA_CONFIG) with the environment on top; ConfigError if it is wrong."""
+    """The configuration of `path` (or LINGUA_CONFIG) with the environment on top; ConfigError if it is invalid."""
     environ = os.environ if environ is None else environ
     path = path or environ.get("LINGUA_CONFIG")
     tree = _read_toml(path) if path else {}
@@ -91,7 +91,7 @@ def _apply(tree: dict[str, Any], name: str, text: str) -> None:
         value = [part for part in text.split(",") if part]
     elif text.startswith(("[", "{")):
         value = _read_json(name, text)
-    # msgspec reads numbers and booleans from text, and names the key when it cannot.
+    # msgspec parses numbers and booleans from text, and its error names the key.
     values = tree.setdefault(section, {})
-    if isinstance(values, dict):  # otherwise the file is wrong, and validation says so
+    if isinstance(values, dict):  # otherwise validation reports the section
         values[key] = value

@@ -1,4 +1,4 @@
-"""Settings: what every section of the configuration is made of. Units are in the names, bounds in the types."""
+"""Base types of settings. The unit of a setting is in its name, its bounds are in its type."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ Percent = Annotated[float, Meta(ge=0, le=100)]
 
 
 class Section(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Base of all sections."""
+    """Base of all sections. An unknown key is an error; every field has a `#:` comment: fact, bound, consequence."""

@@ -10,203 +10,254 @@ from mesh.config.base import Bytes, Count, MemoryBytes, Ms, Port, Seconds, Secti
 
 
 class MeshConfig(Section, frozen=True):
-    """What every process must agree on."""
+    """Settings that every process of a deployment must share."""
 
-    #: How many cells; fixed when a deployment is born.
+    #: Number of cells (Redis hash slots) that records are spread over. Fixed when a deployment is created: a process
+    #: with another number exits with a configuration error.
     cells: Annotated[int, Meta(ge=1, le=100)] = 16
+    #: First part of every Redis key. Deployments that share one Redis need different prefixes.
     key_prefix: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,32}$")] = "lingua"
 
 
 class LinkConfig(Section, frozen=True):
     """ZeroMQ links between edges, brokers and selectors."""
 
-    #: One endpoint per broker, for edges.
+    #: Endpoints of the brokers for edges, one per broker: ipc://<path> or tcp://127.0.0.1:<port>. An edge connects to
+    #: all of them and fails over between the live ones.
     frontends: list[str] = []
-    #: One endpoint per broker, for selectors, in the same order.
+    #: Endpoints of the brokers for selectors, one per broker, in the order of `frontends`.
     backends: list[str] = []
+    #: Interval of beats between a broker and its peers, and of ZeroMQ's own heartbeats. Keep it at a third of `dead_ms`
+    #: or less, so that one late beat is no failure.
     beat_ms: Ms = 1_000
-    #: Silence after which a peer counts as gone.
+    #: Failure detection timeout: a peer without a beat for this long counts as dead, and senders fail over to another.
     dead_ms: Ms = 3_000
-    #: Messages that a socket may hold per peer before it says EAGAIN.
+    #: Messages that a ZeroMQ socket buffers per peer and direction. Beyond it a send fails (EAGAIN): a broker queues
+    #: the message itself, an edge or selector takes another broker.
     high_water: Count = 1_000
+    #: Largest part of a message. A sender refuses to send a larger one; a peer that sends one is disconnected.
     message_bytes_max: Bytes = 8 * 1024 * 1024
-    #: Messages taken from a socket before anything else gets a turn.
+    #: Messages read from a socket in one turn of the event loop. More wait for the next turn, so that timers and other
+    #: sockets are served.
     drain_max: Count = 256
-    #: A connection that has not finished its handshake by then is closed.
+    #: Timeout of the ZeroMQ handshake; a connection that is not ready by then is closed.
     handshake_ms: Ms = 3_000
-    #: First wait before connecting again to a broker that is gone; doubles up to the second one.
+    #: First backoff before reconnecting to a lost broker; doubles up to `reconnect_ms_max`.
     reconnect_ms: Ms = 100
+    #: Upper bound of the reconnect backoff: a broker that restarts is found again within this time.
     reconnect_ms_max: Ms = 1_000
 
 
 class BrokerConfig(Section, frozen=True):
     """One broker process."""
 
-    #: Messages waiting for one stuck peer, per lane.
+    #: Messages queued for one blocked peer, per lane. Beyond it a message returns to its sender: Bounce(queue_full).
     queue_max: Count = 1_000
+    #: Retry delay that a Busy reply names while no selector has credit.
     busy_retry_ms: Ms = 50
-    #: Edges and selectors that one broker serves; more are ignored and counted.
+    #: Edges and selectors that one broker serves. Messages of further peers are dropped and counted.
     peers_max: Count = 4_096
-    #: How often a peer whose pipe was full is tried again.
+    #: Interval of retries to send to a blocked peer.
     flush_ms: Ms = 5
-    #: What is still queued at a stop gets this long to leave.
+    #: Time that a stopping broker has to send its queued messages. The rest is dropped; senders retry it elsewhere.
     drain_ms: Ms = 500
+    #: Port of /metrics on loopback; 0 = any free port, named in the ready line.
     metrics_port: Port = 0
 
 
 class RedisConfig(Section, frozen=True):
-    """Where the truth lives."""
+    """Redis, which holds all shared state."""
 
+    #: Address: redis://[user:password@]host:port/database.
     url: str = "redis://127.0.0.1:6379/0"
-    #: True for Redis Cluster; `url` is then one of its nodes.
+    #: True for Redis Cluster; `url` is then the address of any of its nodes.
     cluster: bool = False
+    #: Timeout of one exchange. A call that times out fails and is not retried here: its effect is unknown, and the
+    #: caller's own deadline decides.
     timeout_ms: Ms = 1_000
-    #: Replicas that must confirm a binding (WAIT); 0 = do not ask. Only for clusters with replicas.
+    #: Replicas that must confirm a commit (WAIT); with fewer the commit fails as unknown and is retried by its edge.
+    #: 0 = do not wait. Only for clusters with replicas.
     wait_replicas: Annotated[int, Meta(ge=0, le=5)] = 0
+    #: Timeout of the confirmation by replicas. Keep it below `timeout_ms`.
     wait_ms: Ms = 100
-    #: Calls of one script sent in one EVALSHA.
+    #: Calls of one script that are sent as one EVALSHA. Larger batches cost less per call and block Redis for longer.
     batch_max: Count = 128
-    #: Calls waiting for their turn; more are refused.
+    #: Pending calls of one process. Beyond it a call fails at once.
     queue_max: Count = 20_000
-    #: How often a call is sent again by itself, after a broken connection or while the cluster changes.
+    #: Retries of one call after a broken connection or a change of the cluster. Then it fails.
     retries_max: Annotated[int, Meta(ge=0, le=20)] = 5
-    #: Wait before such a repeat; grows with each.
+    #: Backoff before the first such retry; grows by as much with each retry.
     retry_ms: Ms = 50
 
 
 class EdgeConfig(Section, frozen=True):
     """One edge process."""
 
+    #: Address that the shared port listens on. Other than loopback needs `insecure`.
     host: str = "127.0.0.1"
-    #: Shared by all edges of a host (SO_REUSEPORT).
+    #: Port for clients, nodes and the HTTP API, shared by all edges of a host (SO_REUSEPORT).
     port: Port = 5010
-    #: A second port, of this edge alone; 0 = pick a free one.
+    #: Second port, on loopback, that reaches this edge alone; 0 = any free port, named in the ready line.
     own_port: Port = 0
-    #: Listen beyond loopback although there is no authentication yet.
+    #: Permits to listen beyond loopback although there is no authentication yet.
     insecure: bool = False
+    #: Largest message of a client. The socket of a client that sends a larger one is closed (1009).
     session_message_bytes_max: Bytes = 2 * 1024 * 1024
+    #: Largest message of a node. The socket of a node that sends a larger one is closed (1009).
     node_message_bytes_max: Bytes = 4 * 1024 * 1024
+    #: Timeout of sending one message (see also `send_rate_bytes_min`) and of closing a socket. A socket that takes
+    #: longer is closed as too slow.
     send_timeout_ms: Ms = 2_000
-    #: Bytes waiting for one socket before it is cut off as too slow: room for several of the largest messages.
+    #: Send buffer of one socket; beyond it the socket is closed as too slow. Holds several of the largest messages.
     send_buffer_bytes_max: Bytes = 16 * 1024 * 1024
+    #: Interval of WebSocket pings.
     ping_interval_ms: Ms = 10_000
+    #: Timeout of a WebSocket pong; a socket without one is closed.
     ping_timeout_ms: Ms = 10_000
+    #: Timeout of the WebSocket handshake and of a plain HTTP request; then the connection is closed.
     open_timeout_ms: Ms = 5_000
+    #: Sockets of clients and nodes together. Beyond it a connection is refused with HTTP 503.
     connections_max: Count = 20_000
-    #: Utterances of one session that may be waiting for their result.
+    #: Pending utterances of one session. Beyond it an utterance is refused with TOO_MANY_UTTERANCES.
     utterances_per_session_max: Count = 200
-    #: Seconds without any message before a session or node socket is closed.
+    #: Idle timeout: a client's or node's socket without any message for this long is closed.
     idle_timeout_seconds: Seconds = 75
-    #: Answer of a selector to a claim or registration.
+    #: Timeout of a call to a selector (claim, registration, room, pairing), retries included; then the peer gets an
+    #: error. Also the time that a starting edge waits for its first broker.
     answer_timeout_ms: Ms = 5_000
-    #: First wait before an unanswered Dispatch or JobDone is sent again; doubles each time, the first few up to half
-    #: of link.dead_ms.
+    #: First retry interval of an unacknowledged Dispatch, JobDone or call; doubles with each retry, the first few up to
+    #: half of link.dead_ms.
     resend_ms: Ms = 400
+    #: Upper bound of the retry interval.
     resend_ms_max: Ms = 5_000
-    #: Finished results kept per node edge until acknowledged.
+    #: Unacknowledged results of this edge's nodes. Beyond it the oldest is evicted, results without a known job first.
     results_kept_max: Count = 10_000
-    #: The same in bytes; the oldest go first.
+    #: Unacknowledged results in bytes. Beyond it the oldest is evicted, results without a known job first.
     results_kept_bytes_max: MemoryBytes = 256 * 1024 * 1024
-    #: Of these, one node's results of jobs that it was not given here; more are refused. Honest nodes have a few such
-    #: after a restart of the edge.
+    #: Unacknowledged results of one node for jobs that this edge does not know. Beyond it a result is refused with
+    #: SLOW_DOWN. Nodes have a few such results after a restart of their edge.
     unknown_results_per_node_max: Count = 64
-    #: Audio kept for all sessions until their results are in; more is refused with SLOW_DOWN.
+    #: Audio of all pending utterances. Beyond it an utterance is refused with SLOW_DOWN.
     audio_kept_bytes_max: MemoryBytes = 256 * 1024 * 1024
-    #: Of these, one session's; it may have one larger utterance.
+    #: Audio of one session's pending utterances. Beyond it an utterance is refused with SLOW_DOWN; a single utterance
+    #: may be larger.
     audio_kept_per_session_bytes_max: MemoryBytes = 32 * 1024 * 1024
-    #: How often a result is offered to edges that do not know its session before it is dropped.
+    #: Deliveries of one result that are answered with no_session. After as many the result is dropped.
     no_session_tries_max: Count = 12
-    #: Of one node's heartbeats the mesh hears the latest, at most once in this time; the first after a registration
-    #: at once.
+    #: Shortest interval between two heartbeats of one node that are forwarded to a selector; of several in between the
+    #: latest counts. The first after a registration is forwarded at once.
     heartbeat_min_ms: Ms = 500
-    #: Errors, and messages that are none of ours, that one node may send; beyond that it is read more slowly.
+    #: Errors and unknown messages per second that one node may send. Beyond it reading from the node is throttled.
     node_errors_per_s_max: Count = 50
-    #: A node whose socket closed keeps its jobs this long; then they are dispatched elsewhere.
+    #: Reconnect grace: a node whose socket closed keeps its jobs this long. Then they are dispatched to other nodes.
     reconnect_grace_ms: Ms = 3_000
-    #: Jobs for nodes whose socket closed a moment ago wait here for them, in all and per node; more go elsewhere.
+    #: Jobs that wait for nodes in reconnect grace, of all nodes. Beyond it a job goes to another node.
     held_jobs_max: Count = 1_000
+    #: Bytes of the jobs that wait for nodes in reconnect grace. Beyond it a job goes to another node.
     held_bytes_max: MemoryBytes = 64 * 1024 * 1024
+    #: Jobs that wait for one node in reconnect grace. Beyond it a job goes to another node.
     held_jobs_per_node_max: Count = 64
+    #: Bytes of the jobs that wait for one node in reconnect grace. Beyond it a job goes to another node.
     held_bytes_per_node_max: MemoryBytes = 16 * 1024 * 1024
-    #: Requests and jobs that ended are remembered, so that late repeats are recognised.
+    #: Ended requests, jobs and moved sessions that are remembered to deduplicate late frames. Beyond it the oldest is
+    #: evicted, and a late frame of it counts as unknown.
     ended_kept_max: Count = 10_000
+    #: Time that an ended request, job or moved session is remembered to deduplicate late frames.
     ended_kept_ms: Ms = 30_000
-    #: Utterance indices of one session that are remembered, so that a repeat makes no second job.
+    #: Utterances of one session that are remembered to deduplicate repeats. Beyond it the oldest is evicted, and a
+    #: repeat of it makes a second job.
     utterances_remembered_max: Count = 1_024
-    #: Messages waiting for one socket before it is cut off as too slow.
+    #: Messages in the send buffer of one socket. Beyond it the socket is closed as too slow.
     send_queue_max: Count = 1_000
-    #: Unfinished jobs remembered per node; the oldest go first.
+    #: Unfinished jobs that are tracked per node. Beyond it the oldest is evicted; its result then counts as one for an
+    #: unknown job.
     jobs_per_node_max: Count = 256
-    #: Frames of one incoming message stream that wait to be read before the socket is paused.
+    #: Received frames of one socket that wait to be handled. Beyond it reading from the socket pauses.
     receive_queue_max: Count = 16
-    #: A long message may take longer than send_timeout_ms, if the reader takes at least this much per second.
+    #: Slowest rate, per second, at which a large message may be taken: its send timeout is `send_timeout_ms` plus its
+    #: size at this rate.
     send_rate_bytes_min: Bytes = 256 * 1024
-    #: How long a stopping edge waits for results that are under way.
+    #: Time that a stopping edge waits for pending results. Then it closes its sockets; clients resume at another edge.
     drain_ms: Ms = 1_000
-    #: An answer to an operator's page or command; stays below open_timeout_ms, by which a reader is cut off.
+    #: Timeout of an operator's command or HTTP request; the answer is then an error. HTTP requests end at four fifths
+    #: of `open_timeout_ms` at the latest.
     page_timeout_ms: Ms = 3_000
-    #: Operators' pages that wait for selectors, and selectors that one page asks.
+    #: Concurrent requests of the HTTP API. Beyond it a request is refused with HTTP 503.
     pages_max: Count = 64
+    #: Selectors that one request of the HTTP API queries. Further ones are left out.
     selectors_asked_max: Count = 64
-    #: Operators' sockets, and the longest command.
+    #: Operators' sockets (/ws/control). Beyond it a connection is refused with HTTP 503.
     control_sockets_max: Count = 16
+    #: Largest command of an operator. The socket of an operator who sends a larger one is closed (1009).
     control_message_bytes_max: Bytes = 64 * 1024
-    #: Events of a job (handed over, accepted, started) gather this long and go out as one; a result that comes sooner
-    #: makes them superfluous. On Redis Cluster the first of them extends a lease of a few seconds: stay far below that.
+    #: Delay by which progress of a job (dispatched, accepted, started) is collected into one JobEvent; a result within
+    #: it makes the event superfluous. On Redis Cluster the first event extends job.provisional_lease_ms: stay far
+    #: below that.
     job_event_delay_ms: Annotated[int, Meta(ge=1, le=1_000)] = 25
 
 
 class SelectorConfig(Section, frozen=True):
     """One selector process."""
 
+    #: Interval at which changed nodes are read from Redis. Nodes are selected from facts that are at most this old.
     snapshot_ms: Ms = 100
-    #: A full reload of a cell every so often, against anything a delta missed.
+    #: Interval at which each cell is read completely, to repair whatever the changes missed.
     full_reload_ms: Ms = 60_000
-    #: Nobody works and nothing changes: the snapshot slows down to this.
+    #: Upper bound to which `snapshot_ms` grows while no job is placed and nothing changes.
     snapshot_idle_ms: Ms = 500
-    #: Changed nodes taken from a cell at a time.
+    #: Changed nodes read from a cell in one call.
     changes_max: Count = 500
-    #: Nodes that the columns hold; more are turned away and counted.
+    #: Nodes in the selector's table. Further nodes are left out, get no job from this selector and are counted.
     nodes_max: Count = 200_000
+    #: Candidate nodes of one commit, best first; the commit takes the first with a free slot.
     candidates: Annotated[int, Meta(ge=1, le=16)] = 3
-    #: How often a request whose candidates turned out to have more to do than assumed looks for others. The last time
-    #: it takes what has room. So many that a burst over eight selectors finds every free node.
+    #: Rounds of select and commit for one request whose candidates were taken by other selectors meanwhile. In the last
+    #: round any free slot will do. High enough for a burst over eight selectors to find every free node.
     commit_rounds: Annotated[int, Meta(ge=1, le=16)] = 8
-    #: A heartbeat's running_jobs counts beside the leases for this long. Later the leases alone tell: utterances last
-    #: about a second, and a number from a busy moment would keep a free node full until its next heartbeat.
+    #: Age up to which a heartbeat's running_jobs counts as slots in use beside the leases. An utterance takes about a
+    #: second, so an older count would keep a free node full until its next heartbeat.
     running_fresh_ms: Ms = 2_000
-    #: Suitable nodes that are compared for one job; in a larger fleet the look begins at a random one.
+    #: Suitable nodes that are compared for one job. In a larger fleet the comparison begins at a random node, and its
+    #: cost does not grow.
     compared_max: Count = 128
-    #: Decisions that can be explained and run again, and the memory they may take.
+    #: Decisions kept for `lingua explain` and `lingua replay`. Beyond it the oldest is evicted.
     decisions_kept: Count = 20_000
+    #: Memory of the decisions kept. Beyond it the oldest is evicted.
     decisions_bytes_max: MemoryBytes = 64 * 1024 * 1024
-    #: How often the weights in force are looked up.
+    #: Interval at which the current weights are read from Redis; a change is in force everywhere within it.
     weights_ms: Ms = 1_000
-    #: An edge that asks for a job which finished longer ago than this will not get its result from anybody any more:
-    #: it is told to try again.
+    #: Time after which the unclaimed result of a finished job counts as lost. A retry of its request then starts a new
+    #: attempt.
     result_lost_ms: Ms = 8_000
-    #: Nodes of an edge to which a frame bounced get no work for this long.
+    #: Time that the nodes of an edge get no job after a frame to that edge bounced.
     unreachable_ms: Ms = 2_000
-    #: Work messages that all brokers together may have outstanding here.
+    #: Credit: work messages that all brokers together may have outstanding at this selector. Beyond it brokers choose
+    #: another selector, or reply Busy.
     window: Count = 512
+    #: Frames that are handled in one batch. Larger batches cost less per frame and delay the first.
     batch_max: Count = 64
-    #: Control frames waiting for their turn; more are dropped and counted.
+    #: Control frames that wait to be handled. Beyond it they are dropped and counted; their senders retry.
     control_queue_max: Count = 10_000
-    #: At the end, time for what is already here.
+    #: Time that a stopping selector has to finish the frames it has received.
     drain_ms: Ms = 1_000
-    #: How often edges and selectors tell that they live, and how long that holds. An edge of which nothing was heard
-    #: for so long is gone: what it should have told waits in the mail of its sessions.
+    #: Interval at which edges and selectors renew their presence record. Keep it at a third of `presence_ttl_ms` or
+    #: less.
     presence_ms: Ms = 2_000
+    #: Life of a presence record. An edge without presence or frames for this long is offline: messages to its sessions
+    #: go to their mail.
     presence_ttl_ms: Ms = 6_000
+    #: Port of /metrics on loopback; 0 = any free port, named in the ready line.
     metrics_port: Port = 0
 
 
 class LogConfig(Section, frozen=True):
     """Structured logs on stderr."""
 
+    #: Lowest level that is written.
     level: Annotated[str, Meta(pattern="^(debug|info|warning|error)$")] = "info"
-    #: "json", "text", or "auto": text on a terminal.
+    #: Form of a line; auto = text on a terminal, JSON otherwise.
     format: Annotated[str, Meta(pattern="^(auto|json|text)$")] = "auto"
-    #: Lines of one event per window; the rest are counted and left out.
+    #: Lines of one event per window. Further ones are suppressed, and the next line names their number.
     repeats_max: Count = 20
+    #: Length of the window in which `repeats_max` lines of one event are written.
     repeat_window_ms: Ms = 10_000

@@ -1,7 +1,7 @@
-"""Weights: the prices of the score, in milliseconds. One set is in force in a deployment, versioned in Redis.
+"""Weights: the cost terms of node selection, in predicted milliseconds. Versioned in Redis, one set per deployment.
 
-The configuration holds the first set (version 0). `lingua weights set FILE` puts another one in force everywhere, and a
-recorded decision can be run again with yet another (`lingua replay`). What each term means: docs/choosing.md.
+The configuration holds the first set (version 0). `lingua weights set FILE` replaces it in the whole deployment, and
+`lingua replay` runs recorded decisions with another set. docs/choosing.md defines each term.
 """
 
 from __future__ import annotations
@@ -12,42 +12,45 @@ import msgspec
 from msgspec import Meta
 
 Price = Annotated[float, Meta(ge=0, le=600_000)]
-#: A saving may be negative: then it is a price.
+#: A negative saving is a price.
 Saving = Annotated[float, Meta(ge=-600_000, le=600_000)]
 Share = Annotated[float, Meta(ge=0, le=10)]
 
 
 class Weights(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The prices by which nodes are compared; predicted milliseconds, lowest wins."""
+    """Weights of the score by which nodes are compared: predicted milliseconds until the result, lowest wins."""
 
-    #: Fewest jobs wins with "least_connections"; everything below is then without effect.
+    #: Score: predicted milliseconds, or with least_connections the slots in use alone; the weights below then have no
+    #: effect.
     strategy: Annotated[str, Meta(pattern="^(predicted_ms|least_connections)$")] = "predicted_ms"
-    #: How much longer a job takes on a node with every slot in use than on an idle one, as a share of its own time.
+    #: Additional time of a job on a node with all slots in use, as a share of the job's own time. Higher spreads more.
     busy: Share = 1.0
-    #: The same for a node of unknown speed or a job without audio, and the least it costs.
+    #: Minimum of that additional time; counts alone for a node of unknown speed or a job without audio.
     busy_ms: Price = 300.0
-    #: For full cpu, gpu or memory; grows with the square, so that noise at rest costs nothing.
+    #: Cost of full CPU, GPU or memory. Grows with the square of the load, so that noise at rest costs nothing.
     load_ms: Price = 200.0
-    #: Per second of age beyond the heartbeat interval; no cliff, only a slope.
+    #: Cost per second of a heartbeat's age beyond node.heartbeat_interval_ms.
     stale_ms_per_s: Price = 5.0
-    #: Standard deviations of a node's speed that are added to its mean, beyond the spread that is chance.
+    #: Standard deviations of a node's speed that are added to its mean. Higher prefers steady nodes.
     risk: Share = 0.5
-    #: What is chance: speeds that differ from the fleet's by less than this share of it count as the same.
+    #: Spread that counts as chance: speeds that differ from the fleet's by less than this share are equal.
     speed_even: Share = 0.15
-    #: What is assumed of a node that nobody knows, as a share of what the fleet needs: below 1 is optimistic.
+    #: Assumed speed of an unknown node, as a share of the fleet's. Below 1 new nodes are tried early.
     optimism: Share = 0.8
-    #: Time per time of audio that is assumed while nothing at all is known.
+    #: Assumed work time per time of audio while no node's speed is known.
     speed_unknown: Share = 0.3
-    #: How many observations the assumption is worth.
+    #: Number of jobs that the assumption counts as. Higher learns a node's own speed more slowly.
     optimism_jobs: Annotated[float, Meta(ge=0.01, le=1_000)] = 1.0
-    #: An observation counts half after so many seconds.
+    #: Age at which what is known of a node's speed counts half as much.
     speed_half_life_s: Annotated[float, Meta(ge=1, le=86_400)] = 60.0
-    #: What is saved on the node that had the session's last utterance.
+    #: Saving on the node that ran the session's last utterance.
     warm_ms: Saving = 50.0
-    #: What is saved on the node that the session is paired with.
+    #: Saving on the node that the session is paired with. Higher than the other weights, so that it wins while it is
+    #: usable.
     paired_ms: Saving = 5_000.0
-    #: For a node in another region than asked for, or of another GPU tier.
+    #: Cost of a node in another region than the session asks for.
     region_ms: Price = 80.0
+    #: Cost of a node of another GPU tier than the session asks for.
     tier_ms: Price = 150.0
-    #: For a node whose socket closed a moment ago and may come back.
+    #: Cost of a detached node: its socket closed, and it may reconnect within edge.reconnect_grace_ms.
     detached_ms: Price = 2_000.0

@@ -129,12 +129,12 @@ def test_a_table_in_the_environment_is_json() -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("pools = [{pool_id = 1}, {pool_id = 1}]", "pools.pools: pool_id 1 stands there twice"),
+        ("pools = [{pool_id = 1}, {pool_id = 1}]", "pools.pools: pool_id 1 is listed twice"),
         ('tenant_overrides = [{tenant_id = "t", pool_id = 16}]', "tenant 't' has pool 16, which does not exist"),
         ('pools = [{pool_id = 1}]\ntenant_overrides = [{tenant_id = "t", pool_id = 2}]', "pool 2, which does not"),
         (
             'tenant_overrides = [{tenant_id = "t", pool_id = 1}, {tenant_id = "t", pool_id = 2}]',
-            "pools.tenant_overrides: tenant 't' stands there twice",
+            "pools.tenant_overrides: tenant 't' is listed twice",
         ),
     ],
 )
