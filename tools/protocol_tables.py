@@ -1,7 +1,7 @@
 """Writes the tables of docs/protocol.md from the structs: `python -m tools.protocol_tables docs/protocol.md`.
 
-A table stands between `<!-- begin NAME -->` and `<!-- end NAME -->`; the prose around it is written by hand. A test
-compares, so a message, frame or error that is added without its line in the docs fails the build.
+A table is between `<!-- begin NAME -->` and `<!-- end NAME -->`; the prose around it is written by hand. A test
+compares code and page, so a message, frame or error that is added without its row fails the build.
 """
 
 from __future__ import annotations
@@ -20,8 +20,12 @@ from mesh.messages import client, control, node
 from mesh.messages.base import Message, Part
 
 _STRUCTS: Final[tuple[type[msgspec.Struct], ...]] = (
-    frames.Head, frames.Work, frames.NodeCaps, frames.NodeLoad, frames.RoomMember,
-)  # fmt: skip
+    frames.Head,
+    frames.Work,
+    frames.NodeCaps,
+    frames.NodeLoad,
+    frames.RoomMember,
+)
 _BLOCK: Final = re.compile(r"(<!-- begin (\w+) -->\n).*?(<!-- end \2 -->)", re.DOTALL)
 
 
@@ -36,10 +40,7 @@ def tables() -> dict[str, str]:
         "control": _messages(control.ControlAnswer),
         "parts": _table(("object", "fields", "meaning"), (_row(part) for part in parts())),
         "frames": _table(("frame", "to", "lane", "fields", "meaning"), map(_frame, frames.FRAMES)),
-        "structs": _table(
-            ("struct", "fields", "meaning"),
-            map(_row, _STRUCTS),
-        ),
+        "structs": _table(("struct", "fields", "meaning"), map(_row, _STRUCTS)),
         "errors": _table(
             ("number", "code", "what to do"), ((str(code.number), f"`{code.name}`", code.hint) for code in ErrorCode)
         ),
@@ -47,7 +48,7 @@ def tables() -> dict[str, str]:
 
 
 def fill(text: str) -> str:
-    """`text` with every table written anew; KeyError if it has a block that we know nothing of."""
+    """`text` with every table generated anew; KeyError for a block of unknown name."""
     made = tables()
     return _BLOCK.sub(lambda block: block[1] + made[block[2]] + block[3], text)
 

@@ -1,4 +1,4 @@
-"""Frame base: the head that brokers read, the two lanes, the roles, and the class that every frame derives from."""
+"""Frame base: the head that brokers read, the two lanes, the roles, and the base class of all frames."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FRAME_VERSION: Final = 1
 
 
 class Lane(IntEnum):
-    """Which queue a message waits in. Control is always served first and needs no credit."""
+    """The queue of a message. Control is always served first and needs no credit."""
 
     CONTROL = 0
     WORK = 1
@@ -29,7 +29,7 @@ class Role(Flag):
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The first part of every message: all that a broker reads."""
+    """The first part of every message, and the only one that a broker decodes."""
 
     version: int
     lane: int
@@ -38,19 +38,19 @@ class Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cell: int
     #: The sender's identity. A broker drops a message whose source is not the socket's own.
     source: str
-    #: Sender's wall clock in microseconds: for the hop-time histogram, and to tell which of its frames is later.
+    #: Sender's wall clock in microseconds: for the hop-time histogram, and to order frames of one sender.
     sent_us: int
-    #: Wall clock ms after which nobody wants this message any more; 0 = never.
+    #: Wall clock in milliseconds after which the message is dropped; 0 = never.
     deadline_ms: int = 0
 
 
 BROKER: Final = "@broker"
-#: Parts behind head and frame that a message may have. Brokers drop what has more.
+#: Upper bound of the parts after head and frame. Brokers drop messages with more.
 PAYLOAD_PARTS_MAX: Final = 12
 
 
 class FrameMeta(msgspec.StructMeta):
-    """Pops the class arguments `to` (receivers) and `lane`, which msgspec would refuse as unknown."""
+    """Takes the class arguments `to` (receivers) and `lane`, which msgspec would refuse as unknown."""
 
     def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **arguments: Any) -> FrameMeta:
         own = {key: arguments.pop(key) for key in ("to", "lane") if key in arguments}

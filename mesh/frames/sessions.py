@@ -1,6 +1,6 @@
-"""Frames of sessions: who owns one, what waits for it, what others tell it, rooms and pairing.
+"""Frames about sessions: ownership, mail, posts between sessions, rooms and pairing.
 
-What is for a session goes to the selector of the session's cell, what is about a room to that of the code's cell.
+Frames about a session go by the session's cell, frames about a room by the cell of its code.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from mesh.frames.base import Frame, Lane, Role
 
 
 class SessionClaim(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
-    """Edge -> selector: this session is mine now. Answer: SessionClaimed | Failed.
+    """Edge -> selector: the edge claims the session. Reply: SessionClaimed | Failed.
 
-    epoch 0 takes over whatever is there; otherwise it must be the epoch in force. With `resume` the record must be
-    there, with that token; without it the claim makes a new record. Whoever owned it before hears SessionTaken.
+    epoch 0 takes over any epoch; otherwise it must be the current one. With `resume` the record must exist, with that
+    token; without it the claim creates a record. The previous owner gets SessionTaken.
     """
 
     ref: str
@@ -26,18 +26,18 @@ class SessionClaim(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
     tenant_id: str
     src_lang: str
     tgt_lang: str
-    #: Digest of the resume token: stored by a claim that makes the record, compared by one that resumes.
+    #: Digest of the resume token: stored when the record is created, compared when the session is resumed.
     token: str = ""
     resume: bool = False
     trace_id: str = ""
     #: The node that the session is paired with.
     preferred_node: str = ""
-    #: The client will come back if its connection is lost: until then its results wait in the mail.
+    #: The client can resume: while it is detached its results go to the mail.
     resumable: bool = False
 
 
 class SessionClaimed(Frame, frozen=True, to=Role.EDGE, lane=Lane.WORK):
-    """Selector -> edge. What follows the epoch is what the record held, for a session that is resumed."""
+    """Selector -> edge: reply. The fields after the epoch are those of the record, for a resumed session."""
 
     ref: str
     session_id: str
@@ -45,55 +45,55 @@ class SessionClaimed(Frame, frozen=True, to=Role.EDGE, lane=Lane.WORK):
     trace_id: str = ""
     preferred_node: str = ""
     tenant_id: str = ""
-    #: Code of the room that the session is in; "" = none.
+    #: Code of the session's room; "" = none.
     room: str = ""
-    #: Entries that wait in its mail, and those that had to be dropped from it.
+    #: Entries in its mail, and entries that were evicted from it.
     mail: int = 0
     lost: int = 0
 
 
 class SessionRelease(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.CONTROL):
-    """Edge -> selector: the session is closed. Ignored unless owner and epoch match. Answer: SessionReleased."""
+    """Edge -> selector: the session is closed. Ignored unless owner and epoch match. Reply: SessionReleased."""
 
     session_id: str
     edge: str
     epoch: int
-    #: "": no answer is wanted.
+    #: "" = no reply is wanted.
     ref: str = ""
 
 
 class SessionReleased(Frame, frozen=True, to=Role.EDGE, lane=Lane.CONTROL):
-    """Selector -> edge: that session is not the edge's, whether it was until now or not."""
+    """Selector -> edge: acknowledges SessionRelease (idempotent): the sender does not own the session."""
 
     ref: str
     session_id: str
 
 
 class SessionNote(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.CONTROL):
-    """Edge -> selector: the session lives, which renews its record. SessionTaken if it is not the edge's own."""
+    """Edge -> selector: renews the session's record. Reply: SessionTaken if the edge is not its owner, else none."""
 
     session_id: str
     edge: str
     epoch: int
-    #: The client's connection is lost: what cannot be told goes into the mail.
+    #: The client is detached: what cannot be delivered goes to the mail.
     away: bool = False
-    #: The room that it is in; None = as before.
+    #: Code of its room; None = unchanged.
     room: str | None = None
 
 
 class SessionTaken(Frame, frozen=True, to=Role.EDGE, lane=Lane.CONTROL):
-    """Selector -> edge: another edge owns the session now, with that epoch. edge "": the record is gone, claim anew."""
+    """Selector -> edge: another edge owns the session, with that epoch. edge "": there is no record; claim it anew."""
 
     session_id: str
     epoch: int
     edge: str
 
 
-# --- mail: what waits for a session that is away ------------------------------------------------------
+# --- mail: results and posts for a detached session --------------------------------------------------
 
 
 class MailAsk(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
-    """Edge -> selector: what waits for my session, after that entry. Answer: Mail | Failed."""
+    """Edge -> selector: read the session's mail after that entry. Reply: Mail | Failed."""
 
     ref: str
     session_id: str
@@ -105,7 +105,7 @@ class MailAsk(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
 class Mail(Frame, frozen=True, to=Role.EDGE, lane=Lane.WORK):
     """Selector -> edge: a page of mail, oldest first. Payload: two parts per entry, its frame (Push or Post) and body.
 
-    `last` is the id of the page's last entry, "" if there is none; `more`: ask again after it.
+    `last` is the id of the page's last entry, "" if it is empty; `more`: another page follows it.
     """
 
     ref: str
@@ -115,7 +115,7 @@ class Mail(Frame, frozen=True, to=Role.EDGE, lane=Lane.WORK):
 
 
 class MailTrim(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.CONTROL):
-    """Edge -> selector: the client has all mail up to that entry. Ignored unless owner and epoch match."""
+    """Edge -> selector: delete the mail up to that entry; the client has it. Ignored unless owner and epoch match."""
 
     session_id: str
     edge: str
@@ -123,40 +123,39 @@ class MailTrim(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.CONTROL):
     last: str
 
 
-# --- posts: a message for a session, wherever it is ----------------------------------------------------
+# --- posts: a message for a session at any edge -------------------------------------------------------
 
 
 class Post(Frame, frozen=True, to=Role.EDGE | Role.SELECTOR, lane=Lane.WORK):
-    """Edge -> selector -> the edge that owns the session. Payload: the JSON text for its client. Answer: Posted.
+    """Edge -> selector -> the edge that owns the session. Payload: the JSON text for its client. Reply: Posted.
 
-    Repeated with the same `key` until answered; the receiver tells its client once. A selector that lets a room expire
-    is a sender too, and wants no answer: its `edge` is "".
+    Retried with the same `key` until replied to; the receiver deduplicates by it. A selector that expires a room sends
+    posts too and wants no reply: its `edge` is "".
     """
 
     ref: str
     edge: str
     session_id: str
-    #: "room_members" | "room_expired" | "result" | "signal"
-    kind: str
+    kind: str  # mesh.words.PostKind
     key: str
-    #: Keep it in the mail while the session is away; otherwise it is dropped then.
+    #: True: goes to the mail while the session is detached. False: is dropped then.
     park: bool = False
     room_code: str = ""
 
 
 class Posted(Frame, frozen=True, to=Role.EDGE, lane=Lane.CONTROL):
-    """To the sender of a Post. verdict: "told" | "parked" | "away" | "no_session"."""
+    """To the sender of a Post: its outcome."""
 
     ref: str
     session_id: str
-    verdict: str
+    verdict: str  # mesh.words.PostVerdict
 
 
 # --- rooms --------------------------------------------------------------------------------------------
 
 
 class RoomMember(msgspec.Struct, frozen=True, array_like=True):
-    """A member of a room. `voices`: whose own voice it wants (or not); whoever is not named, it wants."""
+    """A member of a room. `voices`: session id -> whether it receives that member's own voice; missing = yes."""
 
     session_id: str
     display_name: str
@@ -166,40 +165,39 @@ class RoomMember(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RoomRequest(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
-    """Edge -> selector, by the room's cell (create: the session's). Answer: RoomState | Failed.
+    """Edge -> selector, by the room's cell (create: the session's). Reply: RoomState | Failed.
 
-    action: "create" | "join" | "leave" | "prefer" | "speak" (somebody speaks, which keeps the room alive) | "look".
-    Each may be repeated: joining twice is joining once.
+    Every action is idempotent.
     """
 
     ref: str
     edge: str
     session_id: str
-    action: str
+    action: str  # mesh.words.RoomAction
     room_code: str = ""
     display_name: str = ""
     preferred_lang: str = ""
-    #: prefer: whose voice, and whether.
+    #: prefer: the member whose voice is meant, and whether it is wanted.
     target: str = ""
     wanted: bool = True
 
 
 class RoomState(Frame, frozen=True, to=Role.EDGE, lane=Lane.WORK):
-    """Selector -> edge: the room after that request, members in the order in which they came."""
+    """Selector -> edge: the room after that request, members in the order of joining."""
 
     ref: str
     room_code: str
     room_id: str
     members: list[RoomMember]
-    #: Of two lists of one room the higher is the later.
+    #: Grows with each change of the room.
     version: int = 0
 
 
 class RoomSignal(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
-    """Edge -> selector, by the room's cell: pass this to another member. Payload: the JSON text for it.
+    """Edge -> selector, by the room's cell: forward this to another member. Payload: the JSON text for it.
 
-    Checked: both are members, and the receiver wants the sender's voice. Then it goes on as a Post with that ref, whose
-    receiver answers Posted; otherwise Failed.
+    If both are members and the receiver wants the sender's voice, it goes on as a Post with that ref, whose receiver
+    replies Posted; otherwise the reply is Failed.
     """
 
     ref: str
@@ -213,7 +211,7 @@ class RoomSignal(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
 
 
 class PairingAsk(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
-    """Edge -> selector, by the node's cell: a code for this node. Answer: PairingCode | Failed."""
+    """Edge -> selector, by the node's cell: issue a code for this node. Reply: PairingCode | Failed."""
 
     ref: str
     edge: str
@@ -221,7 +219,7 @@ class PairingAsk(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
 
 
 class PairingCode(Frame, frozen=True, to=Role.EDGE, lane=Lane.WORK):
-    """Selector -> edge: whoever presents this code first, within that time, is paired with the node."""
+    """Selector -> edge: the first client to present this code within that time is paired with the node."""
 
     ref: str
     node_id: str
@@ -230,10 +228,9 @@ class PairingCode(Frame, frozen=True, to=Role.EDGE, lane=Lane.WORK):
 
 
 class PairingUse(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
-    """Edge -> selector, by the code's cell: a client presents a code. Answer: Paired | Failed.
+    """Edge -> selector, by the code's cell: a client presents a code. Reply: Paired | Failed.
 
-    `client`: a digest of where the client comes from; wrong codes are counted by it. A repeat of the same use, which
-    `use` names, gets the same answer.
+    `client`: digest of the client's address, by which wrong codes are counted. Idempotent by `use`.
     """
 
     ref: str
@@ -244,7 +241,7 @@ class PairingUse(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
 
 
 class Paired(Frame, frozen=True, to=Role.EDGE, lane=Lane.WORK):
-    """Selector -> edge: the node that the code stood for."""
+    """Selector -> edge: the node of the code."""
 
     ref: str
     node_id: str
