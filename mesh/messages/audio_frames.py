@@ -1,7 +1,7 @@
-"""Binary frames: streamed audio and its end, and pings, without JSON and base64. docs/protocol.md has the layouts.
+"""Binary frames of /ws/session: audio chunks, finalize and ping without JSON and base64. docs/protocol.md: layouts.
 
-All numbers are little-endian. The time is the lower 32 bits of the client's milliseconds. What a peer got wrong is told
-by INVALID_MESSAGE; whether the session is its own is for the edge to say.
+All numbers are little-endian. The time is the lower 32 bits of the client's milliseconds. A malformed frame is
+PeerError(INVALID_MESSAGE); whether the session belongs to the client is the edge's check.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FINAL: Final = 0x02
 PING: Final = 0x10
 PONG: Final = 0x11
 
-#: Type, length of the session id, seq, time; audio has two bytes more: is_final, and one that means nothing yet.
+#: Type, length of the session id, seq, time; audio has two bytes more: is_final, and a reserved one.
 _HEAD: Final = Struct("<BBII")
 _AUDIO_HEAD: Final = Struct("<BBIIBx")
 _U32_MAX: Final = 2**32 - 1
@@ -24,7 +24,7 @@ _SESSION_ID_BYTES_MAX: Final = 255
 
 
 class AudioFrame(NamedTuple):
-    """A piece of streamed audio."""
+    """A chunk of streamed audio."""
 
     session_id: str
     seq: int
@@ -34,7 +34,7 @@ class AudioFrame(NamedTuple):
 
 
 class FinalFrame(NamedTuple):
-    """The utterance ends here; the same as an audio frame that is final and has no audio."""
+    """Finalizes the utterance, as an audio frame that is final and empty."""
 
     session_id: str
     seq: int
@@ -42,7 +42,7 @@ class FinalFrame(NamedTuple):
 
 
 class PingFrame(NamedTuple):
-    """Answered by a pong with the same fields."""
+    """Replied to by a pong with the same fields."""
 
     session_id: str
     seq: int
@@ -50,7 +50,7 @@ class PingFrame(NamedTuple):
 
 
 class PongFrame(NamedTuple):
-    """The answer to a ping."""
+    """Reply to a ping."""
 
     session_id: str
     seq: int
@@ -68,7 +68,7 @@ _TYPE_OF: Final = {kind: number for number, kind in _SHORT.items()}
 
 
 def encode(frame: BinaryFrame) -> bytes:
-    """The frame's bytes. A time beyond 32 bits loses its upper ones."""
+    """The frame's bytes. The time is reduced to its lower 32 bits."""
     session_id = frame.session_id.encode()
     assert 0 < len(session_id) <= _SESSION_ID_BYTES_MAX, "the length of a session id is one byte"
     assert 0 <= frame.seq <= _U32_MAX, "a seq has 32 bits"

@@ -1,26 +1,26 @@
-"""The ground that session_wire and node_wire stand on: bases, bounds, the codec and the parts both use.
+"""Base of all WebSocket messages: base classes, bounds, the codec and the parts that clients and nodes share.
 
-Out: exact field names, in the order of docs/protocol.md, nothing that is null. In: what is required must be there
-and sound; unknown fields are ignored, null means absent, the case of enumerated words does not matter, and a whole
-number may come as a float. The strict decoder runs first and alone for well-formed messages; what it refuses is
-mended once and tried again, so leniency costs the careful peer nothing.
+Output: exact field names, in the order of docs/protocol.md, no null. Input: required fields must be present and valid;
+unknown fields are ignored, null means absent, the case of enumerated words does not matter, and an integer may come as
+a float. The strict decoder runs first and alone for well-formed messages; a message that it refuses is repaired once
+and decoded again, so leniency costs nothing for well-formed messages.
 """
 
 from __future__ import annotations
 
 import re
 from copy import copy
-from typing import Annotated, Any, Final, Generic, TypeVar
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Raw, inspect
 
 from mesh.errors import ErrorCode, PeerError
 
-#: Beyond this a JavaScript peer could not hold the number.
+#: Largest integer that a JavaScript peer can represent.
 WHOLE_MAX: Final = 2**53
 
-Id = Annotated[str, Meta(max_length=256)]  # whether it is a good id is the receiver's check: mesh.ids.is_id
+Id = Annotated[str, Meta(max_length=256)]  # validity is the receiver's check: mesh.ids.is_id
 Word = Annotated[str, Meta(max_length=128)]
 Line = Annotated[str, Meta(max_length=4_096)]
 Text = Annotated[str, Meta(max_length=65_536)]
@@ -31,14 +31,15 @@ Whole = Annotated[int, Meta(ge=0, le=WHOLE_MAX)]
 Signed = Annotated[int, Meta(ge=-WHOLE_MAX, le=WHOLE_MAX)]
 Attempt = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 SampleRate = Annotated[int, Meta(ge=1, le=768_000)]
+Mode = Literal["one_way", "two_way_auto"]
 
-#: Longest piece of a peer's own text that an error repeats.
+#: Characters of a peer's own text that an error quotes.
 _QUOTE_MAX: Final = 64
 _REASON_MAX: Final = 300
 
 
 class Part(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Base of the objects inside messages. An optional field that is None is left out."""
+    """Base of the objects inside messages. An optional field that is None is omitted."""
 
 
 def _wire_name(class_name: str) -> str:
@@ -50,7 +51,7 @@ class Message(Part, frozen=True, tag_field="type", tag=_wire_name):
 
 
 def always(value: Any) -> Any:
-    """A default for input that is still written on output: peers of the original require the field."""
+    """A default for input that is written on output nevertheless: peers of the original require the field."""
     return msgspec.field(default_factory=lambda: copy(value))
 
 
@@ -58,7 +59,7 @@ def always(value: Any) -> Any:
 
 
 class FeatureFlags(Part, frozen=True, kw_only=True):
-    """Optional skills that a client asks for and a node offers."""
+    """Optional features that a client requests and a node offers."""
 
     emotion_detection: bool | None = None
     voice_style_detection: bool | None = None
@@ -69,7 +70,7 @@ class FeatureFlags(Part, frozen=True, kw_only=True):
 
 
 class PipelineConfig(Part, frozen=True, kw_only=True):
-    """Which stages run. What a client leaves out is as in the default pipeline: recognise, translate, speak."""
+    """Stages that run. Omitted stages are as in the default pipeline: recognise, translate, synthesise."""
 
     use_asr: bool = always(True)
     use_nmt: bool = always(True)
@@ -79,7 +80,7 @@ class PipelineConfig(Part, frozen=True, kw_only=True):
 
 
 class ServiceTimings(Part, frozen=True, kw_only=True):
-    """How long each stage took on the node."""
+    """Time of each stage on the node."""
 
     asr_ms: Whole | None = None
     nmt_ms: Whole | None = None
@@ -88,7 +89,7 @@ class ServiceTimings(Part, frozen=True, kw_only=True):
 
 
 class ExtraResult(Part, frozen=True, kw_only=True):
-    """What else a node found out."""
+    """Additional results of a node."""
 
     emotion: Word | None = None
     speech_rate: float | None = None
@@ -100,7 +101,7 @@ class ExtraResult(Part, frozen=True, kw_only=True):
 
 
 class SegmentsMeta(Part, frozen=True, kw_only=True):
-    """How the recogniser cut the audio; times in seconds."""
+    """Segments that the recogniser found in the audio; times in seconds."""
 
     count: Whole
     max_gap: float
@@ -108,7 +109,7 @@ class SegmentsMeta(Part, frozen=True, kw_only=True):
 
 
 class ErrorMessage(Message, frozen=True, kw_only=True, tag="error"):
-    """Something went wrong; `code` is a name of mesh.errors, or a node's own code passed on."""
+    """An error; `code` is a name of mesh.errors, or a node's own code, forwarded."""
 
     code: Word
     message: Line
@@ -116,17 +117,17 @@ class ErrorMessage(Message, frozen=True, kw_only=True, tag="error"):
 
 
 def error_message(code: ErrorCode, message: str, details: dict[str, Any] | None = None) -> ErrorMessage:
-    """The `error` for `code`; its number and hint go inside `details`, so the outer shape stays the original's."""
+    """The `error` for `code`; number and hint go into `details`, so that the outer shape stays the original's."""
     full = {**(details or {}), "number": code.number, "hint": code.hint}
     return ErrorMessage(code=code.name, message=message, details=full)
 
 
 def error_of(error: PeerError) -> ErrorMessage:
-    """The `error` message that tells a peer of `error`."""
+    """The `error` message for a PeerError."""
     return error_message(error.code, error.message, error.details)
 
 
-# --- audio that is passed on unread ---------------------------------------------------------------
+# --- audio that is forwarded undecoded --------------------------------------------------------------
 
 #: `tts_audio` of a result that has none.
 NO_AUDIO: Final = Raw(b'""')
@@ -148,7 +149,7 @@ def has_audio(raw: Raw) -> bool:
 
 
 def check_audio(raw: Raw, *, null: bool) -> None:
-    """ValueError unless `raw` can be passed on: a JSON string of plain ASCII, as base64 is; null if `null`."""
+    """ValueError unless `raw` can be forwarded: a JSON string of plain ASCII, as base64 is; null if `null`."""
     content = bytes(raw)
     if not (content.startswith(b'"') and content.isascii()) and not (null and content == b"null"):
         raise ValueError("`tts_audio` must be a base64 string")
@@ -165,7 +166,7 @@ def encode(message: Message) -> str:
 
 
 def encode_utf8(message: Message) -> bytes:
-    """`message` as UTF-8, for a socket that sends bytes as a text frame: one copy less for audio."""
+    """`message` as UTF-8 for a socket that sends bytes as a text frame; saves one copy of the audio."""
     return _encoder.encode(message)
 
 
@@ -185,7 +186,7 @@ class Codec(Generic[T]):
 
     @property
     def types(self) -> frozenset[str]:
-        """Every `type` of this direction: a bounded set, fit for a metric label."""
+        """Every `type` of this direction: a closed list, usable as a metric label."""
         return frozenset(self._shapes)
 
     def decode(self, text: str | bytes) -> T:
@@ -222,7 +223,7 @@ class Codec(Generic[T]):
 
 
 def _invalid(reason: str) -> PeerError:
-    # str.encode would refuse a lone surrogate that a peer's text may hold.
+    # A peer's text may contain a lone surrogate, which str.encode refuses.
     clean = reason[:_REASON_MAX].encode("utf-8", "replace").decode()
     return PeerError(ErrorCode.INVALID_MESSAGE, f"Invalid message format: {clean}")
 
@@ -231,7 +232,7 @@ def _invalid(reason: str) -> PeerError:
 
 
 def mend(value: Any, shape: inspect.Type) -> Any:
-    """`value` with the slips put right that a peer may be forgiven; whatever else is wrong stays wrong."""
+    """`value` with tolerated deviations repaired; every other fault stays and is refused by the decoder."""
     if isinstance(shape, inspect.StructType) and isinstance(value, dict):
         return _mend_struct(value, shape)
     if isinstance(shape, inspect.ListType) and isinstance(value, list):

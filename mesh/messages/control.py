@@ -1,4 +1,4 @@
-"""What an operator and an edge say to one another on /ws/control: what changes things, and is no GET therefore."""
+"""Messages between operators and edges on /ws/control: commands, which change state and are therefore no HTTP GET."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mesh.messages.base import Codec, Id, Line, Message, Whole, Word
 
 
 class Drain(Message, frozen=True, kw_only=True):
-    """Give the node no more work, and hand over what it has not finished `deadline_ms` from now; or take that back."""
+    """Drain the node: no more jobs; unfinished ones go to other nodes after `deadline_ms`. `resume` cancels a drain."""
 
     node_id: Id
     deadline_ms: Whole | None = None
@@ -17,13 +17,13 @@ class Drain(Message, frozen=True, kw_only=True):
 
 
 class Pair(Message, frozen=True, kw_only=True):
-    """A code by which a client can choose this node; the code that the node had before ends."""
+    """Issue a code by which a client can choose this node; revokes the node's previous code."""
 
     node_id: Id
 
 
 class WeightsSet(Message, frozen=True, kw_only=True):
-    """Put these weights in force, if the version in force is the expected one."""
+    """Replace the weights of the deployment, if their version is the expected one."""
 
     weights: dict[Word, Any]
     expected_version: Whole | None = None
@@ -31,14 +31,14 @@ class WeightsSet(Message, frozen=True, kw_only=True):
 
 
 class Done(Message, frozen=True, kw_only=True):
-    """The command was carried out."""
+    """The command was executed."""
 
     status: int
     answer: Any
 
 
 class ControlError(Message, frozen=True, kw_only=True, tag="error"):
-    """It was not, or nobody can tell; `status` as in HTTP."""
+    """The command failed, or its effect is unknown; `status` as in HTTP."""
 
     status: int
     code: Word
