@@ -1,4 +1,4 @@
-"""What must hold for the messages of every direction; test_session_wire and test_node_wire apply it to theirs."""
+"""Checks that hold for the messages of every direction; test_client and test_node apply them."""
 
 from __future__ import annotations
 
