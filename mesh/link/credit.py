@@ -1,8 +1,8 @@
-"""One link as an edge or selector sees it: is the broker alive, and how much of its work do we hold. Pure.
+"""Liveness and credit of one link, as an edge or selector counts them. Pure.
 
-The pipe from a broker is first in, first out. So when a BrokerBeat says "I have handed you `sent` work messages", every
-one of them has either arrived before the beat or never will. `consumed = sent - held` is therefore right after
-every beat, whatever was lost before it, and right after a restart of the broker too, which counts from a new base.
+The pipe from a broker is first in, first out. When a BrokerBeat carries the total `sent`, each of those work messages
+has either arrived before the beat or is lost. `consumed = sent - outstanding` is therefore correct after every beat,
+whatever was lost before it, and after a restart of the broker too, which counts from a new base.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from mesh.frames import Beat, BrokerBeat, Credit
 
 
 class LinkCredit:
-    """The state of one link. Time is an argument; the caller owns the socket."""
+    """Liveness and credit of one link. Time is an argument; the caller owns the socket."""
 
     __slots__ = (
         "boot_id",
         "broker_id",
         "dead_ms",
-        "heard_ms",
-        "held",
         "kind",
+        "last_beat_ms",
         "live",
-        "seen",
+        "outstanding",
+        "received",
         "selectors_live",
-        "untold",
+        "unreported",
         "window",
     )
 
@@ -35,57 +35,57 @@ class LinkCredit:
         self.boot_id = ""
         self.selectors_live = 0
         self.live = False
-        self.heard_ms = 0
-        #: Work messages taken from this link and not given back yet.
-        self.held = 0
-        #: The broker's counter of work messages handed to us, as far as we can know it.
-        self.seen = 0
-        #: Messages given back that the broker has not been told of.
-        self.untold = 0
+        self.last_beat_ms = 0
+        #: Work messages received by this link and not released.
+        self.outstanding = 0
+        #: The broker's counter of work messages sent, as of its last beat and the arrivals since.
+        self.received = 0
+        #: Released messages that no Beat or Credit has reported.
+        self.unreported = 0
 
-    def heard(self, beat: BrokerBeat, now_ms: int) -> bool:
-        """Take a beat of the broker; True if our counter was off, so that it should hear from us at once."""
-        changed = beat.sent != self.seen or beat.boot_id != self.boot_id
+    def on_beat(self, beat: BrokerBeat, now_ms: int) -> bool:
+        """A beat of the broker; True if the counter was off, so that a Beat must be sent at once."""
+        changed = beat.sent != self.received or beat.boot_id != self.boot_id
         self.broker_id = beat.broker_id
         self.boot_id = beat.boot_id
         self.selectors_live = beat.selectors_live
-        self.seen = beat.sent
-        self.heard_ms = now_ms
+        self.received = beat.sent
+        self.last_beat_ms = now_ms
         self.live = True
         return changed
 
-    def took(self) -> None:
-        """A work message arrived that costs credit."""
-        self.seen += 1
-        self.held += 1
+    def on_work(self) -> None:
+        """A work message that costs credit arrived."""
+        self.received += 1
+        self.outstanding += 1
 
-    def gave_back(self, count: int) -> bool:
-        """`count` of the held messages are done; True if the broker should be told now.
+    def release(self, count: int) -> bool:
+        """`count` outstanding messages are done; True if a Credit must be sent now.
 
-        A quarter of the window is soon enough: the broker still has the other three, and a beat tells it the rest.
+        A quarter of the window is soon enough: the broker still has the other three, and a Beat reports the rest.
         """
-        self.held = max(0, self.held - count)
-        self.untold += count
-        return self.untold * 4 >= self.window
+        self.outstanding = max(0, self.outstanding - count)
+        self.unreported += count
+        return self.unreported * 4 >= self.window
 
-    def lapse(self, now_ms: int, late_ms: int = 0) -> bool:
-        """True if the broker has just now been silent for too long. `late_ms` is how long we were held up ourselves."""
-        self.heard_ms += late_ms
-        if self.live and now_ms - self.heard_ms >= self.dead_ms:
+    def expire(self, now_ms: int, late_ms: int = 0) -> bool:
+        """True if the broker has just timed out (no beat for `dead_ms`). `late_ms`: time that this process was stalled."""
+        self.last_beat_ms += late_ms
+        if self.live and now_ms - self.last_beat_ms >= self.dead_ms:
             self.live = False
             return True
         return False
 
     def consumed(self) -> int:
-        """What a Beat or Credit says: messages handed to us that we no longer hold."""
-        return self.seen - self.held
+        """The counter of a Beat or Credit: messages sent to this peer that are not outstanding."""
+        return self.received - self.outstanding
 
     def beat(self, *, draining: bool = False) -> Beat:
         """The Beat to send now."""
-        self.untold = 0
+        self.unreported = 0
         return Beat(kind=self.kind, window=self.window, consumed=self.consumed(), draining=draining)
 
     def credit(self) -> Credit:
         """The Credit to send now."""
-        self.untold = 0
+        self.unreported = 0
         return Credit(consumed=self.consumed())

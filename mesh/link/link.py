@@ -1,11 +1,10 @@
-"""The DEALER rim that edges and selectors share: one socket per broker, all brokers at once.
+"""Link of an edge or selector to all brokers: one DEALER socket per broker, all connected at once.
 
-Owns beats, the liveness of brokers, the choice of a broker and the counting of credit (by mesh/link/credit.py). Knows
-nothing of what the frames mean. Nothing is buffered here: what no live broker takes at once is the caller's to send
-again.
+Owns beats, the liveness of brokers, failover between them and credit (mesh/link/credit.py). Must not know the meaning
+of frames. Nothing is buffered here: a message that no live broker takes at once is the caller's to retry.
 
-ZeroMQ's file descriptor is edge-triggered: it may stay silent although messages wait, so the socket's EVENTS are looked
-at after every wake-up and after every send.
+ZeroMQ's file descriptor is edge-triggered: it may not become readable although messages wait, so the socket's EVENTS
+are read after every wake-up and after every send.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 import msgspec
@@ -32,7 +32,6 @@ from mesh.frames import (
     decode_frame,
     decode_head,
     encode,
-    lane_of,
 )
 from mesh.link.credit import LinkCredit
 from mesh.link.sockets import open_dealer, receiver, sender
@@ -42,14 +41,15 @@ from mesh.words import ProcessKind
 
 #: Parts before the payload: head and frame.
 _PAYLOAD: Final = 2
+_LANE: Final = attrgetter("head.lane")
 
 
 class LinkError(Exception):
-    """No broker can be reached; the text says which were tried."""
+    """No broker can be reached; the text names the endpoints."""
 
 
 class Received(NamedTuple):
-    """One message. `broker` is the endpoint it came by, as `Link.consumed` and `avoid` want it."""
+    """One message. `broker` is the endpoint that it came from, for `Link.consumed`, `avoid` and `prefer`."""
 
     head: Head
     frame: Frame
@@ -58,45 +58,45 @@ class Received(NamedTuple):
 
     @property
     def costs_credit(self) -> bool:
-        """True for work for any selector: give it back with `Link.consumed` when it is done."""
+        """True for work to any selector: must be released by `Link.consumed` when it is done."""
         return self.head.to == "" and self.head.lane == Lane.WORK
 
 
 @dataclass(slots=True)
 class LinkCounts:
-    """What a link counts; read by whoever shows metrics."""
+    """Totals of a link, read by mesh.metrics.LinkMetrics."""
 
     sent: int = 0
-    #: No live broker took it.
+    #: Messages that no live broker took.
     unsent: int = 0
-    #: Sent by another than the first choice, because that one's pipe was full or gone.
+    #: Messages sent by another broker than the first choice, whose pipe was full or closed.
     diverted: int = 0
     received: int = 0
-    #: Could not be decoded.
+    #: Messages that could not be decoded.
     garbage: int = 0
     brokers_lost: int = 0
 
 
 class _BrokerSocket:
-    """One broker's socket and the state of its link."""
+    """The socket of one broker, with its liveness and credit."""
 
-    __slots__ = ("draining", "endpoint", "fd", "peering", "receive", "send", "socket", "writable")
+    __slots__ = ("credit", "endpoint", "fd", "read_scheduled", "receive", "send", "socket", "writable")
 
-    def __init__(self, endpoint: str, socket: zmq.Socket[bytes], peering: LinkCredit) -> None:
+    def __init__(self, endpoint: str, socket: zmq.Socket[bytes], credit: LinkCredit) -> None:
         self.endpoint = endpoint
         self.socket = socket
         self.fd = cast(int, socket.getsockopt(zmq.FD))
         self.receive = receiver(socket)
         self.send = sender(socket, copy=True)
-        self.peering = peering
-        #: The socket took messages when last looked at; becoming so means a connection was made.
+        self.credit = credit
+        #: The socket was writable when last checked; becoming writable means a new connection.
         self.writable = False
-        #: A look at the socket is already scheduled.
-        self.draining = False
+        #: A read of the socket is scheduled already.
+        self.read_scheduled = False
 
 
 class Send(Protocol):
-    """`Link.send`, as handlers get it."""
+    """`Link.send`, as handlers receive it."""
 
     def __call__(
         self,
@@ -108,11 +108,11 @@ class Send(Protocol):
         avoid: str = "",
         prefer: str = "",
     ) -> str:
-        """Hand a message to one live broker; its endpoint, or "" when none took it."""
+        """Send a message by one live broker; returns its endpoint, or "" if none took it."""
 
 
 class Link:
-    """The links of one process to all brokers. Use it from the event loop only."""
+    """The link of one process to all brokers. Must be used from the event loop only."""
 
     def __init__(
         self,
@@ -135,16 +135,16 @@ class Link:
         self._on_messages = on_messages
         self._log = get_logger()
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
-        self._wires: dict[str, _BrokerSocket] = {}
+        self._brokers: dict[str, _BrokerSocket] = {}
         self._live: list[_BrokerSocket] = []
         self._draining = False
         self._timer: asyncio.TimerHandle | None = None
         self._tick_due_ms = 0
-        self._someone_lives = asyncio.Event()
+        self._any_live = asyncio.Event()
         if metrics is not None:
             metrics.watch(self)
 
-    # --- life -------------------------------------------------------------------------------------
+    # --- lifecycle --------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Connect to all brokers and return at once."""
@@ -158,34 +158,34 @@ class Link:
             except zmq.ZMQError as error:
                 socket.close(linger=0)
                 raise ConfigError(f"link: {endpoint!r} is no endpoint: {error.strerror}") from None
-            peering = LinkCredit(kind=self._kind, window=self._window_each, dead_ms=self._config.dead_ms)
-            wire = _BrokerSocket(endpoint, socket, peering)
-            self._wires[endpoint] = wire
-            loop.add_reader(wire.fd, self._look, wire)
-            self._look_soon(wire)
+            credit = LinkCredit(kind=self._kind, window=self._window_each, dead_ms=self._config.dead_ms)
+            broker = _BrokerSocket(endpoint, socket, credit)
+            self._brokers[endpoint] = broker
+            loop.add_reader(broker.fd, self._on_readable, broker)
+            self._schedule_read(broker)
         self._schedule_tick(clock.now_ms())
 
     async def ready(self, timeout_ms: int) -> None:
-        """Wait until one broker has answered; LinkError when none does in time."""
+        """Wait until one broker is live; LinkError after `timeout_ms`."""
         try:
-            await asyncio.wait_for(self._someone_lives.wait(), timeout_ms / 1_000)
+            await asyncio.wait_for(self._any_live.wait(), timeout_ms / 1_000)
         except TimeoutError:
             tried = ", ".join(self._endpoints) or "none configured"
             raise LinkError(f"no broker answered within {timeout_ms} ms (tried: {tried})") from None
 
     async def close(self) -> None:
-        """Say goodbye and close; nothing lingers."""
+        """Send Goodbye and close all sockets."""
         if self._timer is not None:
             self._timer.cancel()
         loop = asyncio.get_running_loop()
-        for wire in self._wires.values():
-            self._put(wire, BROKER, 0, Goodbye(), (), 0)
-        # The I/O thread needs a moment to write it. If it gets none, the brokers notice by our silence.
+        for broker in self._brokers.values():
+            self._send_to(broker, BROKER, 0, Goodbye(), (), 0)
+        # The I/O thread needs a moment to write it. Otherwise brokers detect the end by link.dead_ms.
         await asyncio.sleep(0.01)
-        for wire in self._wires.values():
-            loop.remove_reader(wire.fd)
-            wire.socket.close(linger=0)
-        self._wires.clear()
+        for broker in self._brokers.values():
+            loop.remove_reader(broker.fd)
+            broker.socket.close(linger=0)
+        self._brokers.clear()
         self._live.clear()
         if self._context is not None:
             self._context.term()
@@ -202,134 +202,134 @@ class Link:
         avoid: str = "",
         prefer: str = "",
     ) -> str:
-        """Hand a message to one live broker; its endpoint, or "" when none took it. Never waits.
+        """Send a message by one live broker; returns its endpoint, or "" if none took it. Never waits.
 
-        `prefer` is for answers: the broker that brought the question is alive. `avoid` is the last resort.
+        `prefer` is for replies: the broker that delivered the request is live. `avoid` is tried last.
         """
         if any(len(part) > self._config.message_bytes_max for part in payload):
-            # The broker would cut the connection, and a repeat would cut it again.
+            # The broker would close the connection, and again at each retry.
             self._log.error("message_too_large", frame=type(frame).__name__)
         else:
-            for step, wire in enumerate(self._in_order(to, cell, avoid, prefer)):
-                if self._put(wire, to, cell, frame, payload, deadline_ms):
+            for step, broker in enumerate(self._in_order(to, cell, avoid, prefer)):
+                if self._send_to(broker, to, cell, frame, payload, deadline_ms):
                     self.counts.sent += 1
                     self.counts.diverted += step > 0
-                    return wire.endpoint
+                    return broker.endpoint
         self.counts.unsent += 1
         return ""
 
     def _in_order(self, to: str, cell: int, avoid: str, prefer: str) -> list[_BrokerSocket]:
-        """The live brokers, best first. One destination keeps to one while the live set stays, so order is kept."""
+        """The live brokers, best first. A destination keeps its broker while the live set is unchanged: keeps order."""
         live = self._live
         if len(live) < 2:
             return live
         first = (cell + hash(to)) % len(live)
         order = live[first:] + live[:first]
         if avoid or prefer:
-            order.sort(key=lambda wire: (wire.endpoint == avoid, wire.endpoint != prefer))
+            order.sort(key=lambda broker: (broker.endpoint == avoid, broker.endpoint != prefer))
         return order
 
     def consumed(self, count_by_broker: Mapping[str, int]) -> None:
-        """Selectors: so many work messages of each broker are done; it may send as many more."""
+        """Selectors: release credit for `count` finished work messages of each broker."""
         for endpoint, count in count_by_broker.items():
-            wire = self._wires.get(endpoint)
-            if wire is not None and count > 0 and wire.peering.gave_back(count):
-                # If the pipe is full the next beat says the same.
-                self._put(wire, BROKER, 0, wire.peering.credit(), (), 0)
+            broker = self._brokers.get(endpoint)
+            if broker is not None and count > 0 and broker.credit.release(count):
+                # If the pipe is full, the next beat carries the same counter.
+                self._send_to(broker, BROKER, 0, broker.credit.credit(), (), 0)
 
     def drain(self) -> None:
-        """Selectors: ask all brokers for no more work; what is here or on its way still comes."""
+        """Selectors: ask all brokers for no more work; messages in flight still arrive."""
         self._draining = True
-        for wire in self._wires.values():
-            self._beat(wire)
+        for broker in self._brokers.values():
+            self._beat(broker)
 
     def brokers_live(self) -> int:
-        """How many brokers have been heard lately."""
+        """Number of live brokers."""
         return len(self._live)
 
     def selectors_live(self) -> int:
-        """The most selectors that any live broker sees."""
-        return max((wire.peering.selectors_live for wire in self._live), default=0)
+        """Number of live selectors: the maximum over the live brokers."""
+        return max((broker.credit.selectors_live for broker in self._live), default=0)
 
     def held(self) -> int:
-        """Work messages taken and not given back."""
-        return sum(wire.peering.held for wire in self._wires.values())
+        """Work messages received and not released by `consumed`."""
+        return sum(broker.credit.outstanding for broker in self._brokers.values())
 
-    def _put(
-        self, wire: _BrokerSocket, to: str, cell: int, frame: Frame, payload: tuple[bytes, ...], deadline_ms: int
+    def _send_to(
+        self, broker: _BrokerSocket, to: str, cell: int, frame: Frame, payload: tuple[bytes, ...], deadline_ms: int
     ) -> bool:
-        head = Head(FRAME_VERSION, lane_of(frame), to, cell, self.identity, clock.wall_us(), deadline_ms)
+        head = Head(FRAME_VERSION, frame.lane, to, cell, self.identity, clock.wall_us(), deadline_ms)
         try:
-            wire.send((encode(head), encode(frame), *payload))
+            broker.send((encode(head), encode(frame), *payload))
         except zmq.Again:
             return False
-        self._look_soon(wire)
+        self._schedule_read(broker)
         return True
 
-    def _beat(self, wire: _BrokerSocket) -> None:
-        self._put(wire, BROKER, 0, wire.peering.beat(draining=self._draining), (), 0)
+    def _beat(self, broker: _BrokerSocket) -> None:
+        self._send_to(broker, BROKER, 0, broker.credit.beat(draining=self._draining), (), 0)
 
     # --- receiving --------------------------------------------------------------------------------
 
-    def _look_soon(self, wire: _BrokerSocket) -> None:
-        if not wire.draining:
-            wire.draining = True
-            asyncio.get_running_loop().call_soon(self._look, wire)
+    def _schedule_read(self, broker: _BrokerSocket) -> None:
+        if not broker.read_scheduled:
+            broker.read_scheduled = True
+            asyncio.get_running_loop().call_soon(self._on_readable, broker)
 
-    def _look(self, wire: _BrokerSocket) -> None:
-        """Take what waits, at most drain_max, and hand it over, control first."""
-        wire.draining = False
-        if wire.socket.closed:
+    def _on_readable(self, broker: _BrokerSocket) -> None:
+        """Read up to link.drain_max messages and pass them on, control first."""
+        broker.read_scheduled = False
+        if broker.socket.closed:
             return
-        events = cast(int, wire.socket.getsockopt(zmq.EVENTS))
+        events = cast(int, broker.socket.getsockopt(zmq.EVENTS))
         writable = bool(events & zmq.POLLOUT)
-        if writable and not wire.writable:
-            # A connection was (re)made: introduce ourselves now rather than at the next beat.
-            self._beat(wire)
-        wire.writable = writable
-        batch = self._drain(wire) if events & zmq.POLLIN else []
+        if writable and not broker.writable:
+            # A new connection: register with the broker now rather than at the next beat.
+            self._beat(broker)
+        broker.writable = writable
+        batch = self._read(broker) if events & zmq.POLLIN else []
         if batch:
-            # sorted() is stable: within a lane the order of arrival stays.
-            self._on_messages(sorted(batch, key=_lane))
+            # sorted() is stable: order of arrival within a lane.
+            self._on_messages(sorted(batch, key=_LANE))
 
-    def _drain(self, wire: _BrokerSocket) -> list[Received]:
+    def _read(self, broker: _BrokerSocket) -> list[Received]:
         batch: list[Received] = []
         for _ in range(self._config.drain_max):
             try:
-                parts = wire.receive()
+                parts = broker.receive()
             except zmq.Again:
                 return batch
-            received = self._decode(wire, parts)
+            received = self._decode(broker, parts)
             if received is not None:
                 batch.append(received)
-        self._look_soon(wire)  # there may be more; others get a turn first
+        self._schedule_read(broker)  # there may be more; other sockets and timers first
         return batch
 
-    def _decode(self, wire: _BrokerSocket, parts: list[Any]) -> Received | None:
-        """The message, counted against our credit in order of arrival; None for beats and garbage."""
+    def _decode(self, broker: _BrokerSocket, parts: list[Any]) -> Received | None:
+        """The message, charged to the credit in order of arrival; None for beats and malformed messages."""
         try:
             head, frame = decode_head(parts[0]), decode_frame(parts[1])
         except (msgspec.DecodeError, UnicodeDecodeError, IndexError):
             self.counts.garbage += 1
             return None
         if type(frame) is BrokerBeat:
-            self._on_broker_beat(wire, frame)
+            self._on_broker_beat(broker, frame)
             return None
         self.counts.received += 1
-        received = Received(head, frame, [part.bytes for part in parts[_PAYLOAD:]], wire.endpoint)
+        received = Received(head, frame, [part.bytes for part in parts[_PAYLOAD:]], broker.endpoint)
         if received.costs_credit:
-            wire.peering.took()
+            broker.credit.on_work()
         return received
 
-    def _on_broker_beat(self, wire: _BrokerSocket, frame: BrokerBeat) -> None:
-        was_live = wire.peering.live
-        if wire.peering.heard(frame, clock.now_ms()):
-            self._beat(wire)
+    def _on_broker_beat(self, broker: _BrokerSocket, frame: BrokerBeat) -> None:
+        was_live = broker.credit.live
+        if broker.credit.on_beat(frame, clock.now_ms()):
+            self._beat(broker)
         if not was_live:
-            self._log.info("broker_found", endpoint=wire.endpoint, broker=frame.broker_id, boot=frame.boot_id)
+            self._log.info("broker_live", endpoint=broker.endpoint, broker=frame.broker_id, boot=frame.boot_id)
             self._refresh_live()
 
-    # --- time -------------------------------------------------------------------------------------
+    # --- liveness ---------------------------------------------------------------------------------
 
     def _schedule_tick(self, now_ms: int) -> None:
         self._tick_due_ms = now_ms + self._config.beat_ms
@@ -338,22 +338,18 @@ class Link:
     def _tick(self) -> None:
         now_ms = clock.now_ms()
         late_ms = now_ms - self._tick_due_ms
-        for wire in self._wires.values():
-            # If we were held up ourselves, the broker's beats may still be waiting in the socket.
-            if wire.peering.lapse(now_ms, late_ms if late_ms >= self._config.beat_ms else 0):
+        for broker in self._brokers.values():
+            # If this process was stalled, the broker's beats may still be unread in the socket.
+            if broker.credit.expire(now_ms, late_ms if late_ms >= self._config.beat_ms else 0):
                 self.counts.brokers_lost += 1
-                self._log.warning("broker_silent", endpoint=wire.endpoint)
-                wire.writable = False
-            self._beat(wire)
-            self._look_soon(wire)
+                self._log.warning("broker_dead", endpoint=broker.endpoint)
+                broker.writable = False
+            self._beat(broker)
+            self._schedule_read(broker)
         self._refresh_live()
         self._schedule_tick(now_ms)
 
     def _refresh_live(self) -> None:
-        self._live = [wire for wire in self._wires.values() if wire.peering.live]
+        self._live = [broker for broker in self._brokers.values() if broker.credit.live]
         if self._live:
-            self._someone_lives.set()
-
-
-def _lane(received: Received) -> int:
-    return received.head.lane
+            self._any_live.set()

@@ -1,4 +1,4 @@
-"""ZeroMQ sockets of the mesh, with every option that matters set in one place."""
+"""ZeroMQ sockets of the mesh: the only place that sets their options."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _MORE: Final = int(zmq.DONTWAIT) | int(zmq.SNDMORE)
 
 
 def receiver(socket: zmq.Socket[bytes]) -> Callable[[], list[Any]]:
-    """A function that takes one message: its parts as zmq.Frame, an identity (on a ROUTER) as bytes. zmq.Again if none.
+    """A function that receives one message: parts as zmq.Frame, an identity (on a ROUTER) as bytes. zmq.Again if none.
 
-    Frames know whether more follows; asking the socket (RCVMORE), as recv_multipart does, costs twice a recv. They are
-    also passed on without a copy, and msgspec decodes straight from them.
+    A zmq.Frame knows whether another follows; RCVMORE, as recv_multipart uses it, costs twice a recv. Frames are also
+    forwarded without a copy, and msgspec decodes from them directly.
     """
     recv = socket.recv
     is_router = socket.type == zmq.ROUTER
@@ -45,12 +45,12 @@ def receiver(socket: zmq.Socket[bytes]) -> Callable[[], list[Any]]:
 
 
 def sender(socket: zmq.Socket[bytes], *, copy: bool) -> Callable[[Sequence[Any]], None]:
-    """A function that sends one message without waiting. zmq.Again if the pipe is full; nothing is sent by halves.
+    """A function that sends one message without waiting. zmq.Again if the pipe is full; all parts are sent or none.
 
-    copy=False passes zmq.Frame parts on by reference. For bytes it would need pyzmq's garbage thread, which costs more
+    copy=False forwards zmq.Frame parts by reference. For bytes it would need pyzmq's garbage thread, which costs more
     than copying an utterance.
     """
-    # The backend's own method: the wrapper above it only looks at options that we never pass.
+    # The backend's own method: the wrapper above it only handles options that are never passed here.
     send = zmq.backend.Socket.send.__get__(socket)
 
     def send_parts(parts: Sequence[Any]) -> None:
@@ -62,7 +62,7 @@ def sender(socket: zmq.Socket[bytes], *, copy: bool) -> Callable[[Sequence[Any]]
 
 
 def open_router(context: zmq.Context[Any], config: LinkConfig) -> zmq.Socket[bytes]:
-    """A broker's socket: it says so when a peer is gone or full, and nobody can take over an identity in use."""
+    """A broker's socket: a send to an absent or full peer is an error, and an identity in use cannot be taken over."""
     socket: zmq.Socket[bytes] = context.socket(zmq.ROUTER)
     _set_common(socket, config)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -71,7 +71,7 @@ def open_router(context: zmq.Context[Any], config: LinkConfig) -> zmq.Socket[byt
 
 
 def open_dealer(context: zmq.Context[Any], config: LinkConfig, identity: str) -> zmq.Socket[bytes]:
-    """A peer's socket to one broker: it queues nothing for a broker that is not there."""
+    """A peer's socket to one broker: queues nothing for a broker that is not connected."""
     socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
     _set_common(socket, config)
     socket.setsockopt(zmq.ROUTING_ID, identity.encode())
@@ -82,11 +82,11 @@ def open_dealer(context: zmq.Context[Any], config: LinkConfig, identity: str) ->
 
 
 def bind(socket: zmq.Socket[bytes], endpoint: str) -> str:
-    """Listen; the endpoint in use, for `tcp://127.0.0.1:*` picks a port. ConfigError if that cannot or must not be."""
+    """Listen; returns the actual endpoint (`tcp://127.0.0.1:*` picks a port). ConfigError if impossible or exposed."""
     _refuse_exposed(endpoint)
     try:
         if endpoint.startswith("ipc://"):
-            # Whoever can open the file is trusted, so only its owner may reach it.
+            # Access to the file is the only authentication, so the directory is its owner's alone.
             os.makedirs(os.path.dirname(endpoint.removeprefix("ipc://")) or ".", mode=0o700, exist_ok=True)
         socket.bind(endpoint)
     except (zmq.ZMQError, OSError) as error:
@@ -109,7 +109,7 @@ def _set_common(socket: zmq.Socket[bytes], config: LinkConfig) -> None:
 
 
 def _refuse_exposed(endpoint: str) -> None:
-    """The links are not authenticated (NULL mechanism), so only this host may reach them."""
+    """ConfigError unless only this host can reach the endpoint: links are not authenticated (NULL mechanism)."""
     if endpoint.startswith("ipc://"):
         return
     host = (urlsplit(endpoint).hostname or "") if endpoint.startswith("tcp://") else ""

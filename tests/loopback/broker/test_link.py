@@ -87,7 +87,7 @@ async def test_control_is_handed_over_before_work_that_came_with_it(rig: Rig) ->
     batches: list[list[type]] = []
     link = await rig.link("edge", lambda batch: batches.append([type(received.frame) for received in batch]))
     sender_link = await rig.edge()
-    link_fd = next(iter(link._wires.values())).fd
+    link_fd = next(iter(link._brokers.values())).fd
     asyncio.get_running_loop().remove_reader(link_fd)  # let them pile up
     for _ in range(5):
         sender_link.link.send(link.identity, 0, claim("x"))
@@ -95,7 +95,7 @@ async def test_control_is_handed_over_before_work_that_came_with_it(rig: Rig) ->
     await until(
         lambda: rig.brokers[0].metrics()['lingua_broker_frames_total{direction="out",lane="work"}'] == 5, "sent"
     )
-    asyncio.get_running_loop().add_reader(link_fd, link._look, next(iter(link._wires.values())))
+    asyncio.get_running_loop().add_reader(link_fd, link._on_readable, next(iter(link._brokers.values())))
     await until(lambda: sum(map(len, batches)) == 6, "all six arrive")
     biggest = max(batches, key=len)
     assert biggest == sorted(biggest, key=lambda kind: kind is SessionClaim)

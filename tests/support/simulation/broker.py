@@ -88,7 +88,7 @@ class SimPeer:
         if now >= self.next_beat_ms:
             self.next_beat_ms = now + RULES.beat_ms
             for name, peering in self.peerings.items():
-                peering.lapse(now)
+                peering.expire(now)
                 self.beat(name)
         self.work()
 
@@ -98,11 +98,11 @@ class SimPeer:
             parts = inbox.popleft()
             head, frame = decode_head(parts[1]), decode_frame(parts[2])
             if isinstance(frame, BrokerBeat):
-                if peering.heard(frame, self.world.now_ms):
+                if peering.on_beat(frame, self.world.now_ms):
                     self.beat(broker)
                 continue
             if head.to == "" and head.lane == Lane.WORK:
-                peering.took()
+                peering.on_work()
             self.receive(broker, head, frame, parts[3:])
 
     def live_brokers(self) -> list[str]:
@@ -139,7 +139,7 @@ class SimSelector(SimPeer):
         gone = set(map(id, done))
         self.held = [entry for entry in self.held if id(entry) not in gone]
         for _, broker, _, _ in done:
-            self.peerings[broker].gave_back(1)
+            self.peerings[broker].release(1)
         for broker in sorted({entry[1] for entry in done}):
             self.send(broker, BROKER, 0, self.peerings[broker].credit())
 
