@@ -1,7 +1,10 @@
-"""Words: every closed list of strings that more than one module or process spells, as enums.
+"""Words: every closed list of strings that more than one module or process uses, as an enum.
+
+Sections: processes and connections; failures of delivery, attempts and jobs; results and posts; outcomes that are
+counted; sessions, rooms and pairing; nodes and placement; operators.
 
 Fields of frames stay `str`, so that a word of a newer peer does not make its frame undecodable: build and compare with
-the enum, and treat an unknown word as the default case. Labels of metrics follow from these enums.
+the enum, and handle an unknown word as the default case. Labels of metrics are derived from these enums.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import Final
 
 
 class ProcessKind(StrEnum):
-    """The processes of a mesh. `Beat.kind`, presence records and identities are spelled like this."""
+    """The processes of a mesh, as `Beat.kind`, presence records and identities name them."""
 
     BROKER = "broker"
     EDGE = "edge"
@@ -31,7 +34,7 @@ class SocketKind(StrEnum):
 class CloseCode(IntEnum):
     """WebSocket close codes of our own."""
 
-    #: A newer connection took over; do not reconnect.
+    #: A newer connection took over; the peer must not reconnect.
     SUPERSEDED = 4009
 
 
@@ -54,11 +57,11 @@ class BackpressureAction(StrEnum):
     BUSY = "BUSY"
 
 
-# --- frames that came to nothing ------------------------------------------------------------------------
+# --- failures of delivery, attempts and jobs ------------------------------------------------------------
 
 
 class BounceReason(StrEnum):
-    """Why a broker returned a message."""
+    """`Bounce.reason`: why a broker returned a message to its sender."""
 
     UNROUTABLE = "unroutable"
     QUEUE_FULL = "queue_full"
@@ -67,7 +70,7 @@ class BounceReason(StrEnum):
 
 
 class DropReason(StrEnum):
-    """Why a broker dropped a message without an answer, beside the reasons of a bounce."""
+    """Why a broker dropped a message without a Bounce."""
 
     MALFORMED = "malformed"
     VERSION = "version"
@@ -78,13 +81,13 @@ class DropReason(StrEnum):
 class AssignFailure(StrEnum):
     """`AssignFailed.reason`: why a node does not run an assigned job."""
 
-    #: Its edge has no such node.
+    #: The edge has no such node.
     NODE_ABSENT = "node_absent"
-    #: Its socket accepts no more data.
+    #: The node's socket accepts no more data.
     NODE_STUCK = "node_stuck"
-    #: The node reconnected without the job, and is fine.
+    #: The node reconnected without the job; it stays usable.
     JOB_LOST = "job_lost"
-    #: Its socket closed long ago. It may live elsewhere by now, with the job.
+    #: The reconnect grace ended. The node may have reconnected elsewhere, with the job.
     NODE_GONE = "node_gone"
     #: The node reported that it cannot finish.
     NODE_ERROR = "node_error"
@@ -93,28 +96,34 @@ class AssignFailure(StrEnum):
 
 
 class UndoneReason(StrEnum):
-    """Reasons of `Undone` that are a selector's own; it repeats those of AssignFailed and Bounce."""
+    """Reasons of `Undone` that are a selector's own; it also forwards those of AssignFailed and Bounce."""
 
     RELEASED = "released"
-    #: The job finished, and its result is lost.
+    #: The job finished, but its result is lost.
     RESULT_LOST = "result_lost"
-    #: The edge that had the session before had a higher attempt.
+    #: The session's previous owner dispatched a higher attempt.
     OVERTAKEN = "overtaken"
 
 
 #: Every reason of `Undone`.
 UNDONE_REASONS: Final[tuple[str, ...]] = (*AssignFailure, *BounceReason, *UndoneReason)
-#: Reasons that rule out that the node still runs the job: the next attempt need not wait for the snapshot to settle.
+#: Reasons that exclude that the node still runs the job: the next attempt need not wait for a fresh snapshot.
 CERTAIN_REASONS: Final[frozenset[str]] = frozenset({AssignFailure.NODE_ERROR, AssignFailure.DRAINED})
-#: Reasons for which neither node nor utterance is to blame: an edge died, or the session moved. Such an attempt does
-#: not count against job.attempts_max.
-BLAMELESS_REASONS: Final[frozenset[str]] = frozenset({
-    BounceReason.UNROUTABLE, BounceReason.QUEUE_FULL, BounceReason.NO_SELECTOR, AssignFailure.NODE_ABSENT, *UndoneReason
-})  # fmt: skip
+#: Reasons caused by neither node nor utterance: an edge died, or the session moved. Such an attempt does not count
+#: against job.attempts_max.
+BLAMELESS_REASONS: Final[frozenset[str]] = frozenset(
+    {
+        BounceReason.UNROUTABLE,
+        BounceReason.QUEUE_FULL,
+        BounceReason.NO_SELECTOR,
+        AssignFailure.NODE_ABSENT,
+        *UndoneReason,
+    }
+)
 
 
 class CancelReason(StrEnum):
-    """`Cancel.reason`: why no client waits for a job any more."""
+    """`Cancel.reason`: why the session's edge cancels a job."""
 
     SESSION_CLOSED = "session_closed"
     SUPERSEDED = "superseded"
@@ -127,7 +136,7 @@ class CancelReason(StrEnum):
 
 
 class StopReason(StrEnum):
-    """`CancelJob.reason` where the node's own edge stops a job; otherwise it is that of the Cancel."""
+    """`CancelJob.reason` if the node's own edge stops a job; otherwise it is the reason of the Cancel."""
 
     EXPIRED = "expired"
     DRAINED = "drained"
@@ -138,21 +147,23 @@ class StaleReason(StrEnum):
 
     #: Another connection owns the node: close this one.
     SUPERSEDED = "superseded"
-    #: The record is gone: register again.
+    #: There is no record: register again.
     UNKNOWN = "unknown"
 
 
-# --- results and posts ------------------------------------------------------------------------------------
+# --- results and posts ----------------------------------------------------------------------------------
 
 
 class ResultVerdict(StrEnum):
     """`ResultAck.verdict`."""
 
+    #: The client has it.
     DELIVERED = "delivered"
     DUPLICATE = "duplicate"
+    #: The attempt was superseded; its result is dropped.
     FENCED = "fenced"
     NO_SESSION = "no_session"
-    #: It waits in the session's mail.
+    #: It is in the session's mail.
     PARKED = "parked"
 
 
@@ -183,14 +194,17 @@ class PostKind(StrEnum):
 class PostVerdict(StrEnum):
     """`Posted.verdict`."""
 
+    #: Delivered: acknowledged by a resumable client, written to the socket of another.
     TOLD = "told"
+    #: It is in the session's mail.
     PARKED = "parked"
+    #: Dropped: the session is detached.
     AWAY = "away"
     NO_SESSION = "no_session"
 
 
 class PostFailure(StrEnum):
-    """How a post ends at its sender without a `Posted`."""
+    """Outcome of a post at its sender without a `Posted`."""
 
     NO_ANSWER = "no_answer"
     DROPPED = "dropped"
@@ -205,8 +219,11 @@ class MissingReason(StrEnum):
     JOB_FAILED = "job_failed"
 
 
+# --- outcomes that are counted --------------------------------------------------------------------------
+
+
 class ResultOutcome(StrEnum):
-    """How an utterance ended, as an edge counts it."""
+    """Outcome of an utterance, as an edge counts it."""
 
     RESULT = "result"
     SILENCE = "silence"
@@ -218,8 +235,33 @@ class ResultOutcome(StrEnum):
     LATE = "late"
 
 
+class JobOutcome(StrEnum):
+    """Counts of the job tracker at a node's edge, beside AssignFailure and ResultVerdict. Not on the wire."""
+
+    #: Waits for a node in reconnect grace.
+    JOB_HELD = "job_held"
+    #: Evicted: the node has more than edge.jobs_per_node_max.
+    JOB_EVICTED = "job_evicted"
+    #: A result for a job that this edge does not know.
+    JOB_UNKNOWN = "job_unknown"
+    #: Progress of a job that this edge does not know.
+    PROGRESS_UNKNOWN = "progress_unknown"
+    #: A command for a connection of the node that is not at this edge.
+    CONTROL_STALE = "control_stale"
+    #: A result of a cancelled job.
+    LATE = "late"
+    #: A result that was received before.
+    REPEATED = "repeated"
+    #: A result beyond edge.unknown_results_per_node_max.
+    REFUSED = "refused"
+    #: A result that was evicted before it was acknowledged (edge.results_kept_max).
+    EVICTED = "evicted"
+    #: A result that was never acknowledged.
+    EXPIRED = "expired"
+
+
 class ResumeOutcome(StrEnum):
-    """How a session was resumed: at the same edge, from another, or not at all."""
+    """Outcome of a resume: at the same edge, from another edge, or with messages lost."""
 
     HERE = "here"
     ELSEWHERE = "elsewhere"
@@ -227,7 +269,7 @@ class ResumeOutcome(StrEnum):
 
 
 class HedgeOutcome(StrEnum):
-    """The end of a hedge. OVER_BUDGET: it was not sent."""
+    """Outcome of a hedge. OVER_BUDGET: it was not dispatched."""
 
     WON = "won"
     LOST = "lost"
@@ -251,11 +293,11 @@ class EdgeCount(StrEnum):
     NODES = "nodes"
 
 
-#: How an utterance ends: a result, an error, no node, or no client that waits. Each ends in exactly one of these.
+#: Final counts of an utterance: a result, an error, no node, or no waiting client. Each utterance has exactly one.
 UTTERANCE_ENDS: Final = (EdgeCount.DELIVERED, EdgeCount.FAILED, EdgeCount.REFUSED, EdgeCount.CANCELLED)
 
 
-# --- rooms, pairing, sessions -----------------------------------------------------------------------------
+# --- sessions, rooms and pairing ------------------------------------------------------------------------
 
 
 class RoomAction(StrEnum):
@@ -265,13 +307,13 @@ class RoomAction(StrEnum):
     JOIN = "join"
     LEAVE = "leave"
     PREFER = "prefer"
-    #: A member speaks, which keeps the room alive.
+    #: A member speaks, which renews the room.
     SPEAK = "speak"
     LOOK = "look"
 
 
 class PairingOutcome(StrEnum):
-    """The end of a request for a pairing code, or of its use."""
+    """Outcome of issuing or redeeming a pairing code."""
 
     ISSUED = "issued"
     UNKNOWN = "unknown"
@@ -282,7 +324,7 @@ class PairingOutcome(StrEnum):
 
 
 class TakenCause(StrEnum):
-    """Why a selector sent SessionTaken: another edge claimed, a wrong edge noted, or the record is gone."""
+    """Why a selector sent SessionTaken: another edge claimed it, a wrong edge renewed it, or there is no record."""
 
     CLAIMED = "claimed"
     NOTED = "noted"
@@ -296,7 +338,7 @@ class ParkedKind(StrEnum):
     POST = "post"
 
 
-# --- nodes and placement ----------------------------------------------------------------------------------
+# --- nodes and placement --------------------------------------------------------------------------------
 
 
 class NodeCommand(StrEnum):
@@ -317,16 +359,16 @@ class NodeChange(StrEnum):
 
 
 class LedgerRepair(StrEnum):
-    """Slots put right by an audit."""
+    """Slots that an audit repaired."""
 
-    #: No job ran in it.
+    #: A slot in use without a job.
     LEAKED = "leaked"
-    #: A running job had none.
+    #: A running job without a slot.
     MISSING = "missing"
 
 
 class DispatchOutcome(StrEnum):
-    """The end of a Dispatch at a selector. The first five are verdicts of the commit."""
+    """Outcome of a Dispatch at a selector. The first five are verdicts of the commit."""
 
     NEW = "new"
     BOUND = "bound"
@@ -340,7 +382,7 @@ class DispatchOutcome(StrEnum):
 
 
 class FilterName(StrEnum):
-    """Hard filters, as `Refused.removed` names them; names of the original system where it had one."""
+    """Hard filters, as `Refused.removed` names them. Names are the original system's where it had one."""
 
     POOL = "pool_not_eligible"
     EXCLUDED = "excluded"
@@ -363,16 +405,16 @@ class FilterName(StrEnum):
 
 
 class RefusalReason(StrEnum):
-    """Reasons of `Refused` that are no filter's."""
+    """Reasons of `Refused` beside the filters."""
 
     NO_NODES = "no_nodes"
-    #: No result could be in time.
+    #: No node could finish before the deadline.
     TOO_LATE = "deadline_unreachable"
     LINE_FULL = "waiting_line_full"
 
 
 class SelectorStage(StrEnum):
-    """The step at which no node was left; `selector` in a metric of the original system."""
+    """The step of selection that removed the last node; label `selector` of a metric of the original system."""
 
     TYPES = "types"
     PHASE3_TYPE = "phase3_type"
@@ -380,18 +422,18 @@ class SelectorStage(StrEnum):
 
 
 class RowWord(StrEnum):
-    """Words of nodes that are interned for the kernel."""
+    """Kinds of strings that are interned for the kernel."""
 
     LANGUAGE = "language"
     SERVICE = "service"
     TENANT = "tenant"
 
 
-# --- operators --------------------------------------------------------------------------------------------
+# --- operators ------------------------------------------------------------------------------------------
 
 
 class QueryKind(StrEnum):
-    """`Query.kind`: pages of the HTTP API, and commands of /ws/control."""
+    """`Query.kind`: reads of the HTTP API, and commands of /ws/control."""
 
     SELECTORS = "selectors"
     EXPLAIN = "explain"
@@ -407,5 +449,5 @@ class QueryKind(StrEnum):
     WEIGHTS_SET = "weights_set"
 
 
-#: Kinds that change something: no page of the HTTP API has them.
+#: Kinds that change state: only /ws/control has them.
 COMMAND_KINDS: Final = frozenset({QueryKind.DRAIN, QueryKind.PAIR, QueryKind.WEIGHTS_SET})

@@ -69,7 +69,7 @@ class LinkCredit:
         return self.unreported * 4 >= self.window
 
     def expire(self, now_ms: int, late_ms: int = 0) -> bool:
-        """True if the broker has just timed out (no beat for `dead_ms`). `late_ms`: time that this process was stalled."""
+        """True if the broker has just timed out (no beat for `dead_ms`). `late_ms`: stall of this process."""
         self.last_beat_ms += late_ms
         if self.live and now_ms - self.last_beat_ms >= self.dead_ms:
             self.live = False

@@ -1,11 +1,13 @@
-"""The job state machine, as one table. Lua's twin is in lua/scripts/job_advance.lua; a test compares them.
+"""Executable specification of lua/scripts/job_advance.lua, run by tests only: the state machine of a job.
 
-CREATED -> DISPATCHED -> ACCEPTED -> RUNNING -> FINISHED -> RELEASED
+The Lua script is in force; tests/lua compares both. Production code uses the enums and RUNNING_JOBS_MAX only.
 
-A job walks forward only. Nodes may skip steps (the original node sends neither job_ack nor job_started),
-messages may overtake one another, so every event that lies ahead is taken and every one that lies behind
-is a no-op. RELEASED means that the slot is back; `release` is allowed from everywhere, because a job may
-be given up at any time. Whose attempt an event belongs to is fencing, and not this table's business.
+    CREATED -> DISPATCHED -> ACCEPTED -> RUNNING -> FINISHED -> RELEASED
+
+A job moves forward only. Nodes may skip steps (the original node sends neither job_ack nor job_started) and messages
+may overtake one another, so an action that leads forward is applied and every other one is a no-op. RELEASED means that
+the slot is free; `release` is allowed from every state, because a job may be cancelled at any time. Fencing by the
+attempt happens before this table.
 """
 
 from __future__ import annotations
@@ -13,12 +15,12 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-#: Running jobs of one node that a heartbeat may list. A longer list is disregarded: the node's slots are not audited.
+#: Running jobs of one node that a heartbeat may list. A longer list is ignored: the node's slots are not audited.
 RUNNING_JOBS_MAX: Final = 1_024
 
 
 class JobState(StrEnum):
-    """Where a job is."""
+    """State of a job."""
 
     CREATED = "CREATED"
     DISPATCHED = "DISPATCHED"
@@ -29,24 +31,24 @@ class JobState(StrEnum):
 
 
 class JobAction(StrEnum):
-    """What can happen to a job."""
+    """Events of a job."""
 
-    DISPATCH = "dispatch"  # its edge handed it to the node's socket
+    DISPATCH = "dispatch"  # its edge wrote it to the node's socket
     ACCEPT = "accept"  # job_ack
     START = "start"  # job_started or the first asr_partial
     FINISH = "finish"  # job_result
-    RELEASE = "release"  # the slot goes back
+    RELEASE = "release"  # its slot is freed
 
 
 class StepVerdict(StrEnum):
-    """What an event did."""
+    """Effect of an event."""
 
     MOVED = "moved"
-    SAME = "same"  # already there or further: a repeat, harmless
+    SAME = "same"  # the job is there or further: a no-op
 
 
 class Step(NamedTuple):
-    """Outcome of one event."""
+    """Verdict on one event, and the state after it."""
 
     verdict: StepVerdict
     state: JobState
@@ -60,23 +62,23 @@ def _same(state: JobState) -> Step:
     return Step(StepVerdict.SAME, state)
 
 
-_ARRIVES: Final = {
+_GOAL: Final = {
     JobAction.DISPATCH: JobState.DISPATCHED,
     JobAction.ACCEPT: JobState.ACCEPTED,
     JobAction.START: JobState.RUNNING,
     JobAction.FINISH: JobState.FINISHED,
     JobAction.RELEASE: JobState.RELEASED,
 }
-_ORDER: Final = {state: place for place, state in enumerate(JobState)}
+_ORDER: Final = {state: number for number, state in enumerate(JobState)}
 
-#: (state, event) -> what happens.
+#: (state, event) -> its effect.
 NEXT: Final[dict[tuple[JobState, JobAction], Step]] = {
     (state, event): _moved(goal) if _ORDER[goal] > _ORDER[state] else _same(state)
     for state in JobState
-    for event, goal in _ARRIVES.items()
+    for event, goal in _GOAL.items()
 }
 
 
 def advance(state: JobState, event: JobAction) -> Step:
-    """What `event` does to a job in `state`."""
+    """The effect of `event` on a job in `state`."""
     return NEXT[state, event]

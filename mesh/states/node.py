@@ -1,16 +1,17 @@
-"""State machine of a node, as one pure function: specifies lua/scripts/shared/node_state.lua, which is in force.
-Runs only in tests, which compare both.
+"""Executable specification of lua/scripts/shared/node_state.lua, run by tests only: the state machine of a node.
 
-                     healthy heartbeats             unhealthy ones
+The Lua script is in force; tests/lua compares both on random walks. Production code uses the enums only.
+
+                     healthy heartbeats           unhealthy heartbeats
     registering ------------------------> ready <=================> degraded
-         |  too long                        |      a healthy one        ^
+         |  warmup timeout                  |    healthy heartbeat      ^
          +----------------------------------+---------------------------+
-                any of them, silent too long: offline; any heartbeat brings it back
-                any of them, by an operator:  draining, until `resume` or a registration after the drain's end
+                any of them, heartbeat timeout: offline, until the next heartbeat
+                any of them, by an operator:    draining, until `resume` or a registration after the drain's end
 
-An offline node stays on the lists, so that a heartbeat finds it there. It leaves them when its edge says that it is
-away, when its socket has been closed for longer than the grace, or when its record lapses; then only a registration
-brings it back. Whose connection an event belongs to is fencing (the epoch), and not this table's business.
+An offline node stays listed, so that a heartbeat finds it. It is unlisted by NodeOffline of its edge, at the end of the
+reconnect grace, or when its record expires; then only a registration lists it again. Fencing by the epoch happens
+before this table.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Final, NamedTuple
 
 
 class Status(StrEnum):
-    """What may be done with a node. Only a ready one gets work."""
+    """Status of a node. Only a ready one gets jobs."""
 
     REGISTERING = "registering"
     READY = "ready"
@@ -31,20 +32,20 @@ class Status(StrEnum):
 
 
 class NodeEvent(StrEnum):
-    """What can happen to a node."""
+    """Events of a node."""
 
     REGISTER = "register"
     HEALTHY = "healthy"  # a heartbeat
     UNHEALTHY = "unhealthy"  # a heartbeat
     DETACH = "detach"  # its socket closed
-    TIME = "time"  # somebody looked at the clock
+    TIME = "time"  # the scan for timeouts
     DRAIN = "drain"
     RESUME = "resume"
-    LEAVE = "leave"  # its edge says that it is away
+    LEAVE = "leave"  # its edge reports that it is gone
 
 
 class NodeLimits(NamedTuple):
-    """The rules, from mesh.config.NodeConfig."""
+    """The bounds, from mesh.config.NodeConfig and EdgeConfig."""
 
     health_checks: int
     warmup_timeout_ms: int
@@ -57,27 +58,27 @@ class NodeLimits(NamedTuple):
 
 
 class NodeState(NamedTuple):
-    """What the record keeps. Without a record it is `NOBODY`."""
+    """The state in the node's record. Without a record it is `UNREGISTERED`."""
 
     status: Status
-    #: Why it has this status.
+    #: Why it has this status, for people.
     reason: str = ""
     registered_ms: int = 0
-    #: Last heartbeat or registration; 0: off the lists.
+    #: Last heartbeat or registration; 0 = unlisted.
     seen_ms: int = 0
-    #: The latest heartbeats, newest last: + healthy, - not. Begins anew when the node becomes ready.
+    #: The latest heartbeats, newest last: + healthy, - unhealthy. Cleared when the node becomes ready.
     heard: str = ""
-    #: When the socket closed; 0: it is open.
+    #: When the socket closed; 0 = it is open.
     detached_ms: int = 0
-    #: When the drain ends; 0: there is none.
+    #: When the drain ends; 0 = none.
     drain_until_ms: int = 0
 
 
-NOBODY: Final = NodeState(Status.OFFLINE)
+UNREGISTERED: Final = NodeState(Status.OFFLINE)
 
 
 class EventDetail(NamedTuple):
-    """What comes with an event: a reason for people, and the end of a drain."""
+    """Arguments of an event: a reason for people, and the end of a drain."""
 
     reason: str = ""
     until_ms: int = 0
@@ -87,58 +88,58 @@ NO_DETAIL: Final = EventDetail()
 
 
 def step(
-    life: NodeState, event: NodeEvent, now_ms: int, limits: NodeLimits, said: EventDetail = NO_DETAIL
+    state: NodeState, event: NodeEvent, now_ms: int, limits: NodeLimits, detail: EventDetail = NO_DETAIL
 ) -> NodeState:
-    """The node's life after `event`. Off the lists, nothing but a registration changes anything."""
-    if life.seen_ms == 0 and event is not NodeEvent.REGISTER:
-        return life
-    return _STEPS[event](life, now_ms, limits, said)
+    """The state after `event`. An unlisted node changes by a registration only."""
+    if state.seen_ms == 0 and event is not NodeEvent.REGISTER:
+        return state
+    return _STEPS[event](state, now_ms, limits, detail)
 
 
-def due_ms(life: NodeState, limits: NodeLimits) -> int:
-    """When the passing of time can change the node next."""
-    if life.detached_ms:
-        return life.detached_ms + limits.reconnect_grace_ms
-    stays = life.status in (Status.OFFLINE, Status.DRAINING)
-    return life.seen_ms + (limits.record_ttl_ms if stays else limits.heartbeat_timeout_ms)
+def due_ms(state: NodeState, limits: NodeLimits) -> int:
+    """When a timeout can change the state next."""
+    if state.detached_ms:
+        return state.detached_ms + limits.reconnect_grace_ms
+    stays = state.status in (Status.OFFLINE, Status.DRAINING)
+    return state.seen_ms + (limits.record_ttl_ms if stays else limits.heartbeat_timeout_ms)
 
 
-def _registered(life: NodeState, now_ms: int, _limits: NodeLimits, _said: EventDetail) -> NodeState:
-    if life.drain_until_ms > now_ms:
-        return NodeState(Status.DRAINING, life.reason, now_ms, now_ms, drain_until_ms=life.drain_until_ms)
+def _registered(state: NodeState, now_ms: int, _limits: NodeLimits, _detail: EventDetail) -> NodeState:
+    if state.drain_until_ms > now_ms:
+        return NodeState(Status.DRAINING, state.reason, now_ms, now_ms, drain_until_ms=state.drain_until_ms)
     return NodeState(Status.REGISTERING, "registered", now_ms, now_ms)
 
 
-def _healthy(life: NodeState, now_ms: int, limits: NodeLimits, _said: EventDetail) -> NodeState:
-    return _heard(life, "+", now_ms, limits)
+def _healthy(state: NodeState, now_ms: int, limits: NodeLimits, _detail: EventDetail) -> NodeState:
+    return _heartbeat(state, "+", now_ms, limits)
 
 
-def _unhealthy(life: NodeState, now_ms: int, limits: NodeLimits, _said: EventDetail) -> NodeState:
-    return _heard(life, "-", now_ms, limits)
+def _unhealthy(state: NodeState, now_ms: int, limits: NodeLimits, _detail: EventDetail) -> NodeState:
+    return _heartbeat(state, "-", now_ms, limits)
 
 
-def _heard(life: NodeState, sign: str, now_ms: int, limits: NodeLimits) -> NodeState:
-    if life.detached_ms:
-        return life  # the socket is closed, so this is from before
-    kept = max(limits.health_checks, limits.failure_window, limits.failures_in_row_max)
-    life = life._replace(heard=(life.heard + sign)[-kept:], seen_ms=now_ms)
-    if life.status is Status.REGISTERING:
-        return _warming(life, now_ms, limits)
-    if life.status is Status.READY:
-        return _degraded(life, "unhealthy") if _fails(life.heard, limits) else life
-    if life.status is Status.DRAINING:
-        return life
+def _heartbeat(state: NodeState, sign: str, now_ms: int, limits: NodeLimits) -> NodeState:
+    if state.detached_ms:
+        return state  # the socket is closed: the heartbeat is older
+    length = max(limits.health_checks, limits.failure_window, limits.failures_in_row_max)
+    state = state._replace(heard=(state.heard + sign)[-length:], seen_ms=now_ms)
+    if state.status is Status.REGISTERING:
+        return _warming_up(state, now_ms, limits)
+    if state.status is Status.READY:
+        return _degraded(state, "unhealthy") if _fails(state.heard, limits) else state
+    if state.status is Status.DRAINING:
+        return state
     if sign == "+":
-        return _ready(life, "recovered")
-    return _degraded(life, "unhealthy") if life.status is Status.OFFLINE else life
+        return _ready(state, "recovered")
+    return _degraded(state, "unhealthy") if state.status is Status.OFFLINE else state
 
 
-def _warming(life: NodeState, now_ms: int, limits: NodeLimits) -> NodeState:
-    if life.heard.endswith("+" * limits.health_checks):
-        return _ready(life, "healthy")
-    if now_ms - life.registered_ms >= limits.warmup_timeout_ms:
-        return _degraded(life, "warmup_timeout")
-    return life
+def _warming_up(state: NodeState, now_ms: int, limits: NodeLimits) -> NodeState:
+    if state.heard.endswith("+" * limits.health_checks):
+        return _ready(state, "healthy")
+    if now_ms - state.registered_ms >= limits.warmup_timeout_ms:
+        return _degraded(state, "warmup_timeout")
+    return state
 
 
 def _fails(heard: str, limits: NodeLimits) -> bool:
@@ -146,45 +147,45 @@ def _fails(heard: str, limits: NodeLimits) -> bool:
     return in_window >= limits.failures_max or heard.endswith("-" * limits.failures_in_row_max)
 
 
-def _ready(life: NodeState, reason: str) -> NodeState:
-    return life._replace(status=Status.READY, reason=reason, heard="+")
+def _ready(state: NodeState, reason: str) -> NodeState:
+    return state._replace(status=Status.READY, reason=reason, heard="+")
 
 
-def _degraded(life: NodeState, reason: str) -> NodeState:
-    return life._replace(status=Status.DEGRADED, reason=reason)
+def _degraded(state: NodeState, reason: str) -> NodeState:
+    return state._replace(status=Status.DEGRADED, reason=reason)
 
 
-def _detached(life: NodeState, now_ms: int, _limits: NodeLimits, said: EventDetail) -> NodeState:
-    return life if life.detached_ms else life._replace(detached_ms=now_ms, reason=said.reason)
+def _detached(state: NodeState, now_ms: int, _limits: NodeLimits, detail: EventDetail) -> NodeState:
+    return state if state.detached_ms else state._replace(detached_ms=now_ms, reason=detail.reason)
 
 
-def _time(life: NodeState, now_ms: int, limits: NodeLimits, _said: EventDetail) -> NodeState:
-    if now_ms < due_ms(life, limits):
-        return life
-    if life.detached_ms:
-        return _off_the_lists(life, life.reason)
-    if life.status in (Status.OFFLINE, Status.DRAINING):
-        return _off_the_lists(life, "forgotten")
-    return life._replace(status=Status.OFFLINE, reason="heartbeat_timeout")
+def _time(state: NodeState, now_ms: int, limits: NodeLimits, _detail: EventDetail) -> NodeState:
+    if now_ms < due_ms(state, limits):
+        return state
+    if state.detached_ms:
+        return _unlisted(state, state.reason)
+    if state.status in (Status.OFFLINE, Status.DRAINING):
+        return _unlisted(state, "forgotten")
+    return state._replace(status=Status.OFFLINE, reason="heartbeat_timeout")
 
 
-def _drained(life: NodeState, _now_ms: int, _limits: NodeLimits, said: EventDetail) -> NodeState:
-    return life._replace(status=Status.DRAINING, reason=said.reason, drain_until_ms=said.until_ms)
+def _drained(state: NodeState, _now_ms: int, _limits: NodeLimits, detail: EventDetail) -> NodeState:
+    return state._replace(status=Status.DRAINING, reason=detail.reason, drain_until_ms=detail.until_ms)
 
 
-def _resumed(life: NodeState, _now_ms: int, _limits: NodeLimits, _said: EventDetail) -> NodeState:
-    if life.status is not Status.DRAINING:
-        return life
-    status = {"": Status.REGISTERING, "+": Status.READY, "-": Status.DEGRADED}[life.heard[-1:]]
-    return life._replace(status=status, reason="resumed", drain_until_ms=0)
+def _resumed(state: NodeState, _now_ms: int, _limits: NodeLimits, _detail: EventDetail) -> NodeState:
+    if state.status is not Status.DRAINING:
+        return state
+    status = {"": Status.REGISTERING, "+": Status.READY, "-": Status.DEGRADED}[state.heard[-1:]]
+    return state._replace(status=status, reason="resumed", drain_until_ms=0)
 
 
-def _left(life: NodeState, _now_ms: int, _limits: NodeLimits, said: EventDetail) -> NodeState:
-    return _off_the_lists(life, said.reason)
+def _left(state: NodeState, _now_ms: int, _limits: NodeLimits, detail: EventDetail) -> NodeState:
+    return _unlisted(state, detail.reason)
 
 
-def _off_the_lists(life: NodeState, reason: str) -> NodeState:
-    return life._replace(status=Status.OFFLINE, reason=reason, seen_ms=0)
+def _unlisted(state: NodeState, reason: str) -> NodeState:
+    return state._replace(status=Status.OFFLINE, reason=reason, seen_ms=0)
 
 
 _STEPS: Final[dict[NodeEvent, Callable[[NodeState, int, NodeLimits, EventDetail], NodeState]]] = {

@@ -1,35 +1,36 @@
-"""How fast a node is for a language pair: time per time of audio, as mean and variance of the last few jobs.
+"""Executable specification of lua/scripts/shared/speed.lua, run by tests only: the speed of a node per language pair.
 
-Lua's twin is lua/scripts/shared/speed.lua, where finished jobs are learned from; a test compares them bit by bit.
+Speed is work time per time of audio, as mean and variance of the last few jobs. The Lua script learns it from finished
+jobs; tests/lua compares both bit by bit. Production code uses `Speed`, ANY_PAIR and RATIO_MAX only.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-#: In place of a pair: all jobs of the node.
+#: The pair under which all jobs of a node count.
 ANY_PAIR: Final = "*"
-#: Slower than that is all the same: one absurd job must not keep its node without work for an hour.
+#: Upper bound of one job's ratio: a single absurd job must not keep its node without jobs for an hour.
 RATIO_MAX: Final = 10
 
 
 class Speed(NamedTuple):
-    """What is known of one node and one pair."""
+    """Speed of one node for one pair."""
 
     #: Milliseconds of work per millisecond of audio.
     mean: float
     variance: float
-    #: How many jobs this is worth; less than there were, because old ones fade.
+    #: Weight in jobs; less than were learned from, because old ones fade.
     jobs: float
-    #: When the last one was learned.
+    #: When the last job was learned from.
     at_ms: int
 
 
 def observe(speed: Speed | None, ratio: float, now_ms: int, jobs_remembered: int, half_life_ms: int = 60_000) -> Speed:
     """`speed` with one more job that took `ratio` times its audio.
 
-    The new one counts one part in `jobs_remembered` at least, and more the less the old ones are worth: they count half
-    after `half_life_ms`. So a node that recovered is not held to what it was like long ago.
+    The new job counts at least one part in `jobs_remembered`, and more the less the old ones weigh: they count half
+    after `half_life_ms`. So a node that recovered is not judged by old jobs.
     """
     if speed is None:
         return Speed(ratio, 0.0, 1.0, now_ms)
@@ -41,10 +42,10 @@ def observe(speed: Speed | None, ratio: float, now_ms: int, jobs_remembered: int
 
 
 def ratio_of(took_ms: int, audio_ms: int, audio_ms_min: int, failed_ms: int = 0) -> float:
-    """What a job of that length says of its node.
+    """Work time per time of audio of one job.
 
-    With `failed_ms`, one that failed: somebody else must do it again, so it counts as that much longer and as long as
-    its audio. Otherwise a node that fails at once would look idle and fast, and draw all the work.
+    With `failed_ms` for a failed job: another node must do it, so it counts as that much longer plus its audio's
+    length. Otherwise a node that fails at once would look idle and fast, and attract all jobs.
     """
     audio_ms = max(audio_ms, audio_ms_min)
     took_ms += failed_ms + audio_ms if failed_ms else 0

@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from mesh.states.node import NOBODY, EventDetail, NodeEvent, NodeLimits, NodeState, Status, due_ms, step
+from mesh.states.node import UNREGISTERED, EventDetail, NodeEvent, NodeLimits, NodeState, Status, due_ms, step
 from tests.lua.conftest import RedisClient
 from tests.support.reference import lua_functions
 
 WALKS, STEPS = 60, 100
 T = 1_700_000_000_000
 WALK = """-- walk: take a node through events at given times.
--- USES life
+-- USES node_state
 -- KEYS
 --   node                  hash  the node's record
 -- ARGV
@@ -85,7 +85,7 @@ def test_lua_and_python_agree_on_every_step(raw: RedisClient, tmp_path: Path) ->
             ]
         }
         [lives] = lua_functions.run(raw, script, [f"{{walk}}:{seed}"], args)
-        life = NOBODY
+        life = UNREGISTERED
         for place, (event, now_ms, said) in enumerate(steps):
             before, life = life, step(life, event, now_ms, limits, said)
             status, reason, *numbers = lives[place]

@@ -1,4 +1,4 @@
-"""Every transition of a node's life, one line each; then what must hold on any walk."""
+"""Every transition of a node, one line each; then the invariants of any walk."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mesh.states.node import NOBODY, EventDetail, NodeEvent, NodeLimits, NodeState, Status, due_ms, step
+from mesh.states.node import UNREGISTERED, EventDetail, NodeEvent, NodeLimits, NodeState, Status, due_ms, step
 
 LIMITS = NodeLimits(
     health_checks=2, warmup_timeout_ms=60_000, failure_window=5, failures_max=3, failures_in_row_max=3,
@@ -16,23 +16,23 @@ T = 1_000_000
 OK, BAD = NodeEvent.HEALTHY, NodeEvent.UNHEALTHY
 
 
-def walk(life: NodeState, *events: NodeEvent, now_ms: int = T, said: EventDetail = EventDetail()) -> NodeState:  # noqa: B008 - immutable
+def walk(state: NodeState, *events: NodeEvent, now_ms: int = T, detail: EventDetail = EventDetail()) -> NodeState:  # noqa: B008 - immutable
     for event in events:
-        life = step(life, event, now_ms, LIMITS, said)
-    return life
+        state = step(state, event, now_ms, LIMITS, detail)
+    return state
 
 
-NEW = walk(NOBODY, NodeEvent.REGISTER)
+NEW = walk(UNREGISTERED, NodeEvent.REGISTER)
 READY = walk(NEW, OK, OK)
 DEGRADED = walk(READY, BAD, BAD, BAD)
 SILENT = walk(READY, NodeEvent.TIME, now_ms=T + 45_000)
-DRAINING = walk(READY, NodeEvent.DRAIN, said=EventDetail("new disk", T + 30_000))
-DETACHED = walk(READY, NodeEvent.DETACH, said=EventDetail("closed"))
-GONE = walk(READY, NodeEvent.LEAVE, said=EventDetail("node_absent"))
+DRAINING = walk(READY, NodeEvent.DRAIN, detail=EventDetail("new disk", T + 30_000))
+DETACHED = walk(READY, NodeEvent.DETACH, detail=EventDetail("closed"))
+GONE = walk(READY, NodeEvent.LEAVE, detail=EventDetail("node_absent"))
 
 
 @pytest.mark.parametrize(
-    ("life", "status", "reason"),
+    ("state", "status", "reason"),
     [
         (NEW, "registering", "registered"),
         (walk(NEW, OK), "registering", "registered"),
@@ -65,7 +65,7 @@ GONE = walk(READY, NodeEvent.LEAVE, said=EventDetail("node_absent"))
         (walk(DRAINING, NodeEvent.RESUME), "ready", "resumed"),
         (walk(DRAINING, BAD, NodeEvent.RESUME), "degraded", "resumed"),
         (walk(DRAINING, NodeEvent.REGISTER, NodeEvent.RESUME), "registering", "resumed"),
-        (walk(SILENT, NodeEvent.DRAIN, said=EventDetail("why", T)), "draining", "why"),
+        (walk(SILENT, NodeEvent.DRAIN, detail=EventDetail("why", T)), "draining", "why"),
         (walk(READY, NodeEvent.RESUME), "ready", "healthy"),
         (DETACHED, "ready", "closed"),
         (walk(DETACHED, BAD, BAD, BAD), "ready", "closed"),
@@ -80,24 +80,24 @@ GONE = walk(READY, NodeEvent.LEAVE, said=EventDetail("node_absent"))
         (walk(DRAINING, NodeEvent.TIME, now_ms=T + 3_600_000), "offline", "forgotten"),
     ],
 )
-def test_every_transition(life: NodeState, status: str, reason: str) -> None:
-    assert (life.status, life.reason) == (status, reason)
+def test_every_transition(state: NodeState, status: str, reason: str) -> None:
+    assert (state.status, state.reason) == (status, reason)
 
 
-def test_a_silent_node_stays_on_the_lists_and_one_that_is_away_does_not() -> None:
+def test_silent_node_stays_listed_and_detached_node_does_not() -> None:
     assert SILENT.seen_ms == T
     assert walk(DETACHED, NodeEvent.TIME, now_ms=T + 3_000).seen_ms == 0
     assert walk(SILENT, NodeEvent.TIME, now_ms=T + 3_600_000).seen_ms == 0
     assert GONE.seen_ms == 0
 
 
-def test_a_registration_clears_what_was_before() -> None:
+def test_registration_clears_the_previous_state() -> None:
     again = walk(walk(DEGRADED, NodeEvent.DETACH), NodeEvent.REGISTER, now_ms=T + 5)
     assert again == NodeState(Status.REGISTERING, "registered", T + 5, T + 5)
 
 
-def test_a_drain_that_has_not_ended_outlives_the_node_s_absence() -> None:
-    gone = walk(DRAINING, NodeEvent.LEAVE, said=EventDetail("closed"))
+def test_drain_outlives_the_absence_of_the_node() -> None:
+    gone = walk(DRAINING, NodeEvent.LEAVE, detail=EventDetail("closed"))
     assert walk(gone, NodeEvent.REGISTER, now_ms=T + 1).status == "draining"
     assert walk(gone, NodeEvent.REGISTER, now_ms=T + 30_000).status == "registering"
 
@@ -106,19 +106,19 @@ EVENTS = st.lists(st.tuples(st.sampled_from(NodeEvent), st.integers(0, 100_000))
 
 
 @given(EVENTS)
-def test_on_any_walk(steps: list[tuple[NodeEvent, int]]) -> None:
-    life, now_ms = NOBODY, T
+def test_invariants_hold_on_any_walk(steps: list[tuple[NodeEvent, int]]) -> None:
+    state, now_ms = UNREGISTERED, T
     for event, later in steps:
         now_ms += later
-        before = life
-        life = step(life, event, now_ms, LIMITS, EventDetail("why", now_ms + 10_000))
-        assert len(life.heard) <= 5, "what is remembered is bounded"
-        assert life.seen_ms or life.status == "offline", "who is off the lists is offline"
-        if before.status == "draining" and life.status != "draining":
+        before = state
+        state = step(state, event, now_ms, LIMITS, EventDetail("why", now_ms + 10_000))
+        assert len(state.heard) <= 5, "the history is bounded"
+        assert state.seen_ms or state.status == "offline", "an unlisted node is offline"
+        if before.status == "draining" and state.status != "draining":
             assert event in (NodeEvent.RESUME, NodeEvent.REGISTER, NodeEvent.LEAVE, NodeEvent.TIME)
-        if life.seen_ms and now_ms < due_ms(life, LIMITS):
-            assert step(life, NodeEvent.TIME, now_ms, LIMITS) == life, "nothing happens before it is due"
-        if life.seen_ms:
-            due = due_ms(life, LIMITS)
-            after = step(life, NodeEvent.TIME, max(due, now_ms), LIMITS)
-            assert after.seen_ms == 0 or due_ms(after, LIMITS) > due, "what is due is done"
+        if state.seen_ms and now_ms < due_ms(state, LIMITS):
+            assert step(state, NodeEvent.TIME, now_ms, LIMITS) == state, "no change before it is due"
+        if state.seen_ms:
+            due = due_ms(state, LIMITS)
+            after = step(state, NodeEvent.TIME, max(due, now_ms), LIMITS)
+            assert after.seen_ms == 0 or due_ms(after, LIMITS) > due, "a due change happens"
