@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from mesh.states.node import UNREGISTERED, EventDetail, NodeEvent, NodeLimits, NodeState, Status, due_ms, step
+from mesh.states.node import UNREGISTERED as NOBODY
+from mesh.states.node import EventDetail, NodeEvent, NodeLimits, NodeState, Status, due_ms, step
 from tests.lua.conftest import RedisClient
 from tests.support.reference import lua_functions
 
@@ -85,7 +86,7 @@ def test_lua_and_python_agree_on_every_step(raw: RedisClient, tmp_path: Path) ->
             ]
         }
         [lives] = lua_functions.run(raw, script, [f"{{walk}}:{seed}"], args)
-        life = UNREGISTERED
+        life = NOBODY
         for place, (event, now_ms, said) in enumerate(steps):
             before, life = life, step(life, event, now_ms, limits, said)
             status, reason, *numbers = lives[place]
