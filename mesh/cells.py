@@ -1,7 +1,7 @@
-"""Cells: which hash slot a record lives in.
+"""Cells: the hash slot of a record.
 
 Redis Cluster runs a script only if all its keys share a slot, so each record belongs to one cell and every
-commit touches one cell (or, on a single server, any). See docs/adr/0002-cells.md.
+commit uses the keys of one cell (on a single server, of any). See docs/adr/0002-cells.md.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ def cell_of(record_id: str, cells: int) -> int:
 
 
 def job_id_in(cell: int, unique: str) -> str:
-    """A job id that carries its cell, so that any message about the job finds its keys."""
+    """A job id that contains its cell, so that the keys of a job follow from its id."""
     return f"{JOB_PREFIX}{cell:02d}-{unique}"
 
 
 def cell_of_job(job_id: str) -> int:
-    """The cell that a job id carries; ValueError if it carries none."""
+    """The cell of a job id; ValueError if it contains none."""
     if not job_id.startswith(JOB_PREFIX):
         raise ValueError(f"{job_id!r} is not a job id: expected job-<cell>-<id>")
     return int(job_id[len(JOB_PREFIX) :].split("-", 1)[0])

@@ -1,7 +1,7 @@
-"""Numbered errors: what a peer did wrong, or what we could not do for it.
+"""Numbered errors: faults of a peer, and refusals by the mesh.
 
-The code is the wire name and never changes its meaning; the number is for logs, metrics and searching; the hint is
-what a person can do next. Text is never parsed. Our own bugs are assertions, not entries here.
+The code is the wire name and never changes its meaning; the number is for logs, metrics and searching; the hint tells a
+person the next step. Text is never parsed. Our own bugs are assertions, not entries here.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class ErrorCode(Enum):
     # 4xx: the job
     NO_AVAILABLE_NODE = (
         400,
-        "Try again after `retry_after_ms`, unless it is 0; `details` tells what stopped the nodes.",
+        "Try again after `retry_after_ms`, unless it is 0; `details` names the obstacles.",
     )
-    NODE_UNAVAILABLE = (401, "The node went away; the utterance is tried elsewhere.")
+    NODE_UNAVAILABLE = (401, "The node was lost; the utterance is tried on another node.")
     NODE_OVERLOADED = (402, "Try again shortly.")
     MODEL_NOT_AVAILABLE = (403, "The node lacks a model; another node is tried.")
     MODEL_LOAD_FAILED = (404, "Check the node's log.")
     MODEL_VERIFY_FAILED = (405, "Reinstall the model on the node.")
     MODEL_CORRUPTED = (406, "Reinstall the model on the node.")
-    JOB_TIMEOUT = (407, "The result did not come in time; speak again.")
+    JOB_TIMEOUT = (407, "The result missed its deadline; speak again.")
     NMT_TIMEOUT = (408, "Translation took too long; speak again.")
     TTS_TIMEOUT = (409, "Speech synthesis took too long; the text is still valid.")
     PROCESSING_ERROR = (410, "The node failed on this utterance; speak again.")
@@ -57,14 +57,14 @@ class ErrorCode(Enum):
     SCHEDULER_DEPENDENCY_DOWN = (501, "The mesh cannot reach its store; try again shortly.")
     SLOW_DOWN = (502, "The mesh is busy; send less for a moment.")
     WS_DISCONNECTED = (503, "Connect again.")
-    # 6xx: rooms; told by room_error
-    ROOM_NOT_FOUND = (600, "Check the code; a room ends when nobody spoke in it for long.")
+    # 6xx: rooms; sent as room_error
+    ROOM_NOT_FOUND = (600, "Check the code; a room without speech for long is closed.")
     ALREADY_IN_ROOM = (601, "Leave the room you are in first.")
-    ROOM_FULL = (602, "The room has as many members as it may; open another.")
+    ROOM_FULL = (602, "The room has its maximum of members; create another.")
     INVALID_ROOM_CODE = (603, "A room code is six digits.")
     NOT_IN_ROOM = (604, "Join the room first.")
-    TOO_MANY_ROOMS = (605, "There are as many rooms as there may be; try again later.")
-    MEMBER_NOT_FOUND = (606, "Look at the latest room_members.")
+    TOO_MANY_ROOMS = (605, "The mesh has its maximum of rooms; try again later.")
+    MEMBER_NOT_FOUND = (606, "Check the latest room_members.")
     RAW_VOICE_DECLINED = (607, "That member does not want your own voice.")
 
     @property
@@ -74,12 +74,12 @@ class ErrorCode(Enum):
 
     @property
     def hint(self) -> str:
-        """What the reader can do next."""
+        """The next step for a person."""
         return self.value[1]
 
 
 class PeerError(Exception):
-    """A peer's fault, or a refusal it must hear of: becomes an `error` message on its socket."""
+    """A peer's fault, or a refusal: becomes an `error` message on its socket."""
 
     def __init__(self, code: ErrorCode, message: str, details: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -89,8 +89,8 @@ class PeerError(Exception):
 
 
 class ConfigError(Exception):
-    """The configuration is wrong; the text names the key and what it may be. Exit code 2."""
+    """Invalid configuration; the text names the key and its bounds. Exit code 2."""
 
 
 class StoreError(Exception):
-    """Redis cannot be used right now; whether the call took effect is unknown, so repeat it with the same id."""
+    """Redis is unavailable; whether the call took effect is unknown, so it must be retried with the same id."""

@@ -1,4 +1,4 @@
-"""Jitter: intervals shortened at random, so that processes that started together do not act in step for ever."""
+"""Jitter: randomly shortened intervals, so that processes that started together do not stay synchronised."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-#: The largest part of an interval that is taken off.
+#: The largest part of an interval that is subtracted.
 JITTER: Final = 0.2
 
 
 def jittered_ms(interval_ms: int, draw: Callable[[], float] = random.random) -> int:
-    """`interval_ms` less up to JITTER of it. `draw`: a number from 0 up to 1."""
+    """`interval_ms` minus up to JITTER of it. `draw` returns a number from 0 to 1."""
     return round(interval_ms * (1 - JITTER * draw()))
 
 

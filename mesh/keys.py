@@ -1,4 +1,4 @@
-"""Redis keys: the only place that spells them. docs/keys.md lists type, life, writer and readers of each."""
+"""Redis keys: the only module that defines them. docs/keys.md lists type, TTL, writers and readers of each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Keys:
 
     # nodes
     def node(self, cell: int, node_id: str) -> str:
-        """Hash: what a commit must check (status, max_jobs, edge, epoch, last_seen_ms, pools)."""
+        """Hash: fields that a commit checks (status, max_jobs, edge, epoch, last_seen_ms, pools)."""
         return self._in(cell, f"node:{node_id}")
 
     def leases(self, cell: int, node_id: str) -> str:
@@ -34,7 +34,7 @@ class Keys:
         return self._in(cell, "changes")
 
     def due(self, cell: int) -> str:
-        """Zset: node id -> when the passing of time can change the node next, ms."""
+        """Zset: node id -> time of the node's next timeout, ms."""
         return self._in(cell, "due")
 
     def view(self, cell: int) -> str:
@@ -50,11 +50,11 @@ class Keys:
         return self._in(cell, "speeds")
 
     def marks(self, cell: int) -> str:
-        """Hash: node id -> packed services that it said it lacks, each with its end."""
+        """Hash: node id -> packed services with a missing model, each with the end of its mark."""
         return self._in(cell, "marks")
 
     def model_words(self, cell: int, node_id: str) -> str:
-        """Counter: how often the node said MODEL_NOT_AVAILABLE in this window."""
+        """Counter: MODEL_NOT_AVAILABLE reports of the node in this window."""
         return self._in(cell, f"model_words:{node_id}")
 
     # jobs
@@ -68,37 +68,37 @@ class Keys:
 
     # sessions
     def session(self, cell: int, session_id: str) -> str:
-        """Hash: owner edge, epoch, resume token, tenant, languages, room, whether its client is away."""
+        """Hash: owner edge, epoch, resume token, tenant, languages, room, whether its client is detached."""
         return self._in(cell, f"session:{session_id}")
 
     def mail(self, cell: int, session_id: str) -> str:
-        """Stream: what could not be told to a session that is away; in the session's cell."""
+        """Stream: results and posts for a detached session; in the session's cell."""
         return self._in(cell, f"session:{session_id}:mail")
 
     def mailed(self, cell: int, session_id: str) -> str:
-        """Hash: key of each entry in the mail -> its id there and its size."""
+        """Hash: key of each mail entry -> its stream id and size, for deduplication."""
         return self._in(cell, f"session:{session_id}:mailed")
 
-    # rooms; the cell is the code's, for a plan the session's
+    # rooms; the cell is the code's, for a reserved code the session's
     def room(self, cell: int, code: str) -> str:
-        """Hash: the room's id, who made it and when, and its members."""
+        """Hash: the room's id, creator, creation time and members."""
         return self._in(cell, f"room:{code}")
 
     def rooms(self, cell: int) -> str:
-        """Zset: room code -> when somebody spoke last, ms."""
+        """Zset: room code -> time of the last speech, ms."""
         return self._in(cell, "rooms")
 
     def room_plan(self, cell: int, session_id: str) -> str:
-        """String: the code under which the session's room is being made."""
+        """String: the code that is reserved for the session's new room."""
         return self._in(cell, f"room_plan:{session_id}")
 
-    # pairing; the cell is the code's; for what the node asked the node's, for what the client tried the client's
+    # pairing; the cell is the code's, for requests of a node the node's, for attempts of a client the client's
     def pairing(self, cell: int, code: str) -> str:
-        """Hash: the node that a code stands for, and by which use it was taken."""
+        """Hash: the node of a code, and the use that redeemed it."""
         return self._in(cell, f"pairing:{code}")
 
     def pairing_asked(self, cell: int, node_id: str) -> str:
-        """Counter: codes that the node asked for in this window."""
+        """Counter: codes that the node requested in this window."""
         return self._in(cell, f"pairing_asked:{node_id}")
 
     def pairing_latest(self, cell: int, node_id: str) -> str:
@@ -111,23 +111,23 @@ class Keys:
 
     # deployment
     def deployment(self) -> str:
-        """Hash: what was fixed when the deployment was born (cells)."""
+        """Hash: settings fixed when the deployment was created (cells)."""
         return f"{self.prefix}:deployment"
 
     def weights(self) -> str:
-        """Hash: version, packed Weights, since when, by whom."""
+        """Hash: version, packed Weights, time and author of the change."""
         return f"{self.prefix}:weights"
 
     def debounce(self, service_id: str, version: str) -> str:
-        """String: this service and version was logged a moment ago."""
+        """String: set while this service and version is not to be logged again."""
         return f"{self.prefix}:debounce:{service_id}@{version or 'any'}"
 
     def present(self) -> str:
-        """Zset: `kind id` of every process that announced itself -> when that lapses, ms."""
+        """Zset: `kind id` of every live process -> when its presence expires, ms."""
         return f"{self.prefix}:{{presence}}:all"
 
     def presence(self, kind: str, peer_id: str) -> str:
-        """Hash: host, pid, version, started_at_ms of a live process, and for an edge what became of its utterances."""
+        """Hash: host, pid, version, started_at_ms of a live process, and the counts of an edge."""
         return f"{self.prefix}:{{presence}}:{kind}:{peer_id}"
 
 

@@ -1,8 +1,8 @@
 """Structured logs on stderr: one event name and its ids per line, JSON or text.
 
-Event names are stable words ("node_registered"), everything that varies is a field. What people said never gets into
-a log: fields that may hold audio, text or secrets are replaced whatever they contain, and long values are cut. An
-event that repeats is limited, and the next line of it tells how many were left out.
+Event names are stable words ("node_registered"); everything that varies is a field. Audio, text and secrets are never
+logged: fields that may contain them are redacted by name, and long values are truncated. Repeated events are
+rate-limited per event name; the next line names the number of suppressed ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Final, cast
 
 import structlog
-from structlog.contextvars import bound_contextvars as bound  # with bound(job_id=...): every line inside carries it
+from structlog.contextvars import bound_contextvars as bound  # with bound(job_id=...): adds the id to every line inside
 from structlog.typing import FilteringBoundLogger, Processor
 
 from mesh.clock import now_ms
@@ -24,12 +24,12 @@ __all__ = ["RepeatLimit", "bound", "configure", "get_logger"]
 
 VALUE_CHARS_MAX: Final = 500
 TRACEBACK_CHARS_MAX: Final = 8_000
-#: Distinct event names that are counted; more share one count.
+#: Distinct event names with a rate limit of their own; further ones share one.
 EVENTS_MAX: Final = 1_024
 _DEPTH_MAX: Final = 3
 _ITEMS_MAX: Final = 50
 
-#: Fields that are never written, however they come to be passed.
+#: Names of fields that are always redacted.
 FORBIDDEN: Final = frozenset(
     {"audio", "payload", "text", "text_asr", "text_translated", "tts_audio", "context_text", "sdp", "candidate"}
     | {"token", "resume_token", "authorization", "password", "secret", "pairing_code"}
@@ -40,7 +40,7 @@ Fields = MutableMapping[str, Any]
 
 
 def configure(config: LogConfig, role: str, identity: str) -> None:
-    """Sends all logs of this process, also those of libraries, to stderr in the form that `config` asks for."""
+    """Send all logs of this process and its libraries to stderr, in the form of `config`."""
     as_json = config.format == "json" or (config.format == "auto" and not sys.stderr.isatty())
     level = logging.getLevelNamesMapping()[config.level.upper()]
     limit = RepeatLimit(config.repeats_max, config.repeat_window_ms)
@@ -49,7 +49,7 @@ def configure(config: LogConfig, role: str, identity: str) -> None:
         limit,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        _Named(role, identity),
+        _AddProcess(role, identity),
         structlog.processors.format_exc_info,
         redact,
         structlog.processors.JSONRenderer(default=str) if as_json else structlog.dev.ConsoleRenderer(colors=False),
@@ -64,17 +64,17 @@ def configure(config: LogConfig, role: str, identity: str) -> None:
     for old in [handler for handler in root.handlers if isinstance(handler, _FromLibraries)]:
         root.removeHandler(old)
     root.addHandler(_FromLibraries())
-    # Libraries tell their own story at INFO (every connection); we tell it once, with ids.
+    # Libraries log every connection at INFO; our own events cover that, with ids.
     root.setLevel(max(level, logging.WARNING))
 
 
 def get_logger(**ids: Any) -> FilteringBoundLogger:
-    """A logger; `.bind(job_id=...)` gives one whose lines carry the id."""
+    """A logger; `.bind(job_id=...)` returns one that adds the id to each line."""
     return cast(FilteringBoundLogger, structlog.get_logger(**ids))
 
 
 class RepeatLimit:
-    """Lets `repeats_max` lines of one event through per window; the next window's first line has `suppressed`."""
+    """Rate limit: `repeats_max` lines of one event per window; the next window's first line has `suppressed`."""
 
     def __init__(self, repeats_max: int, window_ms: int, now: Callable[[], int] = now_ms) -> None:
         self._repeats_max = repeats_max
@@ -100,7 +100,7 @@ class RepeatLimit:
 
 
 def redact(logger: Any, method: str, fields: Fields) -> Fields:
-    """A structlog processor: nothing private, nothing long."""
+    """A structlog processor: redacts private fields and truncates long values."""
     return {name: _clean(name, value, 0) for name, value in fields.items()}
 
 
@@ -123,33 +123,33 @@ def _clean(name: str, value: Any, depth: int) -> Any:
     return text if len(text) <= longest else f"{text[:longest]}... [{len(text)} chars]"
 
 
-class _Named:
-    """Adds who is speaking."""
+class _AddProcess:
+    """Adds role and identity of the process."""
 
     def __init__(self, role: str, identity: str) -> None:
-        self._who = {"role": role, "identity": identity}
+        self._fields = {"role": role, "identity": identity}
 
     def __call__(self, logger: Any, method: str, fields: Fields) -> Fields:
-        fields.update(self._who)
+        fields.update(self._fields)
         return fields
 
 
 class _Stderr:
-    """Writes whole lines to whatever stderr is now."""
+    """Writes whole lines to the current sys.stderr."""
 
     def msg(self, message: str) -> None:
         try:
             sys.stderr.write(message + "\n")
             sys.stderr.flush()
         except (OSError, ValueError):
-            # Nobody reads our stderr any more; that must not stop the mesh.
+            # The reader of stderr is gone; that must not stop the process.
             pass
 
     debug = info = warning = warn = error = critical = fatal = exception = log = msg
 
 
 class _FromLibraries(logging.Handler):
-    """Passes the standard library's records on; their text is no stable name, so the logger's name is the event."""
+    """Forwards records of `logging`. Their text is no stable name, so the logger's name is the event."""
 
     def emit(self, record: logging.LogRecord) -> None:
         get_logger().log(

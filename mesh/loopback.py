@@ -1,4 +1,4 @@
-"""Loopback: is a host this machine itself? Decides who may command, what may listen, and when a proxy is bypassed."""
+"""Loopback addresses: the only definition of "this machine", for commands, listeners and bypassing a proxy."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Metrics: what every process counts alike, and how each of them names, bounds and shows what it counts.
+"""Base of metrics: one Prometheus registry per process, bounded labels, the metrics of links, and /metrics itself.
 
-One Prometheus registry per process. What is counted: broker/metrics.py, edge/metrics.py, selector/metrics.py.
+The metrics of each process are in broker/metrics.py, edge/metrics.py and selector/metrics.py. Must not import ZeroMQ.
 
-Names that the original system had keep their prefix `scheduler_`; new ones begin with `lingua_`. A label's values
-come from a list in the code, or are capped, so no peer can make a series: what does not fit is counted as "other".
-Brokers and links count in plain integers on their hot path; a collector reads those when a scrape comes.
+Names of the original system keep their prefix `scheduler_`; new ones begin with `lingua_`. The values of a label come
+from an enum or are capped, so that no peer can create series: any other value is counted as "other". Brokers and links
+count in plain integers on their hot path; a collector reads those at each scrape.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from mesh.loopback import LOOPBACK
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 OTHER: Final = "other"
-#: Values of a label whose list is not known beforehand.
+#: Distinct values of a label without a closed list; further ones count as OTHER.
 LABEL_VALUES_MAX: Final = 64
 
 REGISTRY: Final = CollectorRegistry()
-# A time of birth beside every counter would double a scrape, and nobody reads it.
+# A creation time for every counter would double a scrape and has no reader.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 RESULT_SECONDS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0)
 
 M = TypeVar("M", Counter, Gauge, Histogram)
-#: Label name -> the values it may take; None = the first LABEL_VALUES_MAX that come.
+#: Label name -> its values; None = the first LABEL_VALUES_MAX distinct ones.
 Labels = dict[str, Iterable[str] | None]
 
 
 class Bounded(Generic[M]):
-    """A labelled metric whose series are limited. `labels` is a dictionary look-up once a series exists."""
+    """A labelled metric with a bounded number of series. `labels` is one dictionary lookup once a series exists."""
 
     def __init__(self, metric: M, labels: Labels) -> None:
         self._metric: M = metric
@@ -62,21 +62,22 @@ class Bounded(Generic[M]):
         """The series of these values, in the order of the label names."""
         child = self._children.get(values)
         if child is None:
-            fitted = tuple(self._fit(place, value) for place, value in enumerate(values))
+            fitted = tuple(self._fit(number, value) for number, value in enumerate(values))
             child = self._metric.labels(*fitted)
             if fitted == values:
                 self._children[values] = child
         return child
 
     def totals(self) -> dict[tuple[str, ...], float]:
-        """What the counters of all series say, by their labels."""
+        """The counters of all series, by their labels."""
         [family] = self._metric.collect()
         return {
             tuple(sample.labels.values()): sample.value for sample in family.samples if sample.name.endswith("_total")
         }
 
-    def _fit(self, place: int, value: str) -> str:
-        allowed, seen = self._allowed[place], self._seen[place]
+    def _fit(self, number: int, value: str) -> str:
+        """`value`, or OTHER if the label of that number may not have it."""
+        allowed, seen = self._allowed[number], self._seen[number]
         if allowed is not None:
             return value if value in allowed else OTHER
         if value not in seen and len(seen) < LABEL_VALUES_MAX:
@@ -84,12 +85,12 @@ class Bounded(Generic[M]):
         return value if value in seen else OTHER
 
 
-#: One metric object per registry and name, so that a second instance of a class shares the first one's.
+#: One metric object per registry and name: prometheus_client refuses a second one.
 _made: Final[WeakKeyDictionary[CollectorRegistry, dict[str, Any]]] = WeakKeyDictionary()
 
 
 class Metrics:
-    """Base of the classes below."""
+    """Base of a process's metrics. A second instance on a registry shares the metrics of the first."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self._registry = registry
@@ -123,7 +124,7 @@ class Metrics:
 
 
 class LinkCounters(Protocol):
-    """What mesh.link counts."""
+    """Totals of a link (mesh.link.link.LinkCounts)."""
 
     sent: int
     unsent: int
@@ -134,58 +135,60 @@ class LinkCounters(Protocol):
 
 
 class WatchedLink(Protocol):
-    """A mesh.link.Link, which is not imported here: metrics must not pull in ZeroMQ."""
+    """A mesh.link.link.Link, which is not imported here: metrics must not import ZeroMQ."""
 
     @property
     def counts(self) -> LinkCounters:
         """Totals since the link began."""
 
     def brokers_live(self) -> int:
-        """How many brokers answer."""
+        """Number of live brokers."""
 
 
 class LinkMetrics(Collector):
-    """The DEALER side of an edge or selector: reads the counters of the links it watches when it is asked."""
+    """Collector of links: reads the counters of the watched links at each scrape."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self._links: WeakSet[Any] = WeakSet()
         registry.register(self)
 
     def watch(self, link: WatchedLink) -> None:
-        """Counts `link` in, for as long as it lives."""
+        """Include `link` until it is garbage collected."""
         self._links.add(link)
 
     def collect(self) -> Iterator[Metric]:
-        """Everything, summed over the links."""
+        """All metrics, summed over the links."""
         links: list[WatchedLink] = list(self._links)
         for field, name, text in LINK_COUNTERS:
             total = sum(getattr(link.counts, field) for link in links)
             yield CounterMetricFamily(f"lingua_link_{name}", text, total)
         live = sum(link.brokers_live() for link in links)
-        yield GaugeMetricFamily("lingua_link_brokers_live", "Brokers that answer", live)
+        yield GaugeMetricFamily("lingua_link_brokers_live", "Live brokers", live)
 
 
 #: Field of LinkCounters, name, help.
 LINK_COUNTERS: Final = (
     ("sent", "sent", "Messages that a broker took"),
     ("unsent", "unsent", "Messages that no live broker took"),
-    ("diverted", "diverted", "Messages sent by another broker than the first choice"),
+    ("diverted", "diverted", "Messages that failed over to another broker than the first choice"),
     ("received", "received", "Messages received"),
     ("garbage", "malformed", "Messages that could not be decoded"),
-    ("brokers_lost", "brokers_lost", "Times that a broker went silent"),
+    ("brokers_lost", "brokers_lost", "Times that a broker timed out (link.dead_ms)"),
 )
 
 
 def describe_process(role: str, version: str, registry: CollectorRegistry = REGISTRY) -> None:
-    """Adds what every process tells: memory, cpu, open files, and who it is."""
+    """Add the metrics of every process: memory, CPU, open files, and its role and version."""
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
-    info = Gauge("lingua_build_info", "Always 1; the labels say what runs", ("role", "version"), registry=registry)
+    info = Gauge(
+        "lingua_build_info", "Always 1; the labels are role and version", ("role", "version"), registry=registry
+    )
     info.labels(role, version).set(1)
 
 
 def render(registry: CollectorRegistry = REGISTRY) -> bytes:
-    """The exposition text; its type is CONTENT_TYPE."""
+    """The exposition text, of type CONTENT_TYPE."""
     return generate_latest(registry)
 
 
@@ -193,7 +196,7 @@ _servers: Final[list[WSGIServer]] = []
 
 
 def serve(port: int, registry: CollectorRegistry = REGISTRY) -> int:
-    """Serves /metrics on loopback from a daemon thread; the port it got. 0 = any free one."""
+    """Serve /metrics on loopback from a daemon thread; returns the port. 0 = any free port."""
     try:
         server, _ = start_http_server(port, addr=LOOPBACK, registry=registry)
     except OSError as error:
@@ -203,7 +206,7 @@ def serve(port: int, registry: CollectorRegistry = REGISTRY) -> int:
 
 
 def stop_serving() -> None:
-    """Ends everything that serve() started."""
+    """Stop all servers that serve() started."""
     while _servers:
         server = _servers.pop()
         server.shutdown()

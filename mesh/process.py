@@ -1,7 +1,7 @@
-"""How a process of the mesh lives: dies with its parent, says when it is ready, stops on a signal, exits with a code.
+"""Lifecycle of a process of the mesh: death with its parent, ready line, signals, exit codes.
 
-Knows nothing of what the process does. Exit codes: 0 stopped as asked, 1 a bug of ours, 2 wrong configuration or usage,
-69 something it needs (Redis, a broker, the mesh) cannot be reached; 128 + signal after a second signal.
+Must not know what the process does. Exit codes: 0 stopped by a signal, 1 a bug of ours, 2 invalid configuration or
+usage, 69 a dependency (Redis, a broker, the mesh) cannot be reached; 128 + signal after a second signal.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EXIT_CONFIG: Final = 2
 #: EX_UNAVAILABLE of sysexits.h.
 EXIT_UNREACHABLE: Final = 69
 
-#: Environment variable by which a parent tells its pid to a child that shall die with it.
+#: Environment variable with the pid of the parent, for a child that must die with it.
 PARENT_PID: Final = "MESH_PARENT_PID"
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -35,8 +35,8 @@ _PR_SET_PDEATHSIG: Final = 1
 def die_with_parent() -> None:
     """Make the kernel kill this process (SIGKILL) when its parent dies; does nothing off Linux.
 
-    A parent that is already dead sends no signal, so that case is looked for afterwards. Only the parent knows which
-    pid it had when it started us: it says so in MESH_PARENT_PID (not a setting, hence not named LINGUA_).
+    A parent that died before the call sends no signal, so its pid is checked afterwards. The parent passes it in
+    MESH_PARENT_PID (no setting, hence not named LINGUA_).
     """
     if sys.platform != "linux":
         return
@@ -49,8 +49,8 @@ def die_with_parent() -> None:
 
 
 def announce_ready(kind: str, name: str, identity: str, **more: Any) -> None:
-    """Print the one JSON line on stdout that says this process serves now."""
-    # All that was made so far lives as long as the process: the garbage collector need never look at it again.
+    """Print the ready line: one JSON object on stdout, when the process serves."""
+    # All objects so far live as long as the process: exclude them from garbage collection.
     gc.collect()
     gc.freeze()
     line = {"ready": True, "kind": kind, "id": name, "identity": identity, "pid": os.getpid(), **more}
@@ -62,9 +62,9 @@ def run(
     *,
     unreachable: tuple[type[Exception], ...] = (),
 ) -> int:
-    """Run `main` on uvloop and return the exit code. The event is set on SIGTERM or SIGINT; a second one quits at once.
+    """Run `main` on uvloop and return the exit code. SIGTERM or SIGINT sets its event; a second signal exits at once.
 
-    `unreachable` names more errors, besides StoreError, that mean that a dependency cannot be reached.
+    `unreachable`: further errors, besides StoreError, that mean that a dependency cannot be reached.
     """
     cannot_reach: tuple[type[Exception], ...] = (StoreError, *unreachable)
     try:
@@ -85,7 +85,7 @@ async def _with_signals(main: Callable[[asyncio.Event], Awaitable[None]]) -> Non
 
     def on_signal(number: int) -> None:
         if stop.is_set():
-            # Asked twice: whatever still drains is not worth waiting for.
+            # The second signal: do not wait for the drain.
             os._exit(128 + number)
         stop.set()
 

@@ -1,4 +1,4 @@
-"""Random ids: how new ones are made. mesh/ids.py says which ids are valid."""
+"""Generators of random ids and codes. mesh/ids.py checks the validity of ids."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def new_job_unique() -> str:
 
 
 def new_peer_identity(kind: str, name: str) -> str:
-    """A ZeroMQ identity that no other process, nor a restart of this one, will ever use."""
+    """A ZeroMQ identity that is unique to this run of the process."""
     return f"{kind}:{name}:{secrets.token_hex(4)}"
 
 
@@ -31,7 +31,7 @@ def new_room_id() -> str:
 
 
 def new_code() -> str:
-    """Six random digits, the first of which is not 0: what people type to join a room or to pair."""
+    """Six random digits, the first of which is not 0: a room or pairing code, typed by people."""
     return str(100_000 + secrets.randbelow(900_000))
 
 

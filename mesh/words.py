@@ -235,31 +235,6 @@ class ResultOutcome(StrEnum):
     LATE = "late"
 
 
-class JobOutcome(StrEnum):
-    """Counts of the job tracker at a node's edge, beside AssignFailure and ResultVerdict. Not on the wire."""
-
-    #: Waits for a node in reconnect grace.
-    JOB_HELD = "job_held"
-    #: Evicted: the node has more than edge.jobs_per_node_max.
-    JOB_EVICTED = "job_evicted"
-    #: A result for a job that this edge does not know.
-    JOB_UNKNOWN = "job_unknown"
-    #: Progress of a job that this edge does not know.
-    PROGRESS_UNKNOWN = "progress_unknown"
-    #: A command for a connection of the node that is not at this edge.
-    CONTROL_STALE = "control_stale"
-    #: A result of a cancelled job.
-    LATE = "late"
-    #: A result that was received before.
-    REPEATED = "repeated"
-    #: A result beyond edge.unknown_results_per_node_max.
-    REFUSED = "refused"
-    #: A result that was evicted before it was acknowledged (edge.results_kept_max).
-    EVICTED = "evicted"
-    #: A result that was never acknowledged.
-    EXPIRED = "expired"
-
-
 class ResumeOutcome(StrEnum):
     """Outcome of a resume: at the same edge, from another edge, or with messages lost."""
 
@@ -449,5 +424,5 @@ class QueryKind(StrEnum):
     WEIGHTS_SET = "weights_set"
 
 
-#: Kinds that change state: only /ws/control has them.
+#: Kinds that change something: no page of the HTTP API has them.
 COMMAND_KINDS: Final = frozenset({QueryKind.DRAIN, QueryKind.PAIR, QueryKind.WEIGHTS_SET})
