@@ -124,26 +124,3 @@ def test_a_table_in_the_environment_is_json() -> None:
     assert found.pools.pools == [Pool(pool_id=3, required_services=["asr"])]
     with pytest.raises(ConfigError, match="LINGUA_POOLS_POOLS is not valid JSON"):
         config.load(None, {"LINGUA_POOLS_POOLS": "[{"})
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("pools = [{pool_id = 1}, {pool_id = 1}]", "pools.pools: pool_id 1 is listed twice"),
-        ('tenant_overrides = [{tenant_id = "t", pool_id = 16}]', "tenant 't' has pool 16, which does not exist"),
-        ('pools = [{pool_id = 1}]\ntenant_overrides = [{tenant_id = "t", pool_id = 2}]', "pool 2, which does not"),
-        (
-            'tenant_overrides = [{tenant_id = "t", pool_id = 1}, {tenant_id = "t", pool_id = 2}]',
-            "pools.tenant_overrides: tenant 't' is listed twice",
-        ),
-    ],
-)
-def test_pools_that_contradict_one_another_are_named(text: str, named: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load(f"[pools]\n{text}\n", tmp_path)
-    assert named in str(caught.value)
-
-
-def test_several_of_the_largest_messages_may_wait_for_a_socket() -> None:
-    edge = config.EdgeConfig()
-    assert edge.send_buffer_bytes_max >= 4 * max(edge.session_message_bytes_max, edge.node_message_bytes_max)

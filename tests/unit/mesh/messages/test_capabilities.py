@@ -6,22 +6,22 @@ from typing import Any
 import pytest
 
 from mesh.errors import PeerError
-from mesh.messages import node as wire
-from mesh.messages.node import decode_from_node, encode
+from mesh.messages.capabilities import InstalledService
+from mesh.messages.node import NodeHeartbeatMessage, NodeRegisterMessage, decode_from_node, encode
 from tests.support.builders.messages import FROM_NODE
 
 by_type = {sample.type: sample.message for sample in FROM_NODE}
 
 
-def register(**changes: Any) -> wire.NodeRegisterMessage:
+def register(**changes: Any) -> NodeRegisterMessage:
     message = decode_from_node(json.dumps({**by_type["node_register"], **changes}))
-    assert isinstance(message, wire.NodeRegisterMessage)
+    assert isinstance(message, NodeRegisterMessage)
     return message
 
 
-def heartbeat(**changes: Any) -> wire.NodeHeartbeatMessage:
+def heartbeat(**changes: Any) -> NodeHeartbeatMessage:
     message = decode_from_node(json.dumps({**by_type["node_heartbeat"], **changes}))
-    assert isinstance(message, wire.NodeHeartbeatMessage)
+    assert isinstance(message, NodeHeartbeatMessage)
     return message
 
 
@@ -57,7 +57,7 @@ def test_services_of_the_earliest_nodes_are_accepted() -> None:
         capability_by_type=None,
         capability_state={"m2m": "ready"},
     )
-    assert message.installed_services == [wire.InstalledService(service_id="m2m", version="1")]
+    assert message.installed_services == [InstalledService(service_id="m2m", version="1")]
     assert message.capability_by_type is None
 
 

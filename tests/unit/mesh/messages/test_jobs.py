@@ -5,6 +5,7 @@ import json
 import pytest
 
 from mesh.messages.base import audio_text
+from mesh.messages.jobs import JobResult
 from mesh.messages.node import decode_from_node, decode_from_scheduler, decode_job_result, encode
 from tests.support.builders import message_checks as checks
 from tests.support.builders.messages import FROM_NODE, FROM_SCHEDULER
@@ -23,6 +24,7 @@ def test_assignment_omits_false_flags() -> None:
 def test_result_forwards_audio_undecoded(audio: str) -> None:
     text = json.dumps({**by_type["job_result"], "tts_audio": audio})
     result = decode_job_result(text)
+    assert isinstance(result, JobResult)
     assert bytes(result.tts_audio) == json.dumps(audio).encode()
     assert audio_text(result.tts_audio) == audio
     assert json.loads(encode(result)) == json.loads(text)

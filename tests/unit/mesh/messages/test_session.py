@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 
 from mesh.errors import PeerError
-from mesh.messages import client as wire
 from mesh.messages.client import decode_from_client, encode
+from mesh.messages.session import Backpressure, SessionInit
 from mesh.words import BackpressureAction
 from tests.support.builders.messages import FROM_CLIENT
 
 by_type = {sample.type: sample.message for sample in FROM_CLIENT}
 
 
-def session_init(**changes: Any) -> wire.SessionInit:
+def session_init(**changes: Any) -> SessionInit:
     message = decode_from_client(json.dumps({**by_type["session_init"], **changes}))
-    assert isinstance(message, wire.SessionInit)
+    assert isinstance(message, SessionInit)
     return message
 
 
@@ -40,5 +40,5 @@ def test_integer_may_come_as_a_float() -> None:
 
 @pytest.mark.parametrize("action", BackpressureAction)
 def test_backpressure_writes_its_action_as_plain_word(action: BackpressureAction) -> None:
-    written = json.loads(encode(wire.Backpressure(action=action, resume_after_ms=500)))
+    written = json.loads(encode(Backpressure(action=action, resume_after_ms=500)))
     assert written == {"type": "backpressure", "action": str(action.value), "resume_after_ms": 500}

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from mesh.messages import client as wire
 from mesh.messages.client import decode_from_client, decode_from_server, encode
+from mesh.messages.utterances import Utterance
 from tests.support.builders import message_checks as checks
 from tests.support.builders.messages import FROM_CLIENT, FROM_SERVER
 
@@ -24,7 +24,7 @@ by_type_out = {sample.type: sample.message for sample in FROM_SERVER}
 )
 def test_partial_pipeline_is_completed_from_the_default(given: dict[str, Any], meant: tuple[bool, ...]) -> None:
     message = decode_from_client(json.dumps({**by_type["utterance"], "pipeline": given}))
-    assert isinstance(message, wire.Utterance)
+    assert isinstance(message, Utterance)
     pipeline = json.loads(encode(message))["pipeline"]
     assert tuple(pipeline.values()) == meant
     assert list(pipeline) == ["use_asr", "use_nmt", "use_tts", "use_semantic", "use_tone"]
