@@ -16,7 +16,7 @@ SCHEDULER_DEPENDENCY_DOWN PROCESSING_ERROR
 
 
 @pytest.mark.parametrize("name", ORIGINAL.split())
-def test_the_originals_codes_exist(name: str) -> None:
+def test_codes_of_the_original_exist(name: str) -> None:
     assert ErrorCode[name].name == name
 
 
@@ -33,6 +33,6 @@ def test_every_code_has_a_wire_name_and_a_hint(code: ErrorCode) -> None:
     assert 10 < len(code.hint) < 120
 
 
-def test_a_peer_error_carries_what_the_peer_is_told() -> None:
+def test_peer_error_carries_code_message_and_details() -> None:
     error = PeerError(ErrorCode.INVALID_ID, "bad id", {"id": "x"})
     assert (str(error), error.code, error.details) == ("bad id", ErrorCode.INVALID_ID, {"id": "x"})

@@ -32,7 +32,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in err.splitlines()]
 
 
-def test_a_line_says_who_what_and_when(capsys: pytest.CaptureFixture[str]) -> None:
+def test_line_has_time_event_role_and_identity(capsys: pytest.CaptureFixture[str]) -> None:
     configure()
     log.get_logger().bind(job_id="job-1").info("job_placed", node_id="n")
     (line,) = lines(capsys)
@@ -47,7 +47,7 @@ def test_a_line_says_who_what_and_when(capsys: pytest.CaptureFixture[str]) -> No
     }
 
 
-def test_ids_can_be_bound_for_a_while(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bound_ids_are_on_every_line_inside(capsys: pytest.CaptureFixture[str]) -> None:
     configure()
     with log.bound(session_id="s-1"):
         log.get_logger().info("inside")
@@ -57,20 +57,20 @@ def test_ids_can_be_bound_for_a_while(capsys: pytest.CaptureFixture[str]) -> Non
     assert "session_id" not in outside
 
 
-def test_text_form_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_format_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
     configure(format="text")
     log.get_logger().info("job_placed", node_id="n")
     err = capsys.readouterr().err
     assert "job_placed" in err and "node_id=n" in err and not err.startswith("{")
 
 
-def test_auto_is_json_when_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
+def test_auto_format_is_json_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     configure(format="auto")
     log.get_logger().info("event")
     assert lines(capsys)[0]["event"] == "event"
 
 
-def test_lines_below_the_level_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_below_the_level_are_omitted(capsys: pytest.CaptureFixture[str]) -> None:
     configure(level="warning")
     log.get_logger().info("quiet")
     log.get_logger().warning("loud")
@@ -78,13 +78,13 @@ def test_lines_below_the_level_are_left_out(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("field", sorted(log.FORBIDDEN))
-def test_what_people_said_and_secrets_are_never_written(field: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_private_field_is_redacted(field: str, capsys: pytest.CaptureFixture[str]) -> None:
     configure()
     log.get_logger().info("event", **{field: "h-u-s-h", "nested": {"deeper": [{field.upper(): "h-u-s-h"}]}})
     assert "h-u-s-h" not in capsys.readouterr().err
 
 
-def test_bytes_long_values_and_credentials_are_cut(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bytes_long_values_and_credentials_are_truncated(capsys: pytest.CaptureFixture[str]) -> None:
     configure()
     log.get_logger().info(
         "event",
@@ -103,7 +103,7 @@ def test_bytes_long_values_and_credentials_are_cut(capsys: pytest.CaptureFixture
     assert line["url"] == "redis://***@host:6379/0"
 
 
-def test_an_exception_is_one_bounded_field(capsys: pytest.CaptureFixture[str]) -> None:
+def test_exception_is_one_bounded_field(capsys: pytest.CaptureFixture[str]) -> None:
     configure()
     try:
         raise ValueError("v" * 50_000)
@@ -114,7 +114,7 @@ def test_an_exception_is_one_bounded_field(capsys: pytest.CaptureFixture[str]) -
     assert len(line["exception"]) < 9_000
 
 
-def test_repeats_are_limited_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_repeated_event_is_rate_limited(capsys: pytest.CaptureFixture[str]) -> None:
     configure(repeats_max=3)
     for number in range(10):
         log.get_logger().info("flood", number=number)
@@ -122,7 +122,7 @@ def test_repeats_are_limited_and_counted(capsys: pytest.CaptureFixture[str]) -> 
     assert [line["event"] for line in lines(capsys)] == ["flood", "flood", "flood", "other"]
 
 
-def test_the_first_line_of_the_next_window_tells_how_many_were_left_out() -> None:
+def test_first_line_of_next_window_counts_suppressed_lines() -> None:
     now = 0
     limit = log.RepeatLimit(2, 1_000, lambda: now)
 
@@ -140,7 +140,7 @@ def test_the_first_line_of_the_next_window_tells_how_many_were_left_out() -> Non
     assert say() == {"event": "flood"}
 
 
-def test_the_limit_remembers_a_bounded_number_of_events() -> None:
+def test_rate_limit_tracks_a_bounded_number_of_events() -> None:
     limit = log.RepeatLimit(1, 1_000, lambda: 0)
     passed = 0
     for number in range(log.EVENTS_MAX + 50):
@@ -152,7 +152,7 @@ def test_the_limit_remembers_a_bounded_number_of_events() -> None:
     assert passed == log.EVENTS_MAX + 1
 
 
-def test_libraries_speak_through_the_same_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_library_records_use_the_same_format(capsys: pytest.CaptureFixture[str]) -> None:
     configure()
     configure()  # a second time must not double the lines
     logging.getLogger("websockets.server").info("connection open")
@@ -163,7 +163,7 @@ def test_libraries_speak_through_the_same_lines(capsys: pytest.CaptureFixture[st
     assert line["role"] == "edge"
 
 
-def test_a_closed_stderr_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_stderr_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     class Closed:
         def isatty(self) -> bool:
             return False

@@ -42,7 +42,7 @@ def bounded(role: object) -> dict[str, metrics.Bounded[object]]:  # type: ignore
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_names_have_their_prefix_and_their_unit(role: type[metrics.Metrics], registry: CollectorRegistry) -> None:
+def test_names_have_prefix_and_unit(role: type[metrics.Metrics], registry: CollectorRegistry) -> None:
     role(registry)
     for family in registry.collect():
         assert family.name.startswith(("lingua_", "scheduler_"))
@@ -52,9 +52,7 @@ def test_names_have_their_prefix_and_their_unit(role: type[metrics.Metrics], reg
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_no_peer_can_make_more_than_a_bounded_number_of_series(
-    role: type[metrics.Metrics], registry: CollectorRegistry
-) -> None:
+def test_number_of_series_is_bounded(role: type[metrics.Metrics], registry: CollectorRegistry) -> None:
     instance = role(registry)
     labelled = bounded(instance)
     assert labelled
@@ -67,7 +65,7 @@ def test_no_peer_can_make_more_than_a_bounded_number_of_series(
             assert len(samples) <= metrics.LABEL_VALUES_MAX + 1, name
 
 
-def test_a_listed_value_is_counted_under_its_name_and_another_under_other(registry: CollectorRegistry) -> None:
+def test_unlisted_value_counts_as_other(registry: CollectorRegistry) -> None:
     edge = EdgeMetrics(registry)
     for _ in range(3):
         edge.errors_total.labels("session", "JOB_TIMEOUT").inc()
@@ -84,7 +82,7 @@ def test_every_message_type_has_its_own_series(registry: CollectorRegistry) -> N
     assert "other" not in seen
 
 
-def test_a_second_instance_shares_the_first_ones_metrics(registry: CollectorRegistry) -> None:
+def test_second_instance_shares_metrics(registry: CollectorRegistry) -> None:
     one, two = EdgeMetrics(registry), EdgeMetrics(registry)
     one.utterances_total.inc()
     two.utterances_total.inc()
@@ -109,7 +107,7 @@ class FakeLink:
         return 2
 
 
-def test_links_are_read_when_asked_and_forgotten_when_gone(registry: CollectorRegistry) -> None:
+def test_links_are_read_at_scrape_and_dropped_when_collected(registry: CollectorRegistry) -> None:
     watch = metrics.LinkMetrics(registry)
     link = FakeLink()
     watch.watch(link)
@@ -122,7 +120,7 @@ def test_links_are_read_when_asked_and_forgotten_when_gone(registry: CollectorRe
     assert families(registry)["lingua_link_brokers_live"] == {(): 0}
 
 
-def test_a_process_describes_itself(registry: CollectorRegistry) -> None:
+def test_process_metrics_name_role_and_version(registry: CollectorRegistry) -> None:
     metrics.describe_process("edge", "0.1.0", registry)
     seen = families(registry)
     assert seen["lingua_build_info"] == {("edge", "0.1.0"): 1}

@@ -10,6 +10,8 @@ import time
 import psutil
 import pytest
 
+from mesh.process import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, EXIT_UNREACHABLE, PARENT_PID
+
 WAITING = """
 import asyncio, sys
 from mesh import process
@@ -61,7 +63,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_sets_the_event_and_the_process_ends_well(number: signal.Signals) -> None:
+def test_signal_sets_the_event_and_exit_code_is_zero(number: signal.Signals) -> None:
     process = start(WAITING.format(after="pass"))
     assert process.stdout is not None
     ready = json.loads(process.stdout.readline())
@@ -74,10 +76,10 @@ def test_a_signal_sets_the_event_and_the_process_ends_well(number: signal.Signal
         "url": "http://127.0.0.1:1",
     }
     process.send_signal(number)
-    assert finish(process) == (0, "")
+    assert finish(process) == (EXIT_OK, "")
 
 
-def test_a_second_signal_quits_at_once() -> None:
+def test_second_signal_exits_at_once() -> None:
     process = start(WAITING.format(after="print('draining', flush=True); await asyncio.sleep(600)"))
     assert process.stdout is not None
     process.stdout.readline()
@@ -90,21 +92,21 @@ def test_a_second_signal_quits_at_once() -> None:
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        ('errors.ConfigError("edge.port: too high")', 2),
-        ('errors.StoreError("no Redis at x")', 69),
-        ('TimeoutError("no broker answered")', 69),
+        ('errors.ConfigError("edge.port: too high")', EXIT_CONFIG),
+        ('errors.StoreError("no Redis at x")', EXIT_UNREACHABLE),
+        ('TimeoutError("no broker answered")', EXIT_UNREACHABLE),
     ],
 )
-def test_a_known_failure_is_one_line_and_a_code(error: str, code: int) -> None:
+def test_known_failure_prints_one_line_and_sets_exit_code(error: str, code: int) -> None:
     returned, err = finish(start(RAISING.format(error=error)))
     assert returned == code
     assert err.startswith("error: ")
     assert err.count("\n") == 1
 
 
-def test_a_bug_shows_its_traceback() -> None:
+def test_bug_prints_its_traceback() -> None:
     returned, err = finish(start(RAISING.format(error='KeyError("x")')))
-    assert returned == 1
+    assert returned == EXIT_FAILED
     assert "Traceback" in err
 
 
@@ -116,7 +118,7 @@ def wait_gone(pid: int) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux only")
-def test_a_child_dies_when_its_parent_is_killed() -> None:
+def test_child_dies_when_its_parent_is_killed() -> None:
     parent = start(PARENT, CHILD)
     assert parent.stdout is not None
     pid, word = parent.stdout.readline().split()
@@ -127,10 +129,14 @@ def test_a_child_dies_when_its_parent_is_killed() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux only")
-def test_a_child_whose_parent_is_already_gone_ends_itself() -> None:
-    env = {**os.environ, "MESH_PARENT_PID": str(finished_pid())}
+def test_child_exits_if_its_parent_is_dead_already() -> None:
+    env = {**os.environ, PARENT_PID: str(finished_pid())}
     child = subprocess.run([sys.executable, "-c", CHILD], env=env, stdout=subprocess.PIPE, timeout=30, check=False)
-    assert (child.returncode, child.stdout) == (1, b"")
+    assert (child.returncode, child.stdout) == (EXIT_FAILED, b"")
+
+
+def test_exit_codes_are_those_of_the_documentation() -> None:
+    assert (EXIT_OK, EXIT_FAILED, EXIT_CONFIG, EXIT_UNREACHABLE) == (0, 1, 2, 69)
 
 
 def finished_pid() -> int:

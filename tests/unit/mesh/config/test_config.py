@@ -17,29 +17,29 @@ def load(text: str, tmp_path: Path, **environ: str) -> config.Config:
     return config.load(str(path), environ)
 
 
-def test_without_a_file_everything_has_its_default() -> None:
+def test_defaults_without_a_file() -> None:
     assert config.load(None, {}) == config.Config()
 
 
-def test_a_file_changes_what_it_names(tmp_path: Path) -> None:
+def test_file_changes_the_settings_that_it_names(tmp_path: Path) -> None:
     settings = load("[edge]\nport = 6000\n[node]\nresource_threshold_percent = 90\n", tmp_path)
     assert settings.edge.port == 6000
     assert settings.node.resource_threshold_percent == 90.0
     assert settings.link == config.LinkConfig()
 
 
-def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
+def test_environment_overrides_the_file(tmp_path: Path) -> None:
     settings = load("[edge]\nport = 6000\n", tmp_path, LINGUA_EDGE_PORT="6001", PATH="/bin")
     assert settings.edge.port == 6001
 
 
-def test_the_environment_may_name_the_file(tmp_path: Path) -> None:
+def test_environment_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text("[mesh]\ncells = 4\n")
     assert config.load(None, {"LINGUA_CONFIG": str(path)}).mesh.cells == 4
 
 
-def test_lists_and_truth_values_in_the_environment() -> None:
+def test_lists_and_booleans_in_the_environment() -> None:
     settings = config.load(
         None,
         {"LINGUA_LINK_FRONTENDS": "tcp://a:1,tcp://b:2,", "LINGUA_REDIS_CLUSTER": "True", "LINGUA_EDGE_INSECURE": "0"},
@@ -67,7 +67,7 @@ def test_lists_and_truth_values_in_the_environment() -> None:
         ("edge = 5\n", "edge"),
     ],
 )
-def test_what_is_wrong_is_named(text: str, named: str, tmp_path: Path) -> None:
+def test_invalid_setting_is_refused_by_name(text: str, named: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load(text, tmp_path)
     assert named in str(caught.value)
@@ -76,23 +76,23 @@ def test_what_is_wrong_is_named(text: str, named: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["LINGUA_EDGE_PROT", "LINGUA_NOWHERE_PORT", "LINGUA_EDGE", "LINGUA_"])
-def test_a_variable_that_names_no_setting_is_refused(name: str) -> None:
+def test_variable_that_names_no_setting_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=name):
         config.load(None, {name: "1"})
 
 
-def test_a_variable_out_of_bounds_is_refused() -> None:
+def test_variable_out_of_bounds_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"edge\.port"):
         config.load(None, {"LINGUA_EDGE_PORT": "99999"})
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_missing_file_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"gone\.toml"):
         config.load(str(tmp_path / "gone.toml"), {})
 
 
 @pytest.mark.parametrize("content", [b"[edge\n", b"\xff\xfe", b"port = \n"])
-def test_a_file_that_is_no_toml_is_named(content: bytes, tmp_path: Path) -> None:
+def test_invalid_toml_is_refused_by_name(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "bad.toml"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"bad\.toml is not valid TOML"):
@@ -119,7 +119,7 @@ def test_every_setting_can_be_set_from_the_environment() -> None:
     assert config.load(None, environ) == config.Config()
 
 
-def test_a_table_in_the_environment_is_json() -> None:
+def test_table_in_the_environment_is_json() -> None:
     found = config.load(None, {"LINGUA_POOLS_POOLS": '[{"pool_id": 3, "required_services": ["asr"]}]'})
     assert found.pools.pools == [Pool(pool_id=3, required_services=["asr"])]
     with pytest.raises(ConfigError, match="LINGUA_POOLS_POOLS is not valid JSON"):

@@ -83,12 +83,12 @@ def test_loopback_and_ipc_are_allowed(sockets: Sockets, tmp: Path) -> None:
 
 
 @pytest.mark.parametrize("endpoint", ["ipc:///proc/nowhere/front", "ipc://" + "/tmp/" + "x" * 200])
-def test_an_endpoint_that_cannot_be_used_is_a_configuration_error(sockets: Sockets, endpoint: str) -> None:
+def test_unusable_endpoint_is_a_configuration_error(sockets: Sockets, endpoint: str) -> None:
     with pytest.raises(ConfigError, match="cannot listen"):
         bind(sockets.router(), endpoint)
 
 
-def test_messages_cross_unchanged_whatever_their_parts(sockets: Sockets) -> None:
+def test_messages_of_any_parts_cross_unchanged(sockets: Sockets) -> None:
     router, dealer = sockets.router(), sockets.dealer("edge:a:1")
     dealer.connect(bind(router, "tcp://127.0.0.1:*"))
     assert dealer.poll(5_000, zmq.POLLOUT)

@@ -25,37 +25,37 @@ def refusal(data: bytes) -> str:
     return caught.value.message
 
 
-def test_an_audio_chunk_has_the_layout_of_the_original() -> None:
+def test_audio_chunk_has_the_layout_of_the_original() -> None:
     frame = AudioFrame("s-1", 0x01020304, 0x0A0B0C0D, True, b"\xaa\xbb")
     data = bytes.fromhex("01 03 04030201 0d0c0b0a 01 00") + b"s-1\xaa\xbb"
     assert encode(frame) == data and decode(data) == frame
 
 
 @pytest.mark.parametrize(("kind", "number"), [(FinalFrame, 2), (PingFrame, 0x10), (PongFrame, 0x11)])
-def test_the_short_frames_have_the_layout_of_the_original(kind: type[FinalFrame], number: int) -> None:
+def test_short_frame_has_the_layout_of_the_original(kind: type[FinalFrame], number: int) -> None:
     frame = kind("s-é", 7, 2**32 - 1)
     data = bytes([number, 4]) + bytes.fromhex("07000000 ffffffff") + "s-é".encode()
     assert encode(frame) == data and decode(data) == frame and type(decode(data)) is kind
 
 
-def test_a_pong_is_the_ping_but_for_its_type() -> None:
+def test_pong_is_the_ping_with_another_type() -> None:
     ping = PingFrame("s-1", 5, 6)
     assert encode(PongFrame(*ping)) == b"\x11" + encode(ping)[1:]
 
 
 @given(FRAMES)
-def test_every_frame_comes_back(frame: BinaryFrame) -> None:
+def test_frame_round_trips(frame: BinaryFrame) -> None:
     again = decode(encode(frame))
     assert again == frame and type(again) is type(frame)
 
 
-def test_a_time_beyond_32_bits_loses_its_upper_ones() -> None:
+def test_time_is_reduced_to_32_bits() -> None:
     now = 1_790_000_000_123
     assert decode(encode(FinalFrame("s", 0, now))) == FinalFrame("s", 0, now % 2**32)
     assert decode(encode(FinalFrame("s", 0, -1))) == FinalFrame("s", 0, 2**32 - 1)
 
 
-def test_an_audio_chunk_may_be_empty_and_any_mark_but_zero_is_final() -> None:
+def test_audio_chunk_may_be_empty_and_any_nonzero_mark_is_final() -> None:
     data = bytearray(encode(AudioFrame("s", 0, 0, False, b"")))
     assert decode(bytes(data)) == AudioFrame("s", 0, 0, False, b"")
     data[10], data[11] = 0x80, 0xFF
@@ -79,12 +79,12 @@ def test_an_audio_chunk_may_be_empty_and_any_mark_but_zero_is_final() -> None:
         (b"\x02\x02" + bytes(8) + b"s1xyz", "3 bytes behind the session id"),
     ],
 )
-def test_what_is_malformed_is_named(data: bytes, says: str) -> None:
+def test_malformed_frame_is_refused_by_name(data: bytes, says: str) -> None:
     assert says in refusal(data)
 
 
 @given(st.binary(max_size=64))
-def test_any_bytes_are_a_frame_or_a_refusal(noise: bytes) -> None:
+def test_arbitrary_bytes_are_a_frame_or_a_peer_error(noise: bytes) -> None:
     try:
         frame = decode(noise)
     except PeerError as error:
@@ -96,7 +96,7 @@ def test_any_bytes_are_a_frame_or_a_refusal(noise: bytes) -> None:
 
 
 @given(FRAMES, st.data())
-def test_a_frame_cut_short_is_refused_unless_only_audio_is_missing(frame: BinaryFrame, data: st.DataObject) -> None:
+def test_truncated_frame_is_refused_unless_only_audio_is_missing(frame: BinaryFrame, data: st.DataObject) -> None:
     whole = encode(frame)
     least = len(whole) - (len(frame.audio) if isinstance(frame, AudioFrame) else 0)
     length = data.draw(st.integers(0, len(whole)))
@@ -107,6 +107,6 @@ def test_a_frame_cut_short_is_refused_unless_only_audio_is_missing(frame: Binary
 
 
 @pytest.mark.parametrize(("session_id", "seq"), [("", 0), ("é" * 128, 0), ("s", -1), ("s", 2**32)])
-def test_what_does_not_fit_into_a_frame_is_our_own_bug(session_id: str, seq: int) -> None:
+def test_value_that_does_not_fit_is_an_assertion_error(session_id: str, seq: int) -> None:
     with pytest.raises(AssertionError):
         encode(FinalFrame(session_id, seq, 0))

@@ -1,13 +1,27 @@
 from __future__ import annotations
 
+import json
 from typing import Any, Literal
 
 import msgspec
 import pytest
 from msgspec import Raw, inspect
 
-from mesh.errors import PeerError
-from mesh.messages.base import Codec, Message, Part, always, check_audio, encode, has_audio, mend
+from mesh.errors import ErrorCode, PeerError
+from mesh.messages.base import (
+    Codec,
+    Message,
+    Part,
+    always,
+    audio_raw,
+    audio_text,
+    check_audio,
+    encode,
+    error_message,
+    error_of,
+    has_audio,
+    mend,
+)
 
 
 class Inner(Part, frozen=True, kw_only=True):
@@ -28,17 +42,17 @@ CODEC: Codec[SoftSpoken] = Codec(SoftSpoken, (SoftSpoken,))
 SHAPE = inspect.type_info(SoftSpoken)
 
 
-def test_the_class_name_is_the_type() -> None:
+def test_class_name_is_the_type() -> None:
     assert CODEC.types == {"soft_spoken"}
     assert encode(SoftSpoken(mood="calm")) == '{"type":"soft_spoken","mood":"calm","many":[]}'
 
 
-def test_a_default_list_is_not_shared() -> None:
+def test_default_list_is_not_shared() -> None:
     one, other = SoftSpoken(mood="calm"), SoftSpoken(mood="calm")
     assert one.many is not other.many
 
 
-def test_slips_are_mended_at_every_depth() -> None:
+def test_deviations_are_repaired_at_every_depth() -> None:
     text = (
         '{"type":"Soft_Spoken","mood":" loud","inner":{"size":3.0,"note":null,"x":1},'
         '"many":[{"size":4.0}],"weights":{"a":1.0,"b":null},"number":2.5,"free":{"keep":null}}'
@@ -54,7 +68,7 @@ def test_slips_are_mended_at_every_depth() -> None:
 
 
 @pytest.mark.parametrize("value", [5, "text", [1], {"mood": 5}, None, {"many": 7, "inner": []}])
-def test_what_cannot_be_mended_is_left_for_the_decoder_to_name(value: Any) -> None:
+def test_other_faults_are_left_to_the_decoder(value: Any) -> None:
     mended = mend(value, SHAPE)
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert(mended, SoftSpoken)
@@ -64,7 +78,7 @@ def test_infinity_does_not_become_an_integer() -> None:
     assert mend(float("inf"), inspect.type_info(int)) == float("inf")
 
 
-def test_the_error_names_the_place() -> None:
+def test_error_names_the_path() -> None:
     with pytest.raises(PeerError, match=r"\$\.many\[1\]\.size"):
         CODEC.decode('{"type":"soft_spoken","mood":"calm","many":[{"size":1},{"size":"x"}]}')
 
@@ -72,7 +86,7 @@ def test_the_error_names_the_place() -> None:
 @pytest.mark.parametrize(
     ("raw", "null", "good"), [(b'"a"', False, True), (b"null", True, True), (b"null", False, False)]
 )
-def test_audio_is_text_or_where_allowed_null(raw: bytes, null: bool, good: bool) -> None:
+def test_audio_is_text_or_null_where_allowed(raw: bytes, null: bool, good: bool) -> None:
     if good:
         check_audio(Raw(raw), null=null)
     else:
@@ -83,3 +97,21 @@ def test_audio_is_text_or_where_allowed_null(raw: bytes, null: bool, good: bool)
 @pytest.mark.parametrize(("raw", "has"), [(b'""', False), (b"null", False), (b'"AA"', True)])
 def test_empty_audio_is_no_audio(raw: bytes, has: bool) -> None:
     assert has_audio(Raw(raw)) is has
+
+
+def test_error_message_keeps_the_shape_of_the_original() -> None:
+    message = error_message(ErrorCode.NO_AVAILABLE_NODE, "none free", {"offline": 3})
+    written = json.loads(encode(message))
+    assert list(written) == ["type", "code", "message", "details"]
+    assert written["code"] == "NO_AVAILABLE_NODE"
+    assert written["details"] == {"offline": 3, "number": 400, "hint": ErrorCode.NO_AVAILABLE_NODE.hint}
+
+
+def test_peer_error_becomes_an_error_message() -> None:
+    message = error_of(PeerError(ErrorCode.INVALID_ID, "bad id", {"id": "{"}))
+    assert (message.code, message.message, message.details["id"]) == ("INVALID_ID", "bad id", "{")
+
+
+def test_audio_text_and_its_json_are_inverse() -> None:
+    assert audio_text(audio_raw("UklGRg==")) == "UklGRg=="
+    assert audio_text(audio_raw("")) == ""

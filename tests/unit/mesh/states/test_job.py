@@ -28,27 +28,27 @@ def cases() -> list[tuple[JobState, JobAction, str]]:
 
 
 @pytest.mark.parametrize(("state", "event", "goal"), cases())
-def test_the_table(state: JobState, event: JobAction, goal: str) -> None:
+def test_transition(state: JobState, event: JobAction, goal: str) -> None:
     assert advance(state, event) == (Step(SAME, state) if goal == "-" else Step(MOVED, JobState(goal)))
 
 
-def test_every_pair_is_in_the_table_and_in_this_test() -> None:
+def test_table_and_test_cover_every_pair() -> None:
     pairs = set(product(JobState, JobAction))
     assert set(NEXT) == pairs
     assert {(state, event) for state, event, _ in cases()} == pairs
 
 
 @pytest.mark.parametrize(("state", "event"), list(product(JobState, JobAction)))
-def test_a_repeated_event_is_a_no_op(state: JobState, event: JobAction) -> None:
+def test_repeated_event_is_a_no_op(state: JobState, event: JobAction) -> None:
     after = advance(state, event).state
     assert advance(after, event) == Step(SAME, after)
 
 
-def test_a_released_job_stays_released() -> None:
+def test_released_job_stays_released() -> None:
     assert {advance(JobState.RELEASED, event) for event in JobAction} == {Step(SAME, JobState.RELEASED)}
 
 
-def test_a_node_that_says_nothing_but_its_result_is_enough() -> None:
+def test_result_alone_finishes_a_job() -> None:
     state = JobState.CREATED
     for event in (JobAction.DISPATCH, JobAction.FINISH, JobAction.RELEASE):
         verdict, state = advance(state, event)

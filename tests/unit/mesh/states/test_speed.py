@@ -17,24 +17,24 @@ def learned(*ratios: float, every_ms: int = 100) -> Speed:
     return speed
 
 
-def test_the_first_job_is_all_that_is_known() -> None:
+def test_first_job_sets_the_mean() -> None:
     assert observe(None, 0.3, 5, 8) == Speed(0.3, 0.0, 1.0, 5)
 
 
-def test_the_mean_of_a_few_is_their_mean_and_their_variance_theirs() -> None:
+def test_mean_and_variance_of_a_few_jobs_are_exact() -> None:
     speed = learned(0.2, 0.4, 0.6, every_ms=0)
     assert speed.mean == pytest.approx(0.4)
     assert speed.variance == pytest.approx(0.08 / 3)
     assert speed.jobs == 3
 
 
-def test_a_node_that_became_slow_is_known_as_slow_within_twenty_jobs() -> None:
+def test_slow_node_is_learned_within_twenty_jobs() -> None:
     speed = learned(*[0.3] * 50, *[0.9] * 20)
     assert speed.mean == pytest.approx(0.9, rel=0.1)
     assert learned(*[0.3] * 50, *[0.9] * 20, *[0.3] * 20).mean == pytest.approx(0.3, rel=0.25)
 
 
-def test_what_was_long_ago_counts_little_when_the_node_is_back() -> None:
+def test_old_jobs_weigh_little_after_a_long_pause() -> None:
     slow = learned(*[0.9] * 50)
     assert observe(slow, 0.3, slow.at_ms + HOUR_MS, 8, 60_000).mean == pytest.approx(0.3, rel=0.25)
     assert observe(slow, 0.3, slow.at_ms + 100, 8, 60_000).mean > 0.8
@@ -47,7 +47,7 @@ def test_short_audio_counts_as_longer() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 1_000), st.integers(-1_000, 10**7)), min_size=1, max_size=50))
-def test_it_stays_within_what_was_seen(seen: list[tuple[float, int]]) -> None:
+def test_mean_stays_within_observed_ratios(seen: list[tuple[float, int]]) -> None:
     speed, now_ms = None, 0
     for ratio, later in seen:
         now_ms += later
