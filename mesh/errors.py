@@ -1,7 +1,7 @@
 """Numbered errors: faults of a peer, and refusals by the mesh.
 
-The code is the wire name and never changes its meaning; the number is for logs, metrics and searching; the hint tells a
-person the next step. Text is never parsed. Our own bugs are assertions, not entries here.
+The code is the wire name and never changes its meaning; the number is for logs, metrics and searching; the hint is the
+next step for a person. Text is never parsed. Our own bugs are assertions, not entries here.
 """
 
 from __future__ import annotations

@@ -78,8 +78,8 @@ class SessionConfig(Section, frozen=True):
     #: Unacknowledged results in bytes, with the same consequence as `unacked_max`. Beyond twice as much the session is
     #: closed with SESSION_CLOSED.
     unacked_bytes_max: Bytes = 8 * 1024 * 1024
-    #: Entries in the mail of a detached session; beyond it the oldest is evicted, and the client is told of the loss
-    #: when it resumes. Also bounds an edge's relay queue per (sender, receiver); beyond it a message is dropped.
+    #: Entries in the mail of a detached session; beyond it the oldest is evicted, and session_init_ack reports `lost`
+    #: at the resume. Also bounds an edge's relay queue per (sender, receiver); beyond it a message is dropped.
     mail_max: Count = 200
     #: Bytes in the mail of a detached session, and in an edge's relay queue per (sender, receiver), with the same
     #: consequences as `mail_max`.

@@ -41,7 +41,7 @@ class Weights(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     speed_unknown: Share = 0.3
     #: Number of jobs that the assumption counts as. Higher learns a node's own speed more slowly.
     optimism_jobs: Annotated[float, Meta(ge=0.01, le=1_000)] = 1.0
-    #: Age at which what is known of a node's speed counts half as much.
+    #: Age at which the observed speed of a node counts half as much.
     speed_half_life_s: Annotated[float, Meta(ge=1, le=86_400)] = 60.0
     #: Saving on the node that ran the session's last utterance.
     warm_ms: Saving = 50.0

@@ -1,4 +1,4 @@
-"""One plain sample per frame: each value follows from the field's name, type and place, so its bytes never vary."""
+"""One plain sample per frame: each value follows from name, type and position of its field, so its bytes never vary."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tests.support.builders.messages import Sample
 
 Decode = Callable[[str | bytes], Any]
 
-#: Output has them even if the input had not: peers of the original require them.
+#: Written on output even if absent from the input: peers of the original require them.
 ALWAYS_WRITTEN = {"message", "status", "installed_models", "features_supported"}
 
 
@@ -27,7 +27,7 @@ def refused(decode: Decode, text: str | bytes) -> PeerError:
     with pytest.raises(PeerError) as caught:
         decode(text)
     assert caught.value.code is ErrorCode.INVALID_MESSAGE
-    # It must be possible to tell the peer.
+    # The text must be encodable for the peer.
     caught.value.message.encode()
     assert len(caught.value.message) < 400
     return caught.value
@@ -77,7 +77,7 @@ def check_unknown_fields(decode: Decode, sample: Sample) -> None:
     assert json.loads(encode(decode(json.dumps(more)))) == sample.message
 
 
-# --- what a hostile or broken peer may send -------------------------------------------------------
+# --- input of a hostile or broken peer ------------------------------------------------------------
 
 scalars = (
     st.none()
@@ -122,7 +122,7 @@ def outcome(decode: Decode, text: str | bytes) -> Message | None:
         assert error.code is ErrorCode.INVALID_MESSAGE
         error.message.encode()
         return None
-    # Whatever was accepted can be written again.
+    # Every accepted message can be encoded again.
     encode(message)
     return message  # type: ignore[no-any-return]
 

@@ -1,7 +1,7 @@
-"""One literal example of every WebSocket message, with every field it can have, in the order of docs/protocol.md.
+"""One literal sample of every WebSocket message, with every field it can have, in the order of docs/protocol.md.
 
-Written from the original system's field tables, not from our structs: this is what the structs are held against.
-The names in `required` must be there; all the others may be left out or null.
+Written from the original system's field tables, not from our structs: tests compare the structs with these samples.
+The fields in `required` must be present; all others may be absent or null.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class Sample(NamedTuple):
-    """A message with all its fields, and those it cannot do without."""
+    """A message with all its fields, and the names of the required ones."""
 
     message: dict[str, Any]
     required: str

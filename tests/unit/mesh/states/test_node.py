@@ -9,9 +9,15 @@ from hypothesis import strategies as st
 from mesh.states.node import UNREGISTERED, EventDetail, NodeEvent, NodeLimits, NodeState, Status, due_ms, step
 
 LIMITS = NodeLimits(
-    health_checks=2, warmup_timeout_ms=60_000, failure_window=5, failures_max=3, failures_in_row_max=3,
-    heartbeat_timeout_ms=45_000, reconnect_grace_ms=3_000, record_ttl_ms=3_600_000,
-)  # fmt: skip
+    health_checks=2,
+    warmup_timeout_ms=60_000,
+    failure_window=5,
+    failures_max=3,
+    failures_in_row_max=3,
+    heartbeat_timeout_ms=45_000,
+    reconnect_grace_ms=3_000,
+    record_ttl_ms=3_600_000,
+)
 T = 1_000_000
 OK, BAD = NodeEvent.HEALTHY, NodeEvent.UNHEALTHY
 
