@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +13,6 @@ DOCUMENTS: Final = sorted(
     [
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
-        ROOT / "CHANGELOG.md",
         *ROOT.glob("docs/*.md"),
         *ROOT.glob("docs/adr/*.md"),
     ]
@@ -22,7 +20,6 @@ DOCUMENTS: Final = sorted(
 #: Files that the documents describe before they are merged. A file that exists must be deleted here.
 NOT_MERGED_YET: Final = frozenset(
     {
-        "edge/rooms/core/events.py",
         "edge/sessions/core/admission.py",
         "edge/sessions/core/effects.py",
         "edge/sessions/core/events.py",
@@ -30,9 +27,6 @@ NOT_MERGED_YET: Final = frozenset(
         "edge/sessions/core/limits.py",
         "edge/sessions/core/outcomes.py",
         "edge/sessions/core/state.py",
-        "edge/sessions/core/submission.py",
-        "edge/sessions/mail_reader.py",
-        "tests/sim/test_edge_sessions.py",
         "tests/unit/edge/sessions/test_admission.py",
         "tests/unit/edge/sessions/test_state.py",
     }
@@ -46,14 +40,14 @@ _NAMED: Final = re.compile(r"`([\w./-]+\.(?:js|lua|py)):([\w.]+)`")
 _FOLDER: Final = re.compile(r"(?:[\w.-]+/)+")
 
 
-def tracked() -> frozenset[str]:
-    """Files of the project: those of git, and new ones that it does not ignore."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    return frozenset(name for name in names if (ROOT / name).exists())
+def source_files() -> frozenset[str]:
+    """Files of the project, without caches and hidden folders."""
+    tops = [path for path in ROOT.iterdir() if not path.name.startswith(".")]
+    paths = [path for top in tops for path in (top.rglob("*") if top.is_dir() else [top]) if path.is_file()]
+    return frozenset(str(path.relative_to(ROOT)) for path in paths if "__pycache__" not in path.parts)
 
 
-FILES: Final = tracked()
+FILES: Final = source_files()
 FOLDERS: Final = frozenset(str(folder) for name in FILES for folder in Path(name).parents)
 
 
