@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from edge.rooms.core.events import RelayReceived, RoomCall, SignalReplied, numbered_key
-from edge.rooms.core.relay_queue import MEMBERS
 from edge.sessions.core import effects
 from mesh.errors import ErrorCode
 from mesh.frames import Failed, Post, Posted
@@ -18,6 +17,7 @@ from mesh.messages.client import (
     RoomRawVoicePreference,
     WebrtcIce,
 )
+from mesh.words import PostKind
 from tests.unit.edge.sessions.harness import ID, Case, limits, member, room_state
 
 CODE = "123456"
@@ -32,7 +32,7 @@ def sizes(case: Case) -> list[int]:
 def list_from_elsewhere(case: Case, version: int, code: str = CODE, room_id: str = "room-1") -> bool:
     """A list of members from another edge; True if the client got it."""
     before = len(case.of(effects.SendEncoded))
-    post = Post("1", "edge:c", ID, MEMBERS, numbered_key(room_id, version), False, code)
+    post = Post("1", "edge:c", ID, PostKind.ROOM_MEMBERS, numbered_key(room_id, version), False, code)
     case.handle(RelayReceived(post, b'{"type": "x"}'))
     assert case.of(effects.ReplyRelay)[-1].verdict == "told", "its sender need not retry"
     return len(case.of(effects.SendEncoded)) > before
@@ -52,7 +52,13 @@ def test_others_get_the_list_of_members() -> None:
     case.say(RoomJoin(room_code=CODE))
     case.room_reply(room_state(member("s-2"), member(ID)))
     (sent,) = case.relays
-    assert (sent.listener, sent.kind, sent.key, sent.park, sent.sender) == ("s-2", MEMBERS, "room-1/1", False, "")
+    assert (sent.listener, sent.kind, sent.key, sent.park, sent.sender) == (
+        "s-2",
+        PostKind.ROOM_MEMBERS,
+        "room-1/1",
+        False,
+        "",
+    )
 
 
 @pytest.mark.parametrize(
