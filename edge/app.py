@@ -6,18 +6,38 @@ import asyncio
 from typing import Final
 
 from edge.core.timers import earliest
-from edge.link.link import EdgeLink
+from edge.link.link import EdgeLink, GivenBack, Handler
 from edge.metrics import EdgeMetrics
 from edge.nodes.endpoint import NodeEndpoint
 from edge.operators.control import ControlEndpoint
 from edge.operators.http_api import HttpApi
 from edge.presence import PresenceReporter
-from edge.sessions.core.features import check_modules
-from edge.sessions.endpoint import SessionEndpoint
+from edge.sessions.core.utterances.features import check_modules
+from edge.sessions.endpoint import Sessions
 from edge.transport.listener import EdgeListener, Endpoints
 from edge.transport.websocket import CLOSE_GOING_AWAY, Socket
 from mesh.clock import now_ms
 from mesh.config import Config
+from mesh.frames import (
+    Assign,
+    CancelJob,
+    ControlNode,
+    Dispatch,
+    Frame,
+    JobDone,
+    NodeHeartbeat,
+    NodeStale,
+    Notice,
+    Placed,
+    Post,
+    Push,
+    Refused,
+    ResultAck,
+    SessionTaken,
+    StatusChanged,
+    Undone,
+    Waiting,
+)
 from mesh.log import get_logger
 from mesh.metrics import LinkMetrics
 from mesh.words import ConnectionRefusal, EdgeCount
@@ -41,7 +61,7 @@ class Edge:
         self.identity = identity
         self.metrics = metrics
         self.link = EdgeLink(config, identity, link_metrics)
-        self.sessions = SessionEndpoint(config, self.link, metrics)
+        self.sessions = Sessions(config, self.link, metrics)
         self.nodes = NodeEndpoint(config, self.link, metrics)
         self.control = ControlEndpoint(config.edge, self.link, metrics)
         self.pages = HttpApi(config.edge, self.link, metrics, self.sessions.requests.counts)
@@ -52,9 +72,40 @@ class Edge:
         metrics.results_kept.set_function(lambda: len(self.nodes.deliveries.results))
         metrics.sessions.set_function(lambda: len(self.sessions))
         metrics.nodes.set_function(lambda: len(self.nodes))
+        self.link.handle(self._handlers(), self._given_back())
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms = 0
         self._idle_look_ms = 0
+
+    def _handlers(self) -> dict[type[Frame], Handler]:
+        """Every frame for edges that is not the reply to a call (edge/link/link.py)."""
+        sessions, requests, nodes, jobs = self.sessions, self.sessions.requests, self.nodes, self.nodes.jobs
+        return {
+            # For sessions and their requests.
+            SessionTaken: sessions.on_taken,
+            Post: sessions.relay.on_post,
+            Placed: requests.on_placed,
+            Refused: requests.on_refused,
+            Waiting: requests.on_waiting,
+            Undone: requests.on_undone,
+            Notice: requests.on_notice,
+            Push: requests.on_push,
+            # For nodes and their jobs.
+            NodeStale: nodes.on_stale,
+            StatusChanged: nodes.on_status,
+            Assign: jobs.on_assign,
+            CancelJob: jobs.on_cancel,
+            ControlNode: jobs.on_control,
+            ResultAck: jobs.on_result_ack,
+        }
+
+    def _given_back(self) -> dict[type[Frame], GivenBack]:
+        """Frames of ours that a broker may return, and that are no calls."""
+        return {
+            Dispatch: self.sessions.requests.on_dispatch_back,
+            JobDone: self.nodes.jobs.on_done_back,
+            NodeHeartbeat: self.nodes.on_heartbeat_back,
+        }
 
     async def start(self) -> None:
         """Join the mesh, then open the doors. LinkError if no broker answers, ConfigError if a port cannot be had."""

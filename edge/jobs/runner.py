@@ -79,13 +79,6 @@ class JobRunner:
             effects.NodeDrained: self._node_drained,
         }
         assert set(self._run_effect) == set(get_args(effects.Effect)), "every effect is carried out"
-        handlers: dict[type[Frame], Callable[[Received], None]] = {
-            Assign: self._on_assign,
-            CancelJob: self._on_cancel,
-            ControlNode: self._on_control,
-            ResultAck: self._on_result_ack,
-        }
-        link.handle(handlers, {JobDone: self._on_done_back})
 
     def tick(self, now: int) -> None:
         """Do what is due."""
@@ -94,29 +87,34 @@ class JobRunner:
 
     # --- frames -------------------------------------------------------------------------------
 
-    def _on_assign(self, message: Received) -> None:
+    def on_assign(self, message: Received) -> None:
+        """A job for a node of this edge."""
         assign = message.frame
         assert isinstance(assign, Assign)
         work, audio = message.payload
         epoch = self._epoch_of(assign.node_id)
         self.run(self.deliveries.on_assign(assign, effects.Payload(work, audio), epoch, now_ms()))
 
-    def _on_control(self, message: Received) -> None:
+    def on_control(self, message: Received) -> None:
+        """A command for a node of this edge."""
         control = message.frame
         assert isinstance(control, ControlNode)
         log.info("node_control", node_id=control.node_id, command=control.command, reason=control.reason)
         due_ms = now_ms() + max(0, control.deadline_ms - wall_ms())
         self.run(self.deliveries.on_control(control, self._epoch_of(control.node_id), due_ms))
 
-    def _on_cancel(self, message: Received) -> None:
+    def on_cancel(self, message: Received) -> None:
+        """A job is cancelled."""
         assert isinstance(message.frame, CancelJob)
         self.run(self.deliveries.on_cancel(message.frame, now_ms()))
 
-    def _on_result_ack(self, message: Received) -> None:
+    def on_result_ack(self, message: Received) -> None:
+        """A result is acknowledged."""
         assert isinstance(message.frame, ResultAck)
         self.run(self.deliveries.on_ack(message.frame, now_ms()))
 
-    def _on_done_back(self, frame: Frame, retry_after_ms: int) -> None:
+    def on_done_back(self, frame: Frame, retry_after_ms: int) -> None:
+        """A broker returned a JobDone."""
         assert isinstance(frame, JobDone)
         self.deliveries.given_back(frame, retry_after_ms, now_ms())
 

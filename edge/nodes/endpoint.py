@@ -80,11 +80,6 @@ class NodeEndpoint:
             connection.Close: self._close,
         }
         assert set(self._run_for_node) == set(get_args(connection.Effect)), "every effect is carried out"
-        handlers: dict[type[Frame], Callable[[Received], None]] = {
-            NodeStale: self._on_stale,
-            StatusChanged: self._on_status,
-        }
-        link.handle(handlers, {HeartbeatFrame: self._on_heartbeat_back})
 
     def __len__(self) -> int:
         return len(self._current)
@@ -181,14 +176,14 @@ class NodeEndpoint:
 
     # --- frames -------------------------------------------------------------------------------
 
-    def _on_stale(self, message: Received) -> None:
+    def on_stale(self, message: Received) -> None:
         stale = message.frame
         assert isinstance(stale, NodeStale)
         socket = self._current.get(stale.node_id)
         if socket is not None:
             self._run_node(socket, socket.node.on_stale(stale.epoch, stale.reason))
 
-    def _on_status(self, message: Received) -> None:
+    def on_status(self, message: Received) -> None:
         changed = message.frame
         assert isinstance(changed, StatusChanged)
         socket = self._current.get(changed.node_id)
@@ -205,7 +200,7 @@ class NodeEndpoint:
             )
         )
 
-    def _on_heartbeat_back(self, frame: Frame, retry_after_ms: int) -> None:
+    def on_heartbeat_back(self, frame: Frame, retry_after_ms: int) -> None:
         assert isinstance(frame, HeartbeatFrame)
         socket = self._current.get(frame.node_id)
         if socket is not None:

@@ -10,20 +10,15 @@ from edge.core.recent_keys import RecentKeys
 from edge.link.link import EdgeLink, early_ms_max
 from edge.metrics import EdgeMetrics
 from edge.requests.core import request as effects
-from edge.requests.core.request import Request
 from edge.requests.core.tracker import RequestTracker, RetryLimits
-from edge.sessions.actor import Actor
-from edge.sessions.core import client_messages
 from mesh.clock import now_ms
 from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Dispatch, Frame, Notice, Placed, Push, Refused, ResultAck, Undone, Waiting
 from mesh.link.link import Received
 from mesh.log import get_logger
-from mesh.messages.base import Message
-from mesh.messages.client import Backpressure
 from mesh.messages.node import JobResult, NodeAsrPartial, decode_from_node, decode_job_result
-from mesh.words import BackpressureAction, NoticeEvent, ResultOutcome, ResultVerdict
+from mesh.words import NoticeEvent, ResultOutcome, ResultVerdict
 
 _OUTCOMES: Final = {
     ErrorCode.JOB_TIMEOUT: ResultOutcome.TIMEOUT,
@@ -33,51 +28,47 @@ _OUTCOMES: Final = {
 log = get_logger()
 
 
-class Listener(Protocol):
-    """Hears how requests end."""
+#: What a session is notified of.
+SessionEvent = (
+    effects.ResultArrived
+    | effects.ResultRejected
+    | effects.RequestFailed
+    | effects.RequestProgressed
+    | effects.MeshThrottled
+)
 
-    def came(self, actor: Actor, request: Request, push: Push, result: JobResult | None) -> None:
-        """With a result, or a node's failure; None: it could not be read."""
 
-    def failed(self, actor: Actor, request: Request, code: ErrorCode, message: str, details: dict[str, object]) -> None:
-        """Without one."""
+class Requester(Protocol):
+    """A session at this edge."""
+
+    def handle(self, event: SessionEvent) -> None:
+        """Handle an event."""
 
 
 class RequestRunner:
-    """All requests of this edge that wait for a result. `actor_of` finds a session that is here."""
-
-    #: Set before the first request is made.
-    listener: Listener
+    """All requests of this edge that wait for a result. `session_of` finds a session that is here."""
 
     def __init__(
-        self, config: Config, link: EdgeLink, metrics: EdgeMetrics, actor_of: Callable[[str], Actor | None]
+        self, config: Config, link: EdgeLink, metrics: EdgeMetrics, session_of: Callable[[str], Requester | None]
     ) -> None:
         self.custody = RequestTracker(_limits_of(config))
         #: Sessions that moved on lately, and to whom.
         self._moved = RecentKeys(config.edge.ended_kept_max, config.edge.ended_kept_ms)
         self._link = link
         self._metrics = metrics
-        self._actor_of = actor_of
+        self._session_of = session_of
         self._run_effect: dict[type, Callable[[Any], None]] = {
             effects.SendDispatch: self._send_dispatch,
             effects.SendCancel: self._send_cancel,
             effects.TellPlaced: self._tell_placed,
             effects.Deliver: self._deliver,
             effects.Fail: self._fail,
-            effects.AckResult: self._ack_result,
+            effects.AckResult: self.acknowledge,
+            effects.Reject: self._reject,
             effects.CountHedge: self._count_hedge,
             effects.TellBackpressure: self._tell_backpressure,
         }
         assert set(self._run_effect) == set(get_args(effects.Effect)), "every effect is carried out"
-        handlers: dict[type[Frame], Callable[[Received], None]] = {
-            Placed: self._on_placed,
-            Refused: self._on_refused,
-            Waiting: self._on_waiting,
-            Undone: self._on_undone,
-            Push: self._on_push,
-            Notice: self._on_notice,
-        }
-        link.handle(handlers, {Dispatch: self._on_dispatch_back})
 
     def counts(self) -> dict[str, int]:
         """What became of the utterances accepted here; `accepted` is the sum of the others."""
@@ -87,6 +78,21 @@ class RequestRunner:
         """Do what is due."""
         self.run(self.custody.tick(now))
         self._moved.forget(now)
+
+    # --- sessions -----------------------------------------------------------------------------
+
+    def submit(self, dispatch: Dispatch, work: bytes, audio: bytes, deadline_ms: int) -> None:
+        """Get a result for that utterance."""
+        self.run(self.custody.submit(dispatch, work, audio, deadline_ms, now_ms()))
+        self._link.changed()
+
+    def cancel(self, request_id: str, reason: str) -> None:
+        """Nobody waits for this one any more; others of its session go on."""
+        self.run(self.custody.give_up(request_id, reason, now_ms()))
+
+    def close_session(self, session_id: str) -> None:
+        """Nobody waits for this session's results any more."""
+        self.run(self.custody.close_session(session_id, now_ms()))
 
     def leave(self, session_id: str, owner: str) -> None:
         """The session is another edge's now (""= nobody's); what still comes for it here is passed on."""
@@ -101,53 +107,56 @@ class RequestRunner:
 
     # --- frames -------------------------------------------------------------------------------
 
-    def _on_placed(self, message: Received) -> None:
+    def on_placed(self, message: Received) -> None:
+        """A node has the job."""
         assert isinstance(message.frame, Placed)
         self.run(self.custody.on_placed(message.frame, now_ms()))
 
-    def _on_refused(self, message: Received) -> None:
+    def on_refused(self, message: Received) -> None:
+        """No node can take it now."""
         assert isinstance(message.frame, Refused)
         self.run(self.custody.on_refused(message.frame, now_ms()))
 
-    def _on_waiting(self, message: Received) -> None:
+    def on_waiting(self, message: Received) -> None:
+        """It is in a selector's wait queue."""
         assert isinstance(message.frame, Waiting)
         self.run(self.custody.on_waiting(message.frame, now_ms()))
 
-    def _on_undone(self, message: Received) -> None:
+    def on_undone(self, message: Received) -> None:
+        """The attempt failed."""
         assert isinstance(message.frame, Undone)
         self.run(self.custody.on_undone(message.frame, now_ms()))
 
-    def _on_push(self, message: Received) -> None:
+    def on_push(self, message: Received) -> None:
+        """A result came. One for a session that moved on is forwarded to its owner."""
         assert isinstance(message.frame, Push)
         owner = self._moved.how(message.frame.session_id)
         if owner is not None and message.frame.session_id not in self.custody.retained:
             self._link.to_peer(owner, message.frame, *message.payload)
             return
-        actor = self._actor_of(message.frame.session_id)
-        if actor is not None and actor.acks.holds(message.frame):
-            return  # its keeper asks again, and hears when the client has it
         self.take(message.frame, read_result(message.frame, message.payload[0]))
 
     def take(self, push: Push, result: JobResult | None) -> None:
         """A result came, by the mesh or in the mail; None: it cannot be read."""
         self.run(self.custody.on_push(push, result, now_ms()))
 
-    def _on_notice(self, message: Received) -> None:
+    def on_notice(self, message: Received) -> None:
+        """Progress of a job."""
         notice = message.frame
         assert isinstance(notice, Notice)
         request = self.custody.requests.get(notice.request_id)
         # Of two attempts at once the client sees one.
         if request is None or request.current.number != notice.attempt:
             return
-        now = now_ms()
         if notice.event == NoticeEvent.ACCEPTED:
-            self._tell(request, [client_messages.ui_event(request, "NODE_ACCEPTED", now, notice.job_id)])
+            self._notify(request.session_id, effects.RequestProgressed(request, "NODE_ACCEPTED", notice.job_id))
         elif notice.event == NoticeEvent.ASR_PARTIAL:
             partial = decode_from_node(message.payload[0])
             assert isinstance(partial, NodeAsrPartial)
-            self._tell(request, client_messages.for_partial(request, partial, now))
+            self._notify(request.session_id, effects.RequestProgressed(request, "ASR_PARTIAL", partial=partial))
 
-    def _on_dispatch_back(self, frame: Frame, retry_after_ms: int) -> None:
+    def on_dispatch_back(self, frame: Frame, retry_after_ms: int) -> None:
+        """A broker returned a Dispatch."""
         assert isinstance(frame, Dispatch)
         if retry_after_ms:
             self.run(self.custody.on_busy(frame, retry_after_ms, now_ms()))
@@ -191,16 +200,15 @@ class RequestRunner:
             self._link.to_session_cell(cancel.session_id, cancel)
 
     def _tell_placed(self, effect: effects.TellPlaced) -> None:
-        self._tell(effect.request, [client_messages.ui_event(effect.request, "DISPATCHED", now_ms())])
+        self._notify(effect.request.session_id, effects.RequestProgressed(effect.request, "DISPATCHED"))
 
     def _deliver(self, effect: effects.Deliver) -> None:
         request, result = effect.request, effect.result
         self._metrics.results_total.labels(_outcome_of(result)).inc()
         if result is not None:
             self._metrics.result_seconds.observe((now_ms() - request.created_ms) / 1_000)
-        actor = self._actor_of(request.session_id)
-        if actor is not None:
-            self.listener.came(actor, request, effect.push, result)
+        if not self._notify(request.session_id, effects.ResultArrived(request, effect.push, result)):
+            self.acknowledge(effects.AckResult(effect.push, ResultVerdict.DELIVERED))
 
     def _fail(self, effect: effects.Fail) -> None:
         request = effect.request
@@ -216,23 +224,20 @@ class RequestRunner:
             attempts=request.attempts,
             reason=request.obstacle,
         )
-        actor = self._actor_of(request.session_id)
-        if actor is not None:
-            self.listener.failed(actor, request, effect.code, effect.message, dict(effect.details or {}))
+        self._notify(request.session_id, effects.RequestFailed(request, effect.code, effect.message, effect.details))
 
-    def _ack_result(self, effect: effects.AckResult) -> None:
-        push = effect.push
-        actor = self._actor_of(push.session_id)
-        if actor is not None and actor.acks.holds(push):
-            return  # its keeper hears when the client has it
-        if effect.verdict != ResultVerdict.DELIVERED:
-            is_duplicate = effect.verdict == ResultVerdict.DUPLICATE
-            outcome = ResultOutcome.DUPLICATE if is_duplicate else ResultOutcome.LATE
-            self._metrics.results_total.labels(outcome).inc()
-        self.acknowledge(push, effect.verdict)
+    def _reject(self, effect: effects.Reject) -> None:
+        """Its session decides, if it is here: a duplicate of a result that its client has yet to acknowledge waits."""
+        if not self._notify(effect.push.session_id, effects.ResultRejected(effect.push, effect.verdict)):
+            self.acknowledge(effects.AckResult(effect.push, effect.verdict))
 
-    def acknowledge(self, push: Push, verdict: ResultVerdict = ResultVerdict.DELIVERED) -> None:
-        """Tell the keeper of a result what became of it."""
+    def acknowledge(self, effect: effects.AckResult) -> None:
+        """Acknowledge a result upstream: the edge of its node stops retrying it."""
+        push, verdict = effect.push, effect.verdict
+        if verdict != ResultVerdict.DELIVERED:
+            self._metrics.results_total.labels(
+                ResultOutcome.DUPLICATE if verdict == ResultVerdict.DUPLICATE else ResultOutcome.LATE
+            ).inc()
         if push.node_edge:
             ack = ResultAck(job_id=push.job_id, attempt=push.attempt, node_id=push.node_id, verdict=verdict)
             self._link.to_peer(push.node_edge, ack)
@@ -241,18 +246,14 @@ class RequestRunner:
         self._metrics.hedges_total.labels(effect.outcome).inc()
 
     def _tell_backpressure(self, effect: effects.TellBackpressure) -> None:
-        actor = self._actor_of(effect.session_id)
-        if actor is not None and actor.session.may_slow_down(now_ms()):
-            self._metrics.backpressure_total.labels(BackpressureAction.SLOW_DOWN).inc()
-            actor.tell(Backpressure(action=BackpressureAction.SLOW_DOWN, resume_after_ms=effect.resume_after_ms))
+        self._notify(effect.session_id, effects.MeshThrottled(effect.resume_after_ms))
 
-    def _tell(self, request: Request, messages: Iterable[Message]) -> None:
-        """Progress of a request. Of several for one utterance the speaker sees that of the first."""
-        actor = self._actor_of(request.session_id)
-        about = None if actor is None else actor.under_way.get(request.request_id)
-        if actor is not None and about is not None and about.is_first:
-            for message in messages:
-                actor.tell(message)
+    def _notify(self, session_id: str, event: SessionEvent) -> bool:
+        """Give an event to its session; False if that is not here."""
+        session = self._session_of(session_id)
+        if session is not None:
+            session.handle(event)
+        return session is not None
 
 
 def read_result(push: Push, text: bytes) -> JobResult | None:
@@ -278,8 +279,6 @@ def _limits_of(config: Config) -> RetryLimits:
         resend_ms_max=edge.resend_ms_max,
         resend_early_ms_max=early_ms_max(config),
         attempts_max=job.attempts_max,
-        audio_bytes_max=edge.audio_kept_bytes_max,
-        audio_per_session_bytes_max=edge.audio_kept_per_session_bytes_max,
         ended_kept_max=edge.ended_kept_max,
         ended_kept_ms=edge.ended_kept_ms,
         pending_ms=job.pending_timeout_ms,

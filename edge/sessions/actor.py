@@ -1,381 +1,208 @@
-"""Actor: one session at this edge, and the only writer of its state.
-
-Messages of the client wait in a bounded mailbox and are worked on one at a time, in order; results, answers of the mesh
-and time come in between. Nothing here waits: what needs an answer of the mesh sets `busy`, and goes on when it came.
-While the mesh takes no more of this session the mailbox fills, and the client is asked to slow down.
-"""
+"""Actor: one session at this edge. Gives events and time to its core, and runs the effects. Decides nothing."""
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, get_args
 
-from edge.audio.core import segmenter
-from edge.audio.core.segmenter import Chunk, Segment, Segmenter, SegmentStarted
-from edge.core.timers import earliest
-from edge.requests.core.context import RequestContext
-from edge.rooms.core.member_list import MemberList
-from edge.sessions.client import ClientSocket
-from edge.sessions.context import SessionContext, Unposted
-from edge.sessions.core import groups, lifetime, result_order
-from edge.sessions.core.groups import Groups
-from edge.sessions.core.inbound_queue import InboundQueue
-from edge.sessions.core.lifetime import Lifetime
-from edge.sessions.core.result_order import ResultOrder
-from edge.sessions.core.session import FinalizedUtterance, Session
-from edge.sessions.core.unacked import Unacked
-from edge.transport.websocket import internal_error, type_of
+from edge.link.core.rpc import Reply
+from edge.sessions.context import SessionContext
+from edge.sessions.core import effects
+from edge.sessions.core.events import Attached, Event, RecordClaimed
+from edge.sessions.core.state import SessionState
+from edge.sessions.ownership import claim_frame
+from edge.transport.websocket import Socket
 from mesh.clock import now_ms, wall_ms
 from mesh.errors import ErrorCode, PeerError
-from mesh.frames import Push, SessionNote
+from mesh.frames import MailTrim, SessionClaimed, SessionNote
 from mesh.log import get_logger
-from mesh.messages.base import Message, encode_utf8
-from mesh.messages.client import Backpressure, SessionIdle, UiEvent, UiEventName, Utterance
-from mesh.messages.node import JobResult
-
-#: How soon a session that the mesh takes nothing of is looked at again.
-BLOCKED_LOOK_MS: Final = 100
 
 log = get_logger()
 
-#: What a client said: a piece of audio, or any other message of its session.
-Event = Chunk | Message
+
+class ClientSocket(Socket):
+    """One connection on /ws/session."""
+
+    #: Its session; also one that was closed, whose late messages are answered with SESSION_CLOSED.
+    actor: Actor | None = None
+
+    def own(self) -> Actor:
+        """The session of this connection; PeerError if there is none."""
+        if self.actor is None:
+            raise PeerError(ErrorCode.INVALID_SESSION, "there is no session on this connection yet")
+        return self.actor
 
 
 class Actor:
-    """One session. `token`: the digest of its resume token."""
+    """One session. `socket` is the connection of its client, None while there is none."""
 
-    def __init__(
-        self,
-        session: Session,
-        tools: SessionContext,
-        token: str,
-        *,
-        next_index: int | None = None,
-        next_seq: int | None = None,
-    ) -> None:
-        config = tools.config
-        self.session = session
-        self.token = token
-        self.resumable = bool(session.init.resumable)
+    __slots__ = ("__weakref__", "_context", "armed_ms", "socket", "state")
+
+    def __init__(self, state: SessionState, context: SessionContext) -> None:
+        self.state = state
         self.socket: ClientSocket | None = None
-        self.order = ResultOrder(
-            result_order.ResultOrderLimits(config.session.gap_ms, config.session.pending_max), next_index
-        )
-        self.groups = Groups(session.session_id, groups.GroupLimits.of(config.speech))
-        self.acks = Unacked()
-        #: Code of the room that it is in, and the order of each language's listeners there.
-        self.room = ""
-        self.roster = MemberList()
-        self.lanes: dict[str, ResultOrder] = {}
-        #: Signals to other members that nobody answered yet.
-        self.signals = 0
-        #: Members that an utterance is still on its way to, by its index (edge/rooms/rooms.py).
-        self.fans: dict[int, int] = {}
-        #: Request id -> what its result is for; and those whose end waits for its turn, by lane and index.
-        self.under_way: dict[str, RequestContext] = {}
-        self.untold: dict[tuple[str, int], RequestContext] = {}
-        #: Of others in the room: the last index told, and what was told and not yet acknowledged (edge/rooms/relay.py).
-        self.listening: dict[str, int] = {}
-        self.unposted: dict[tuple[str, int], Unposted] = {}
-        #: Results that came before their request did, after a resume; and the last entry of the mail that is read.
-        self.adopted: dict[str, tuple[Push, JobResult | None]] = {}
-        self.mail_read = ""
-        #: An answer of the mesh is awaited; nothing else is begun meanwhile.
-        self.busy = False
-        #: It is to be closed, and all that came was cut.
-        self._flushed = False
-        #: It is over here; and another edge has it.
-        self.ended = self.moved = False
-        self.life = Lifetime(lifetime.LifetimeLimits.of(config.speech, config.session), now_ms())
+        #: When the session is ticked; 0 = it has no timer.
         self.armed_ms = 0
-        self._tools = tools
-        self._mailbox: InboundQueue[Event] = InboundQueue(
-            config.speech.events_max, bytes_max=config.speech.events_bytes_max
-        )
-        #: The first chunk that was not taken. A client that resumes sends it again, and then those after it.
-        self._refused_seq: int | None = None
-        self._unsent: deque[FinalizedUtterance] = deque()
-        self._segments: Segmenter | None = None
-        self._next = (next_index or 0, next_seq)
+        self._context = context
 
     @property
     def session_id(self) -> str:
         """The session's id."""
-        return self.session.session_id
+        return self.state.session.session_id
 
     @property
-    def segments(self) -> Segmenter:
-        """What cuts the audio; there is none before the first of it came."""
-        if self._segments is None:
-            session, limits = self.session, segmenter.SegmentLimits.of(self._tools.config.speech)
-            index, seq = self.next_index, self._next[1]
-            formats = session.audio_format, session.sample_rate
-            self._segments = Segmenter(session.session_id, *formats, limits, index, seq, renumbers=not self.resumable)
-        return self._segments
+    def is_attached(self) -> bool:
+        """True while its client is connected."""
+        return self.state.is_attached
 
-    @property
-    def next_index(self) -> int:
-        """The index that the next streamed utterance gets."""
-        return self._segments.next_index if self._segments else max(self._next[0], self.order.end)
+    def attach(self, socket: ClientSocket, event: Attached) -> None:
+        """The session's client is at that connection now."""
+        older, self.socket, socket.actor = self.socket, socket, self
+        if older is not None and older is not socket:
+            self._context.registry.cut_off(older)
+        self.handle(event)
 
-    @property
-    def next_seq(self) -> int | None:
-        """The chunk that is expected next; None if that is open."""
-        return self._segments.next_seq if self._segments else self._next[1]
+    def handle(self, event: Event) -> None:
+        """Something happened: let the core decide, and do as it says."""
+        now = now_ms()
+        wanted = self.state.handle(event, now, wall_ms())
+        if wanted:
+            self._run(wanted)
+        self.arm(now)
 
-    # --- the client -------------------------------------------------------------------------------
-
-    def tell(self, message: Message) -> None:
-        """Send a message to the client, if it is there."""
-        if self.socket is not None:
-            self.socket.tell(message)
-
-    def tell_kept(self, index: int, message: Message) -> None:
-        """The same for one that the client acknowledges, if it does such things."""
-        if not self.resumable:
-            self.tell(message)
+    def arm(self, now: int) -> None:
+        """Set the session's timer. A due time that moved later is found when the old one comes."""
+        if self.state.is_ended:
             return
-        data = encode_utf8(message)
-        self.acks.told(index, data)
-        if self.socket is not None:
-            self.socket.tell_encoded(type_of(message), data)
-        if self.acks.bytes > 2 * self._tools.config.session.unacked_bytes_max:
-            self._tools.give_up(self, "the client does not acknowledge its results")
+        due_ms = self.state.due_ms(now)
+        if not self.armed_ms or due_ms < self.armed_ms:
+            self.armed_ms = due_ms
+            self._context.registry.arm(self, due_ms)
 
-    def tell_event(self, event: UiEventName, index: int) -> None:
-        """Progress of the client's own input."""
-        session = self.session
-        self.tell(
-            UiEvent(
-                trace_id=session.trace_id,
-                session_id=session.session_id,
-                job_id="",
-                utterance_index=index,
-                event=event,
-                status="ok",
-            )
+    def _run(self, wanted: Iterable[effects.Effect]) -> None:
+        for effect in wanted:
+            try:
+                _RUNNERS[type(effect)](self, effect)
+            except Exception:
+                # Whatever went wrong with one effect, the others are run.
+                log.exception("effect_failed", session_id=self.session_id, effect=type(effect).__name__)
+
+    # --- the client -----------------------------------------------------------------------------------
+
+    def _send(self, effect: effects.SendToClient) -> None:
+        if self.socket is not None:
+            self.socket.tell(effect.message)
+
+    def _send_encoded(self, effect: effects.SendEncoded) -> None:
+        if self.socket is not None:
+            self.socket.tell_encoded(effect.message_type, effect.body)
+
+    def _send_error(self, effect: effects.SendError) -> None:
+        if self.socket is not None:
+            self.socket.tell_error(effect.error)
+
+    def _close_superseded(self, effect: effects.CloseSuperseded) -> None:
+        if self.socket is not None:
+            self._context.registry.cut_off(self.socket)
+
+    # --- requests -------------------------------------------------------------------------------------
+
+    def _submit(self, effect: effects.Submit) -> None:
+        self._context.requests.submit(effect.dispatch, effect.work, effect.audio, effect.deadline_ms)
+
+    def _cancel_request(self, effect: effects.CancelRequest) -> None:
+        self._context.requests.cancel(effect.request_id, effect.reason)
+
+    def _take_result(self, effect: effects.TakeResult) -> None:
+        self._context.requests.take(effect.push, effect.result)
+
+    def _ack_result(self, effect: effects.AckResult) -> None:
+        self._context.requests.acknowledge(effect)
+
+    # --- rooms ----------------------------------------------------------------------------------------
+
+    def _call_room(self, effect: effects.CallRoom) -> None:
+        self._context.rooms.call(self, effect.call)
+
+    def _send_signal(self, effect: effects.SendSignal) -> None:
+        self._context.rooms.signal(self, effect.code, effect.target, effect.body)
+
+    def _expect_relay(self, effect: effects.ExpectRelay) -> None:
+        self._context.relay.sender.expect(self.session_id, effect.listener, effect.key)
+
+    def _send_relay(self, effect: effects.SendRelay) -> None:
+        self._context.relay.run(self._context.relay.sender.send(effect.queue, effect.message))
+
+    def _reply_relay(self, effect: effects.ReplyRelay) -> None:
+        self._context.relay.reply(effect.post, effect.queue, effect.verdict)
+
+    def _forget_relays(self, effect: effects.ForgetRelays) -> None:
+        self._context.relay.run(self._context.relay.sender.forget(self.session_id))
+
+    # --- the session's record -------------------------------------------------------------------------
+
+    def _renew_record(self, effect: effects.RenewRecord) -> None:
+        link, session = self._context.link, self.state.session
+        note = SessionNote(self.session_id, link.identity, session.epoch, effect.is_detached, effect.room)
+        link.to_session_cell(self.session_id, note)
+
+    def _claim_record(self, effect: effects.ClaimRecord) -> None:
+        link, state = self._context.link, self.state
+
+        def on_answer(answer: Reply | None) -> None:
+            if isinstance(answer, SessionClaimed):
+                self.handle(RecordClaimed(answer.epoch))
+
+        link.ask(
+            lambda ref: claim_frame(ref, link.identity, state.session, state.token, False), self.session_id, on_answer
         )
 
-    # --- events -----------------------------------------------------------------------------------
+    def _trim_mail(self, effect: effects.TrimMail) -> None:
+        link, session = self._context.link, self.state.session
+        link.to_session_cell(self.session_id, MailTrim(self.session_id, link.identity, session.epoch, effect.last))
 
-    def put(self, event: Event, size: int) -> None:
-        """The client said something, in `size` bytes. Worked on at once, unless something else comes first."""
-        now = now_ms()
-        self.life.heard(now)
-        if not self._mailbox and not self.is_blocked and self._refused_seq is None:
-            self._handle(event)
-            self._tools.arm(self)
-        else:
-            overtakes = self._overtakes(event)
-            advice = self._mailbox.refuse(now) if overtakes else self._mailbox.put(event, now, size)
-            if advice.action is not None:
-                self._tools.metrics.backpressure_total.labels(advice.action).inc()
-                self.tell(Backpressure(action=advice.action, resume_after_ms=advice.resume_after_ms))
-            if not advice.taken:
-                self._refuse(event)
-            self.pump()
+    def _end_session(self, effect: effects.EndSession) -> None:
+        self._context.registry.end(self, effect.reason, effect.pending)
 
-    @property
-    def is_blocked(self) -> bool:
-        """True while no more messages of the client may be worked on."""
-        if self.busy or self._unsent:
-            return True
-        config, acks = self._tools.config.session, self.acks
-        return self.resumable and (acks.unacked >= config.unacked_max or acks.bytes >= config.unacked_bytes_max)
+    def _move_session(self, effect: effects.MoveSession) -> None:
+        self._context.registry.move(self, effect.owner)
 
-    def pump(self) -> None:
-        """Go on with what waits, as far as it may."""
-        if self.ended:
-            return
-        self._send()
-        if self._mailbox and self._segments is not None and not self.is_blocked:
-            self._segments.on_stalled(now_ms())
-        while not self.is_blocked and (event := self._mailbox.pop()) is not None:
-            self._handle(event)
-        if self.life.closing_until_ms and not self._mailbox and not self._flushed:
-            self._flushed = True
-            self.flush()
-        if self.life.closing_until_ms and self.is_done:
-            self._tools.closed(self)
-        else:
-            self._tools.arm(self)
+    # --- observation ----------------------------------------------------------------------------------
 
-    def _handle(self, event: Event) -> None:
-        try:
-            if isinstance(event, Chunk):
-                self._on_chunk(event)
-            else:
-                self._tools.handlers[type(event)](self, event)
-        except PeerError as error:
-            self._tell_error(_about(error, event))
-        except Exception:
-            # Our own bug must cost this one message, not the session.
-            log.exception("event_failed", session_id=self.session_id, type=type(event).__name__)
-            self._tell_error(internal_error())
+    def _count(self, effect: effects.Count) -> None:
+        counter = getattr(self._context.metrics, effect.counter.value)
+        (counter.labels(effect.label) if effect.label else counter).inc()
 
-    def _overtakes(self, event: Event) -> bool:
-        """True for a chunk behind one that was not taken and comes again: it would be gone if this one were taken."""
-        if self._refused_seq is None or not isinstance(event, Chunk):
-            return False
-        if event.seq == self._refused_seq:
-            self._refused_seq = None
-            return False
-        return event.seq > self._refused_seq
+    def _log(self, effect: effects.Log) -> None:
+        write = log.warning if effect.is_warning else log.info
+        write(effect.event, session_id=self.session_id, **effect.fields)
 
-    def _refuse(self, event: Event) -> None:
-        if self.resumable and isinstance(event, Chunk) and self._refused_seq is None:
-            self._refused_seq = event.seq
-        self._tell_error(_about(PeerError(ErrorCode.SLOW_DOWN, "too many messages wait; send it again later"), event))
-
-    def _tell_error(self, error: PeerError) -> None:
-        if self.socket is not None:
-            self.socket.tell_error(error)
-
-    # --- speech -----------------------------------------------------------------------------------
-
-    def _on_chunk(self, chunk: Chunk) -> None:
-        made = self.segments.on_chunk(chunk, now_ms())
-        if made:
-            self._take(made)
-
-    def _take(self, made: list[SegmentStarted | Segment]) -> None:
-        for one in made:
-            if isinstance(one, Segment):
-                self._tools.metrics.cuts_total.labels(one.reason.name.lower()).inc()
-                self.tell_event("INPUT_ENDED", one.index)
-                self.say(self.session.streamed(one, wall_ms(), now_ms()))
-            else:
-                self.tell_event("INPUT_STARTED", one.index)
-
-    def say(self, spoken: FinalizedUtterance) -> None:
-        """An utterance is complete: send it, after those before it."""
-        if spoken.cut is None and self._segments is not None:
-            self._segments.passed(spoken.message.utterance_index)
-        self._unsent.append(spoken)
-        self._send()
-
-    def _send(self) -> None:
-        speak = self._tools.speak
-        while self._unsent and not self.busy and speak.has_room(self, self._unsent[0]):
-            spoken = self._unsent.popleft()
-            try:
-                speak.accept(self, spoken)
-            except PeerError as error:
-                self.refused(spoken, error)
-
-    def refused(self, spoken: FinalizedUtterance, error: PeerError) -> None:
-        """It can never be sent. A streamed one's index must not hold up those after it."""
-        self._tell_error(_about(error, spoken.message))
-        if spoken.cut is not None:
-            self._tools.speak.refused(self, spoken.cut, spoken.trace_id)
-
-    def unsay(self, spoken: FinalizedUtterance) -> None:
-        """The mesh could not take it just now: it is tried again in a moment."""
-        self._unsent.appendleft(spoken)
-        self._tools.arm(self)
-
-    def playing(self, group_id: str, playing: bool) -> None:
-        """The client began or ended to play a result."""
-        now = now_ms()
-        self.groups.playing(group_id, playing, now)
-        self.segments.on_playing(playing, now)
-
-    def flush(self) -> None:
-        """Cut what is there."""
-        if self._segments is not None:
-            self._take(self._segments.close(now_ms()))
-
-    # --- coming and going ---------------------------------------------------------------------------
-
-    def release(self, pushes: list[Push]) -> None:
-        """These results are in good hands."""
-        for push in pushes:
-            self._tools.acknowledge(push)
-
-    def attach(self, socket: ClientSocket) -> None:
-        """The session's client is at that connection now."""
-        self.socket, socket.actor = socket, self
-        self._refused_seq = None
-        now = now_ms()
-        self.life.attached(now)
-        if self._segments is not None:
-            self._segments.on_resumed(now)
-        self._tools.arm(self)
-
-    def go_on_at(self, next_index: int, next_seq: int | None) -> None:
-        """A resumed session: what its client sends next begins there. None: as it said itself."""
-        self._next = (next_index, self._next[1] if next_seq is None else next_seq)
-
-    def detach(self) -> None:
-        """The client's connection is lost; it may come back."""
-        self.socket = None
-        self.life.detached(now_ms())
-        self.note(away=True)
-        self._tools.arm(self)
-
-    def note(self, *, away: bool) -> None:
-        """Tell the mesh how the session is, and in which room: an earlier word of it may have been lost."""
-        self.life.renewed(now_ms())
-        note = SessionNote(self.session_id, self._tools.link.identity, self.session.epoch, away, self.room)
-        self._tools.link.to_session_cell(self.session_id, note)
-
-    def close(self, within_ms: int) -> None:
-        """Cut what is there and what waits, and end when all results are told, or after that time."""
-        self.life.closing(within_ms, now_ms())
-        self.pump()
-
-    @property
-    def is_done(self) -> bool:
-        """True if nothing of what was said is under way any more."""
-        return self._flushed and not (self.busy or self._unsent or self._mailbox or self.under_way or self.fans)
-
-    # --- time -------------------------------------------------------------------------------------
-
-    def due_ms(self) -> int:
-        """When `tick` has something to do."""
-        segments = self._listening
-        segments_due = segments.next_due_ms if segments is not None else None
-        first = earliest((segments_due, self.order.next_due_ms, *(lane.next_due_ms for lane in self.lanes.values())))
-        due = self.life.due_ms(self.socket is not None)
-        due = due if first is None else min(due, first)
-        return min(due, now_ms() + BLOCKED_LOOK_MS) if self._unsent and not self.busy else due
-
-    @property
-    def _listening(self) -> Segmenter | None:
-        """What cuts the audio while silence means something: the client is here, and nothing it said waits."""
-        is_silence = self.socket is not None and not self._mailbox and not self.life.closing_until_ms
-        return self._segments if is_silence else None
-
-    def tick(self, now: int) -> None:
-        """Do what is due."""
-        life = self.life
-        if life.closing_until_ms and now >= life.closing_until_ms:
-            self._tools.closed(self)
-            return
-        segments = self._listening
-        if segments is not None:
-            self._take(segments.tick(now))
-        for lane, of_lane in [("", self.order), *self.lanes.items()]:
-            turns = of_lane.tick(now)
-            if turns:
-                self._tools.speak.told(self, lane, turns)
-        if now >= life.renew_ms:
-            self.note(away=self.socket is None)
-        idle_ms = self.life.idle_for_ms(now) if self.socket is not None else 0
-        if idle_ms:
-            self.groups.close()
-            text = "Nothing was said for a while. The session stays open: speak, and it goes on."
-            self.tell(SessionIdle(session_id=self.session_id, idle_ms=idle_ms, message=text))
-        self.pump()
+    def _report_bug(self, effect: effects.ReportBug) -> None:
+        log.error("event_failed", session_id=self.session_id, type=effect.event, exc_info=effect.error)
 
 
-def _about(error: PeerError, event: Event) -> PeerError:
-    """The error, naming the utterance or the chunk that it is about."""
-    if isinstance(event, Utterance):
-        about: dict[str, Any] = {"session_id": event.session_id, "utterance_index": event.utterance_index}
-    elif isinstance(event, Chunk):
-        about = {"seq": event.seq}
-    else:
-        return error
-    return PeerError(error.code, error.message, {**(error.details or {}), **about})
+_RUNNERS: Final[dict[type, Callable[[Actor, Any], None]]] = {
+    effects.SendToClient: Actor._send,
+    effects.SendEncoded: Actor._send_encoded,
+    effects.SendError: Actor._send_error,
+    effects.CloseSuperseded: Actor._close_superseded,
+    effects.Submit: Actor._submit,
+    effects.CancelRequest: Actor._cancel_request,
+    effects.TakeResult: Actor._take_result,
+    effects.AckResult: Actor._ack_result,
+    effects.CallRoom: Actor._call_room,
+    effects.SendSignal: Actor._send_signal,
+    effects.ExpectRelay: Actor._expect_relay,
+    effects.SendRelay: Actor._send_relay,
+    effects.ReplyRelay: Actor._reply_relay,
+    effects.ForgetRelays: Actor._forget_relays,
+    effects.RenewRecord: Actor._renew_record,
+    effects.ClaimRecord: Actor._claim_record,
+    effects.TrimMail: Actor._trim_mail,
+    effects.EndSession: Actor._end_session,
+    effects.MoveSession: Actor._move_session,
+    effects.Count: Actor._count,
+    effects.Log: Actor._log,
+    effects.ReportBug: Actor._report_bug,
+}
+assert set(_RUNNERS) == set(get_args(effects.Effect)), "every effect has a runner"

@@ -1,61 +1,69 @@
-"""Tools: what all actors of an edge share, and what each may ask of those around it."""
+"""SessionContext: what the actors of an edge need to run effects. One object for all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from edge.audio.core.segment import Segment
+from edge.audio.core import segment
 from edge.link.link import EdgeLink
 from edge.metrics import EdgeMetrics
-from edge.sessions.core.result_order import Missing, Release
-from edge.sessions.core.session import FinalizedUtterance
+from edge.requests.runner import RequestRunner
+from edge.rooms.relay import Relay
+from edge.rooms.rooms import RoomCalls
+from edge.sessions.core import lifetime
+from edge.sessions.core.limits import SessionLimits
+from edge.sessions.core.results import result_order
+from edge.sessions.core.utterances import groups
 from mesh.config import Config
-from mesh.frames import Push
-from mesh.messages.base import Message
 
 if TYPE_CHECKING:
-    from edge.sessions.actor import Actor
+    from edge.sessions.actor import Actor, ClientSocket
 
 
-class Unposted(NamedTuple):
-    """A message of another member, whose senders wait until the client has it: more than one, if the member moved."""
+class Registry(Protocol):
+    """The table of sessions of this edge."""
 
-    body: bytes
-    #: By the edge that sent it.
-    answers: dict[str, Callable[[str], None]]
+    def arm(self, actor: Actor, due_ms: int) -> None:
+        """Tick the session then."""
 
+    def end(self, actor: Actor, reason: str, pending: int) -> None:
+        """Forget a session that is over, and release its ownership."""
 
-class Speak(Protocol):
-    """Sends what was spoken on its way, and knows what becomes of it."""
+    def move(self, actor: Actor, owner: str) -> None:
+        """Forget a session that goes on elsewhere."""
 
-    def has_room(self, actor: Actor, spoken: FinalizedUtterance) -> bool:
-        """False while the mesh takes no more of this session."""
-
-    def accept(self, actor: Actor, spoken: FinalizedUtterance) -> None:
-        """Find nodes for it."""
-
-    def refused(self, actor: Actor, cut: Segment, trace_id: str) -> None:
-        """It can never be sent."""
-
-    def told(self, actor: Actor, lane: str, turns: list[Release | Missing]) -> None:
-        """Whose turn it is."""
+    def cut_off(self, socket: ClientSocket) -> None:
+        """Close a connection whose session has a newer one."""
 
 
 class SessionContext(NamedTuple):
     """Given to every actor."""
 
-    config: Config
     link: EdgeLink
     metrics: EdgeMetrics
-    speak: Speak
-    #: What is done with each kind of message that is not audio.
-    handlers: dict[type[Message], Callable[[Actor, Any], None]]
-    #: Tells the keeper of a result that it is in good hands.
-    acknowledge: Callable[[Push], None]
-    #: Called after anything that may have moved a due time.
-    arm: Callable[[Actor], None]
-    #: Called for a session whose client takes its results and never says so.
-    give_up: Callable[[Actor, str], None]
-    #: Called when everything that a closing session waited for is done, or its time is up.
-    closed: Callable[[Actor], None]
+    requests: RequestRunner
+    relay: Relay
+    rooms: RoomCalls
+    registry: Registry
+
+
+def limits_of(config: Config) -> SessionLimits:
+    """The bounds of all sessions, as the configuration says."""
+    session, speech, edge = config.session, config.speech, config.edge
+    return SessionLimits(
+        order=result_order.ResultOrderLimits.of(session),
+        groups=groups.GroupLimits.of(speech),
+        segments=segment.SegmentLimits.of(speech),
+        life=lifetime.LifetimeLimits.of(speech, session),
+        inbound_max=speech.events_max,
+        inbound_bytes_max=speech.events_bytes_max,
+        pending_max=edge.utterances_per_session_max,
+        audio_per_session_bytes_max=edge.audio_kept_per_session_bytes_max,
+        audio_bytes_max=edge.audio_kept_bytes_max,
+        unacked_max=session.unacked_max,
+        unacked_bytes_max=session.unacked_bytes_max,
+        signals_max=config.rooms.signals_max,
+        signal_bytes_max=config.rooms.signal_bytes_max,
+        close_ms=session.close_ms,
+        deadline_ms=config.job.deadline_ms,
+    )

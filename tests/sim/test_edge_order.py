@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from edge.rooms.core.fanout import Fan, plan
-from edge.sessions.core.result_order import Missing, Release, ResultOrder, ResultOrderLimits, Said
+from edge.sessions.core.results.result_order import Missing, Release, ResultOrder, ResultOrderLimits, Said
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames.sessions import RoomMember
 from mesh.words import MissingReason

@@ -84,7 +84,6 @@ class World:
         self.serial = 0
         self.a = RequestTracker(RetryLimits(
             resend_ms=100, resend_ms_max=1_000, resend_early_ms_max=500, attempts_max=attempts_max,
-            audio_bytes_max=1 << 20, audio_per_session_bytes_max=1 << 20,
             ended_kept_max=1_000, ended_kept_ms=30_000, pending_ms=10_000,
             dispatched_ms=6_000, hedge_percent=hedge_percent,
         ))  # fmt: skip
@@ -197,13 +196,17 @@ class World:
                     self.delivered[effect.request.request_id] += 1
                     live = effect.request.attempt(effect.push.attempt)
                     assert live is not None, "the result of an attempt that was given up"
+                self.ack(effect.push, "delivered")
             elif isinstance(effect, request.Fail):
                 self.ends[effect.request.request_id] += 1
                 assert isinstance(effect.code, ErrorCode)
-            elif isinstance(effect, request.AckResult):
-                push = effect.push
-                ack = ResultAck(push.job_id, push.attempt, push.node_id, effect.verdict)
-                self.carry(lambda to=push.node_edge, ack=ack: self.do_b(to, self.b[to].on_ack(ack, self.now_ms)))
+            elif isinstance(effect, request.AckResult | request.Reject):
+                self.ack(effect.push, effect.verdict)
+
+    def ack(self, push: Push, verdict: str) -> None:
+        """As a session whose client does not resume."""
+        ack, to = ResultAck(push.job_id, push.attempt, push.node_id, verdict), push.node_edge
+        self.carry(lambda: self.do_b(to, self.b[to].on_ack(ack, self.now_ms)))
 
     def to_a(self, frame: Frame, *payload: bytes) -> None:
         def arrive() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edge.sessions.core.groups import GroupPosition
+from edge.sessions.core.utterances.groups import GroupPosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +22,5 @@ class RequestContext:
     place: GroupPosition | None = None
     #: Of several requests for one utterance, the one whose progress the speaker sees.
     is_first: bool = True
+    #: Audio that the request tracker holds for it.
+    audio_bytes: int = 0

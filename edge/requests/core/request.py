@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from mesh.errors import ErrorCode
 from mesh.frames import Cancel, Dispatch, Push, Refused
-from mesh.messages.node import JobResult
+from mesh.messages.node import JobResult, NodeAsrPartial
 from mesh.words import HedgeOutcome, ResultVerdict
 
 #: Failures of a node that another node may not have.
@@ -181,7 +181,10 @@ class TellPlaced:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """The end: hand this result, or a node's failure, to the client. None: it could not be read."""
+    """The end: hand this result, or a node's failure, to the session. None: it could not be read.
+
+    From here on it is the session's to acknowledge upstream: when its client has it.
+    """
 
     request: Request
     push: Push
@@ -200,7 +203,15 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class AckResult:
-    """Answer the edge that keeps a result."""
+    """Acknowledge a result upstream: the edge of its node stops retrying it."""
+
+    push: Push
+    verdict: ResultVerdict
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """No request waits for this result. Its session decides whether that is acknowledged; without one it is."""
 
     push: Push
     verdict: ResultVerdict
@@ -228,4 +239,51 @@ class TellBackpressure:
     resume_after_ms: int
 
 
-Effect = SendDispatch | TellPlaced | Deliver | Fail | AckResult | SendCancel | CountHedge | TellBackpressure
+Effect = SendDispatch | TellPlaced | Deliver | Fail | AckResult | Reject | SendCancel | CountHedge | TellBackpressure
+
+
+# --- events: what a session is notified of --------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ResultArrived:
+    """A result, or a node's failure; None: it could not be read. The request is over."""
+
+    request: Request
+    push: Push
+    result: JobResult | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRejected:
+    """A result that no request of the session waits for: a duplicate, a fenced one, or one that comes too early."""
+
+    push: Push
+    verdict: ResultVerdict
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFailed:
+    """There will be no result. The request is over."""
+
+    request: Request
+    code: ErrorCode
+    message: str
+    details: dict[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestProgressed:
+    """A request came a step further: it is placed, its node accepted it, or recognised a part of it."""
+
+    request: Request
+    stage: Literal["DISPATCHED", "NODE_ACCEPTED", "ASR_PARTIAL"]
+    job_id: str = ""
+    partial: NodeAsrPartial | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MeshThrottled:
+    """No selector had capacity for a request of the session; it is retried after that time."""
+
+    resume_after_ms: int

@@ -17,8 +17,6 @@ class RetryLimits(NamedTuple):
     #: Between the first few repeats: half of the time in which the mesh notices a peer that hangs.
     resend_early_ms_max: int
     attempts_max: int
-    audio_bytes_max: int
-    audio_per_session_bytes_max: int
     ended_kept_max: int
     ended_kept_ms: int
     #: So long an attempt may be without a node, and a node with a job (and twice its audio on top).

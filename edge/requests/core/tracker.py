@@ -28,6 +28,7 @@ from edge.requests.core.request import (
     Deliver,
     Effect,
     Failure,
+    Reject,
     Request,
     SendCancel,
     Stage,
@@ -108,12 +109,13 @@ class RequestTracker:
 
     # --- requests -----------------------------------------------------------------------------
 
-    def has_room(self, session_id: str, audio_bytes: int) -> bool:
-        """False if that much more audio would exceed what this edge may retain, in all or of one session."""
-        limits, own = self.limits, self.retained.bytes_of(session_id)
-        if own and own + audio_bytes > limits.audio_per_session_bytes_max:
-            return False
-        return self.retained.audio_bytes + audio_bytes <= limits.audio_bytes_max
+    def audio_bytes(self) -> int:
+        """Audio of all pending requests."""
+        return self.retained.audio_bytes
+
+    def audio_bytes_of(self, session_id: str) -> int:
+        """Audio of the session's pending requests."""
+        return self.retained.bytes_of(session_id)
 
     def submit(self, dispatch: Dispatch, work: bytes, audio: bytes, deadline_ms: int, now_ms: int) -> list[Effect]:
         """Accept an utterance. One that is already here is the same request again: nothing happens."""
@@ -224,23 +226,20 @@ class RequestTracker:
         return []
 
     def on_push(self, push: Push, result: JobResult | None, now_ms: int) -> list[Effect]:
-        """A result came: it is delivered once; whatever else comes is answered so that its keeper stops.
-
-        `result` None: it cannot be read, which ends the request too.
-        """
+        """A result came: it is delivered once, and rejected otherwise. None: it cannot be read, which ends it too."""
         request = self.retained.owner_of(push)
         attempt = None if request is None else request.attempt(push.attempt)
         if request is None or attempt is None:
             verdict = ResultVerdict.FENCED if request is not None else self.retained.verdict_on(push)
             self.strays[verdict] += 1
-            return [AckResult(push, verdict)]
-        ack = AckResult(push, ResultVerdict.DELIVERED)
+            return [Reject(push, verdict)]
         if result is not None and is_failover(result):
-            return [ack, *self._fail_over(request, attempt, Failure(push, result), now_ms)]
+            # No client gets this one: the tracker has used it up.
+            failed_over = self._fail_over(request, attempt, Failure(push, result), now_ms)
+            return [AckResult(push, ResultVerdict.DELIVERED), *failed_over]
         outcome = EdgeCount.DELIVERED if result is not None and result.success else EdgeCount.FAILED
         return [
             Deliver(request, push, result),
-            ack,
             *self.ends.end(request, outcome, CancelReason.SUPERSEDED, now_ms, attempt),
         ]
 

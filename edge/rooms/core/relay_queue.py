@@ -8,7 +8,6 @@ bounded, in letters and in bytes: one who takes nothing costs the speaker no mor
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,8 +24,10 @@ class RelayMessage(NamedTuple):
     room_code: str
     #: Worth keeping while the listener is away.
     park: bool
-    #: Gets the verdict of a Posted, or a PostFailure.
-    done: Callable[[str], None]
+    #: The session that is notified of the outcome; "" = none is.
+    sender: str = ""
+    #: The sender's own label, which comes back with the outcome.
+    lane: str = ""
 
 
 class RelayLimits(NamedTuple):

@@ -25,8 +25,8 @@ import msgspec
 from edge.audio.core.formats import duration_ms
 from edge.audio.core.segmenter import Segment
 from edge.core.convert import work_from
-from edge.sessions.core.features import required
-from edge.sessions.core.groups import GroupPosition
+from edge.sessions.core.utterances.features import required
+from edge.sessions.core.utterances.groups import GroupPosition
 from mesh.config.scheduler import Module
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Dispatch, Work
@@ -50,13 +50,6 @@ _LANG: Final = re.compile(r"[A-Za-z0-9_-]{1,35}")
 
 
 MODULES_NONE: Final[Mapping[str, Module]] = {}
-
-
-class SessionLimits(NamedTuple):
-    """The bounds this core obeys, from the configuration."""
-
-    waiting_max: int
-    remembered_max: int
 
 
 class JobKey(NamedTuple):
@@ -83,14 +76,14 @@ class FinalizedUtterance(NamedTuple):
 
 
 class Session:
-    """One session of this edge. `modules`: what each feature needs of a node."""
+    """One session of this edge. `modules`: what each feature needs of a node; `seen_max`: utterances remembered."""
 
     def __init__(
         self,
         session_id: str,
         init: SessionInit,
         trace_id: str,
-        limits: SessionLimits,
+        seen_max: int,
         modules: Mapping[str, Module] = MODULES_NONE,
     ) -> None:
         self.session_id = session_id
@@ -101,7 +94,7 @@ class Session:
             partial_update_interval_ms=init.partial_update_interval_ms or PARTIAL_UPDATE_INTERVAL_MS,
         )
         self.trace_id = trace_id
-        self.limits = limits
+        self._seen_max = seen_max
         self.tenant_id = init.tenant_id or ""
         #: Given by the selector; 0 until then.
         self.epoch = 0
@@ -125,14 +118,9 @@ class Session:
         if self.closed:
             raise PeerError(ErrorCode.SESSION_CLOSED, f"session {self.session_id} is closed")
 
-    def is_new(self, utterance: Utterance, waiting: int) -> bool:
-        """False if the utterance is a repeat; PeerError if too many wait for their results already."""
-        if self._key(utterance) in self._seen:
-            return False
-        if waiting >= self.limits.waiting_max:
-            text = f"{waiting} utterances wait for their results"
-            raise PeerError(ErrorCode.TOO_MANY_UTTERANCES, text)
-        return True
+    def has_seen(self, utterance: Utterance) -> bool:
+        """True for a duplicate: an utterance with the same job key was accepted."""
+        return self._key(utterance) in self._seen
 
     def dispatch(
         self, spoken: FinalizedUtterance, target: str, place: GroupPosition | None, *, edge: str, deadline_ms: int
@@ -213,7 +201,7 @@ class Session:
     def remember(self, utterance: Utterance) -> None:
         """The utterance was accepted."""
         self._seen[self._key(utterance)] = None
-        while len(self._seen) > self.limits.remembered_max:
+        while len(self._seen) > self._seen_max:
             self._seen.popitem(last=False)
 
     def may_slow_down(self, now_ms: int) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from edge.sessions.core.state import Phase
 from mesh.frames import (
     FRAME_VERSION,
     Frame,
@@ -91,7 +92,7 @@ async def test_session_that_its_client_closes_is_not_resumed(tmp: Path) -> None:
         await client.chunk(0, PIECES[0], is_final=True)
         await node.hear("job_assign")
         await client.say({"type": "session_close", "session_id": client.id, "reason": "done"})
-        await until(lambda: rig.edges[0].sessions.actors[client.id].life.closing_until_ms > 0, "it is being closed")
+        await until(lambda: rig.edges[0].sessions.actors[client.id].state.phase is Phase.CLOSING, "it is being closed")
         again, ack = await back(rig, client)
         assert ack["resumed"] is False and again.id != client.id
         await again.chunk(0, PIECES[1], is_final=True)
@@ -113,7 +114,8 @@ async def test_second_connection_that_comes_while_the_mail_is_read_gets_the_sess
             first = asyncio.create_task(back(rig, client, 1))
             await until(lambda: bool(kept), "the mail is read")
             second = asyncio.create_task(back(rig, client, 1))
-            await asyncio.sleep(0.2)  # whatever it may do before the mail is there
+            read = rig.edges[1].metrics.messages_total.labels("session", "in", "session_init")
+            await until(lambda: read._value.get() == 2, "the second one waits for the first")
         (older, _), (newer, ack) = await first, await second
         assert (ack["resumed"], ack["next_utterance_index"], ack["resend_from_seq"]) == (True, 2, 2)
         await newer.hear("translation_result", utterance_index=1)

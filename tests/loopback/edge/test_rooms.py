@@ -84,7 +84,7 @@ async def test_member_that_moves_to_another_edge_before_it_said_thanks_hears_on(
             await thank(again, index, speaker.id)
         await speaker.hear("utterance_ended", utterance_index=1)
         assert heard_of(again, speaker) == [0, 1]
-        await until(lambda: not len(rig.edges[0].sessions.posts), "nothing waits any more")
+        await until(lambda: not len(rig.edges[0].sessions.relay), "nothing waits any more")
         working.cancel()
 
 
@@ -98,13 +98,12 @@ async def test_speaker_that_moves_while_its_words_wait_leaves_nothing_behind(tmp
         moved, ack = await back(rig, speaker, 1)
         assert (ack["resumed"], ack["resend_from_seq"]) == (True, 0)
         await moved.chunk(0, PIECES[0], is_final=True)
-        await until(lambda: len(rig.edges[1].sessions.posts) == 1, "edge 1 tells the listener of it too")
-        unposted = rig.edges[0].sessions.actors[listener.id].unposted
-        await asyncio.sleep(0.3)  # its repeats come too
-        assert list(unposted) == [(speaker.id, 0)]
+        await until(lambda: len(rig.edges[1].sessions.relay) == 1, "edge 1 tells the listener of it too")
+        await until(lambda: len(rig.selector.seen_of(Post)) > 1, "it is retried")
+        assert rig.edges[0].sessions.actors[listener.id].state.inbox.unacked == [(speaker.id, 0)]
         await thank(listener, 0, speaker.id)
         await moved.hear("utterance_ended", utterance_index=0)
-        await until(lambda: not len(rig.edges[0].sessions.posts), "edge 0 has forgotten it too")
+        await until(lambda: not len(rig.edges[0].sessions.relay), "edge 0 has forgotten it too")
         assert heard_of(listener, speaker) == [0]
         working.cancel()
 
@@ -164,7 +163,7 @@ async def test_member_that_never_says_thanks_does_not_silence_the_speaker(tmp: P
         await speaker.hear("server_heartbeat")
         assert not any(one["type"] == "backpressure" for one in speaker.heard)
         await silent.hear("translation_result", utterance_index=1)  # the time of the one before was up
-        posts = rig.edges[0].sessions.posts
+        posts = rig.edges[0].sessions.relay
         assert len(posts) <= 2 * 6, "what waits for them is bounded"
         await until(lambda: not len(posts), "and given up in the end")
         working.cancel()
@@ -199,7 +198,7 @@ async def test_same_index_said_twice_in_a_room_reaches_each_listener_once(tmp: P
         await listener.hear("translation_result", utterance_index=1)
         await speaker.hear("utterance_ended", utterance_index=1)
         assert heard_of(listener, speaker) == [0, 1]
-        assert not failures and not rig.edges[0].sessions.actors[speaker.id].fans
+        assert not failures and not rig.edges[0].sessions.actors[speaker.id].state.outcomes.open_lanes
         working.cancel()
 
 

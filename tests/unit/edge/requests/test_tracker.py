@@ -16,6 +16,7 @@ from edge.requests.core.request import (
     Deliver,
     Effect,
     Fail,
+    Reject,
     SendCancel,
     SendDispatch,
     Stage,
@@ -28,7 +29,7 @@ from mesh.errors import ErrorCode
 from mesh.frames import Dispatch, Placed, Push, Refused, Undone, Waiting
 from mesh.messages.node import JobError, JobResult
 
-LIMITS = RetryLimits(400, 5_000, 1_500, 3, 1_000, 700, 8, 30_000, pending_ms=10_000, dispatched_ms=15_000)
+LIMITS = RetryLimits(400, 5_000, 1_500, 3, 8, 30_000, pending_ms=10_000, dispatched_ms=15_000)
 RESULT = JobResult(
     job_id="job-00-1", attempt_id=1, node_id="n", session_id="s", utterance_index=0, success=True, trace_id="t"
 )
@@ -116,10 +117,9 @@ def test_result_is_delivered_once_and_every_repeat_is_answered() -> None:
     case = Case()
     case.core.on_placed(placed(), 10)
     effects = case.do(case.core.on_push(push(), RESULT, 20))
-    assert [type(effect) for effect in effects] == [Deliver, AckResult]
-    assert isinstance(effects[1], AckResult) and effects[1].verdict == "delivered"
+    assert [type(effect) for effect in effects] == [Deliver], "the session acknowledges it"
     (again,) = case.do(case.core.on_push(push(), RESULT, 30))
-    assert isinstance(again, AckResult) and again.verdict == "duplicate"
+    assert isinstance(again, Reject) and again.verdict == "duplicate"
     assert case.core.retained.ended == {"delivered": 1} and case.core.next_due_ms() is None
     assert case.core.submit(dispatch(), b"", b"", 99, 40) == [], "the same request again makes no second job"
 
@@ -141,7 +141,7 @@ def test_results_that_are_not_wanted(message: Push, verdict: str) -> None:
     case = Case()
     case.core.on_placed(placed(), 10)
     (ack,) = case.do(case.core.on_push(message, RESULT, 20))
-    assert isinstance(ack, AckResult) and ack.verdict == verdict
+    assert isinstance(ack, Reject) and ack.verdict == verdict
     assert "r" in case.core.requests
 
 
@@ -231,7 +231,7 @@ def test_deadline_of_a_placed_job_cancels_it() -> None:
     assert isinstance(fail, Fail) and fail.code is ErrorCode.JOB_TIMEOUT
     assert isinstance(cancel, SendCancel) and cancel.cancel.job_id == "job-00-1"
     (ack,) = case.do(case.core.on_push(push(), RESULT, 3_100))
-    assert isinstance(ack, AckResult) and ack.verdict == "duplicate"
+    assert isinstance(ack, Reject) and ack.verdict == "duplicate"
 
 
 def test_busy_tells_the_client_and_waits_longer_each_time() -> None:
@@ -260,16 +260,15 @@ def test_closing_the_session_abandons_and_cancels_what_waits() -> None:
     (cancel,) = case.do(case.core.close_session("s", 10))
     assert isinstance(cancel, SendCancel) and case.core.retained.ended == {"cancelled": 1}
     (ack,) = case.do(case.core.on_push(push(), RESULT, 20))
-    assert isinstance(ack, AckResult) and ack.verdict == "duplicate", "its keeper need not go on"
+    assert isinstance(ack, Reject) and ack.verdict == "duplicate", "its keeper need not go on"
     assert case.do(case.core.close_session("s", 30)) == []
 
 
-def test_audio_is_bounded_and_given_back() -> None:
+def test_audio_is_counted_and_given_back() -> None:
     case = Case()
-    assert case.core.has_room("t", 995) and not case.core.has_room("t", 996)
-    assert case.core.has_room("s", 695) and not case.core.has_room("s", 696), "of one session a part of it"
+    assert (case.core.audio_bytes(), case.core.audio_bytes_of("s"), case.core.audio_bytes_of("t")) == (5, 5, 0)
     case.core.on_push(push(), RESULT, 1)
-    assert case.core.has_room("t", 1_000) and case.core.has_room("s", 1_000), "and one that is larger"
+    assert (case.core.audio_bytes(), case.core.audio_bytes_of("s")) == (0, 0)
 
 
 # --- waiting, time-outs -----------------------------------------------------------------------------
@@ -340,7 +339,7 @@ def test_node_that_keeps_a_job_too_long_loses_it_to_another_until_attempts_run_o
         assert isinstance(cancel, SendCancel) and cancel.cancel.reason == "job_timeout"
         assert (cancel.cancel.job_id, cancel.cancel.attempt) == (f"job-00-{number}", number)
         (late,) = case.do(case.core.on_push(push(number, job_id=f"job-00-{number}"), RESULT, now))
-        assert isinstance(late, AckResult) and late.verdict == ("fenced" if number < 3 else "duplicate")
+        assert isinstance(late, Reject) and late.verdict == ("fenced" if number < 3 else "duplicate")
 
 
 @pytest.mark.parametrize("reason", ["node_error", "drained"])
@@ -370,8 +369,8 @@ def test_failure_that_another_node_may_not_have_moves_the_job_at_once(code: str 
 
 def test_other_failures_are_the_answer() -> None:
     case = Case()
-    delivered, ack = case.do(case.core.on_push(push(), failed("NMT_TIMEOUT"), 20))
-    assert isinstance(delivered, Deliver) and isinstance(ack, AckResult)
+    (delivered,) = case.do(case.core.on_push(push(), failed("NMT_TIMEOUT"), 20))
+    assert isinstance(delivered, Deliver)
     assert case.core.retained.ended == {"failed": 1}
 
 
@@ -439,13 +438,13 @@ def test_first_result_counts_and_the_other_attempt_is_cancelled(winner: int, kno
     if known:
         case.core.on_placed(placed(2, "job-00-2", node_id="n2"), 820)
     came = push(winner, job_id=f"job-00-{winner}", node_id="n" if winner == 1 else "n2")
-    delivered, ack, cancel, count = case.do(case.core.on_push(came, RESULT, 900))
-    assert isinstance(delivered, Deliver) and isinstance(ack, AckResult) and ack.verdict == "delivered"
+    delivered, cancel, count = case.do(case.core.on_push(came, RESULT, 900))
+    assert isinstance(delivered, Deliver)
     assert isinstance(cancel, SendCancel) and cancel.cancel.attempt == 3 - winner
     assert cancel.cancel.job_id == ("job-00-1" if winner == 2 else "job-00-2" if known else "")
     assert outcomes([count]) == ["won" if winner == 2 else "lost"]
     (late,) = case.do(case.core.on_push(push(3 - winner), RESULT, 910))
-    assert isinstance(late, AckResult) and late.verdict == "duplicate"
+    assert isinstance(late, Reject) and late.verdict == "duplicate"
     assert case.core.next_due_ms() is None
 
 
@@ -467,7 +466,7 @@ def test_hedge_that_comes_to_nothing_leaves_the_first_alone(word: Any, outcome: 
     if outcome == "refused":
         (cancel,) = case.do(case.core.on_placed(placed(2, "job-00-2", node_id="n2"), 830))
         assert isinstance(cancel, SendCancel) and cancel.cancel.job_id == "job-00-2", "it got through in spite of that"
-    assert kinds(case.do(case.core.on_push(push(), RESULT, 900))) == [Deliver, AckResult]
+    assert kinds(case.do(case.core.on_push(push(), RESULT, 900))) == [Deliver]
 
 
 @pytest.mark.parametrize(
@@ -484,7 +483,7 @@ def test_hedge_takes_the_place_of_a_first_attempt_that_comes_to_nothing(word: An
     assert case.request.current.number == 2 and not case.request.frame(case.request.current).beside
     (third,) = case.do(case.core.on_push(push(2, node_id="n2"), failed(), 830))[1:]
     assert isinstance(third, SendDispatch) and third.attempt.number == 3
-    assert kinds(case.do(case.core.on_push(push(3), RESULT, 900))) == [Deliver, AckResult]
+    assert kinds(case.do(case.core.on_push(push(3), RESULT, 900))) == [Deliver]
 
 
 def test_dispatched_time_out_with_a_hedge_cancels_only_the_first() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.rooms.core.fanout import Fan, plan
-from edge.sessions.core.result_order import Release, ResultOrder, ResultOrderLimits
+from edge.sessions.core.results.result_order import Release, ResultOrder, ResultOrderLimits
 from mesh.frames.sessions import RoomMember
 
 

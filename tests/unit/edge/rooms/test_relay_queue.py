@@ -12,7 +12,7 @@ LIMITS = RelayLimits(letters_max=4, bytes_max=100)
 
 
 def letter(key: str, size: int = 10, listener: str = "l", kind: str = "result") -> RelayMessage:
-    return RelayMessage(listener, kind, key, b"x" * size, "123456", True, lambda verdict: None)
+    return RelayMessage(listener, kind, key, b"x" * size, "123456", True)
 
 
 def keys(letters: RelayQueue, speaker: str = "s", listener: str = "l") -> list[str]:

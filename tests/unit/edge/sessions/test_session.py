@@ -15,9 +15,9 @@ from edge.audio.core.formats import OPUS_PACKETS_MAX, duration_ms, from_base64, 
 from edge.audio.core.segmenter import FinalizeReason, Segment
 from edge.link.core import rpc
 from edge.requests.core.request import Attempt, Request
-from edge.sessions.core import client_messages
-from edge.sessions.core.groups import GroupPosition
-from edge.sessions.core.session import Session, SessionLimits
+from edge.sessions.core.results import client_messages
+from edge.sessions.core.session import Session
+from edge.sessions.core.utterances.groups import GroupPosition
 from mesh.config.scheduler import ModulesConfig
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Failed, Push, SessionClaim, SessionClaimed
@@ -27,8 +27,8 @@ from mesh.messages.node import decode_from_node, decode_job_result
 INIT = SessionInit(client_version="1", platform="web", src_lang="zh", tgt_lang="EN", tenant_id="t1", dialect="north")
 
 
-def session(**limits: int) -> Session:
-    return Session("s-1", INIT, "trace", SessionLimits(**{"waiting_max": 3, "remembered_max": 4, **limits}))
+def session(seen_max: int = 4) -> Session:
+    return Session("s-1", INIT, "trace", seen_max)
 
 
 def utterance(index: int = 0, **fields: Any) -> Utterance:
@@ -66,28 +66,27 @@ def test_pipeline_names_the_services() -> None:
 
 def test_repeated_index_is_not_new_but_another_target_is() -> None:
     own = session()
-    assert own.is_new(utterance(0), 0)
+    assert not own.has_seen(utterance(0))
     dispatched(own, utterance(0))
-    assert not own.is_new(utterance(0), 1) and not own.is_new(utterance(0, tgt_lang="EN"), 1)
-    assert own.is_new(utterance(0, tgt_lang="es"), 1)
-    assert not own.is_new(utterance(0), 3), "a repeat is ignored even when the session is full"
+    assert own.has_seen(utterance(0)) and own.has_seen(utterance(0, tgt_lang="EN"))
+    assert not own.has_seen(utterance(0, tgt_lang="es"))
 
 
 def test_other_features_are_another_job_and_the_same_ones_are_not() -> None:
-    own, plain = session(remembered_max=9), FeatureFlags()
+    own, plain = session(seen_max=9), FeatureFlags()
     emotion, both = FeatureFlags(emotion_detection=True), FeatureFlags(emotion_detection=True, persona_adaptation=True)
     first = dispatched(own, utterance(0))[0].request_id
     assert first == "s-1:0:en:t-1"
-    assert not own.is_new(utterance(0, features=plain), 1), "all off is as none"
+    assert own.has_seen(utterance(0, features=plain)), "all off is as none"
     ids = {first, *(dispatched(own, utterance(0, features=one))[0].request_id for one in (emotion, both))}
     assert len(ids) == 3, "one binding per job, whatever the trace"
-    assert not own.is_new(utterance(0, features=emotion), 1)
-    assert own.is_new(utterance(1), 1) and not own.is_new(utterance(0, features=both), 1)
+    assert own.has_seen(utterance(0, features=emotion))
+    assert not own.has_seen(utterance(1)) and own.has_seen(utterance(0, features=both))
 
 
 def test_features_need_services_and_models() -> None:
     init = msgspec.structs.replace(INIT, features=FeatureFlags(voice_style_detection=True))
-    own = Session("s-1", init, "trace", SessionLimits(3, 4), ModulesConfig().table)
+    own = Session("s-1", init, "trace", 4, ModulesConfig().table)
     frame, work = dispatched(own, utterance(0))
     assert frame.services == ["asr", "nmt", "tts", "tone"] and frame.models == ["speaker-id-ecapa", "vc-model-v1"]
     assert work.features == {"voice_style_detection": True}
@@ -100,7 +99,7 @@ def test_wishes_of_a_session_ride_with_every_utterance() -> None:
     init = msgspec.structs.replace(
         INIT, src_lang="auto", auto_langs=["ZH", "en"], region="eu", gpu_tier="a", tenant_id=None
     )
-    own = Session("s-1", init, "trace", SessionLimits(3, 4))
+    own = Session("s-1", init, "trace", 4)
     frame, _ = dispatched(own, utterance(0, src_lang="auto"))
     assert (frame.auto_langs, frame.region, frame.gpu_tier, frame.public) == (["zh", "en"], "eu", "a", True)
     assert (frame.warm_node, frame.preferred_node) == ("", "")
@@ -112,19 +111,11 @@ def test_wishes_of_a_session_ride_with_every_utterance() -> None:
         dispatched(own, utterance(2, auto_langs=["{}"]))
 
 
-def test_too_many_waiting_utterances_are_refused_and_may_be_tried_again() -> None:
-    own = session()
-    with pytest.raises(PeerError) as error:
-        own.is_new(utterance(9), 3)
-    assert error.value.code is ErrorCode.TOO_MANY_UTTERANCES
-    assert own.is_new(utterance(9), 2)
-
-
 def test_memory_of_indices_is_bounded() -> None:
     own = session()
     for index in range(6):
         dispatched(own, utterance(index))
-    assert own.is_new(utterance(1), 0) and not own.is_new(utterance(2), 0)
+    assert not own.has_seen(utterance(1)) and own.has_seen(utterance(2))
 
 
 @pytest.mark.parametrize("lang", ["", "e n", "{c01}", "x" * 36, "ü"])
@@ -133,7 +124,7 @@ def test_languages_that_cannot_be(lang: str) -> None:
         dispatched(session(), utterance(tgt_lang=lang))
     assert error.value.code is ErrorCode.INVALID_MESSAGE
     with pytest.raises(PeerError):
-        Session("s", msgspec.structs.replace(INIT, src_lang=lang), "t", SessionLimits(1, 1))
+        Session("s", msgspec.structs.replace(INIT, src_lang=lang), "t", 1)
 
 
 def test_only_the_own_open_session_is_accepted() -> None:
@@ -233,13 +224,13 @@ def test_defect_07_the_way_in_is_that_of_each_utterances_own_first_chunk() -> No
 )
 def test_codec_is_the_first_offered_that_is_known(offered: Any, rate: Any, agreed: tuple[str, int]) -> None:
     init = msgspec.structs.replace(INIT, audio_formats=offered, sample_rate=rate)
-    own = Session("s-1", init, "trace", SessionLimits(3, 4))
+    own = Session("s-1", init, "trace", 4)
     assert (own.audio_format, own.sample_rate) == agreed
 
 
 def test_codec_that_nobody_knows_is_refused() -> None:
     with pytest.raises(PeerError) as error:
-        Session("s-1", msgspec.structs.replace(INIT, audio_formats=["mp3"]), "trace", SessionLimits(3, 4))
+        Session("s-1", msgspec.structs.replace(INIT, audio_formats=["mp3"]), "trace", 4)
     assert error.value.code is ErrorCode.UNSUPPORTED_FEATURE and "pcm16" in error.value.message
 
 

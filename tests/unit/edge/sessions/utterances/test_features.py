@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.sessions.core.features import check_modules, closure, required
+from edge.sessions.core.utterances.features import check_modules, closure, required
 from mesh.config.scheduler import Module, ModulesConfig
 from mesh.errors import ConfigError
 

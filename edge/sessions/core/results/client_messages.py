@@ -8,7 +8,7 @@ import msgspec
 
 from edge.core.convert import asr_partial_from, error_from, translation_result_from
 from edge.requests.core.request import Request
-from edge.sessions.core.groups import GroupPosition
+from edge.sessions.core.utterances.groups import GroupPosition
 from mesh.errors import ErrorCode
 from mesh.frames import Push
 from mesh.messages.base import Message

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.sessions.core.groups import GroupLimits, GroupPosition, Groups
+from edge.sessions.core.utterances.groups import GroupLimits, GroupPosition, Groups
 from mesh.config.sessions import SpeechConfig
 from mesh.ids import is_id
 from mesh.random_ids import new_session_id

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.sessions.core.result_order import Missing, Release, ResultOrder, ResultOrderLimits, Said
+from edge.sessions.core.results.result_order import Missing, Release, ResultOrder, ResultOrderLimits, Said
 from mesh.config.sessions import SessionConfig
 from mesh.errors import ErrorCode, PeerError
 from mesh.words import MissingReason

@@ -127,14 +127,18 @@ class ResultOrder:
 
     def check_place(self, index: int) -> None:
         """PeerError if nothing more can be told of that index, or nothing yet."""
-        slot = self._slots.get(index)
-        if self._begins and (not self._slots or max(self._slots) - self._limits.pending_max < index < self.next_index):
-            return
-        if index < self.next_index or (slot is not None and slot.is_closed):
+        if self.has_ended(index):
             raise PeerError(ErrorCode.UTTERANCE_ENDED, f"utterance {index} has ended")
         if not self.reaches(index):
             text = f"utterance {index} is too far ahead: {self.next_index} has not ended"
             raise PeerError(ErrorCode.TOO_MANY_UTTERANCES, text)
+
+    def has_ended(self, index: int) -> bool:
+        """True if nothing more can be told of that index."""
+        slot = self._slots.get(index)
+        if self._begins and (not self._slots or max(self._slots) - self._limits.pending_max < index < self.next_index):
+            return False
+        return index < self.next_index or (slot is not None and slot.is_closed)
 
     def reaches(self, index: int) -> bool:
         """False if so much before that index has not ended that nothing can be expected of it yet."""

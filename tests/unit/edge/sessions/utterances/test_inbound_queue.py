@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.sessions.core.inbound_queue import Advice, InboundQueue
+from edge.sessions.core.utterances.inbound_queue import Advice, InboundQueue
 
 QUIET = Advice(True, None, 0)
 SLOW_DOWN = Advice(True, "SLOW_DOWN", 500)

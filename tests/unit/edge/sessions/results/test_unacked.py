@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.sessions.core.unacked import Unacked
+from edge.sessions.core.results.unacked import Unacked
 from mesh.frames import Push
 
 

@@ -1,0 +1,154 @@
+"""Events of one session: everything that its core handles. Past tense, frozen, without rules.
+
+A chunk of audio is its own event: at ten per second and client, a wrapper around each would be the largest cost here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from edge.audio.core.reorder import Chunk
+from edge.requests.core.request import MeshThrottled, RequestFailed, RequestProgressed, ResultArrived, ResultRejected
+from edge.rooms.core.events import RelayCompleted, RelayReceived, RoomReplied, SignalReplied
+from mesh.frames import Post, Push
+from mesh.messages.base import Message
+from mesh.messages.node import JobResult
+
+# --- the client -----------------------------------------------------------------------------------
+
+ChunkReceived: TypeAlias = Chunk
+
+
+@dataclass(frozen=True, slots=True)
+class MessageReceived:
+    """A message of the client that waits for its turn, of `size` bytes. An Utterance has a valid trace id."""
+
+    message: Message
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClientAcked:
+    """The client has every result of that session, its own or another member's, up to that index."""
+
+    session_id: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseRequested:
+    """The client wants to close the session."""
+
+
+# --- its connection -------------------------------------------------------------------------------
+
+
+class MailedResult(NamedTuple):
+    """A result from the mail; None: it cannot be read."""
+
+    push: Push
+    result: JobResult | None
+
+
+class FoundMail(NamedTuple):
+    """The mail of a session, oldest first, and the id of its last entry; "" = it was empty."""
+
+    last: str = ""
+    results: tuple[MailedResult, ...] = ()
+    posts: tuple[tuple[Post, bytes], ...] = ()
+
+
+NO_MAIL: Final = FoundMail()
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """The client is at a connection: of a new session, or of one that it resumes with `token` and its mail."""
+
+    token: str
+    #: None: it did not ask for that. False: it did, and there was no such session any more.
+    resumed: bool | None = None
+    lost: bool | None = None
+    #: The last index that the client has; -1 = none.
+    last_index: int = -1
+    mail: FoundMail = NO_MAIL
+
+
+@dataclass(frozen=True, slots=True)
+class Detached:
+    """The client's connection is lost, without a session_close."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeStarted:
+    """The client is back and has claimed the session; its mail is being read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeFailed:
+    """The mail could not be read. The client will try again."""
+
+
+# --- ownership ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerReported:
+    """The mesh says which edge owns the session, with which epoch. "": it has no record of it."""
+
+    edge: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordClaimed:
+    """The mesh has a record of the session again, with that epoch."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """Too many sessions of this edge are detached, and this one for the longest time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """The client opened or resumed another session on the same connection."""
+
+    reason: str
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """A due time has come."""
+
+
+Event = (
+    ChunkReceived
+    | MessageReceived
+    | ClientAcked
+    | CloseRequested
+    | Attached
+    | Detached
+    | ResumeStarted
+    | ResumeFailed
+    | OwnerReported
+    | RecordClaimed
+    | Evicted
+    | Replaced
+    | ResultArrived
+    | ResultRejected
+    | RequestFailed
+    | RequestProgressed
+    | MeshThrottled
+    | RoomReplied
+    | SignalReplied
+    | RelayReceived
+    | RelayCompleted
+    | Ticked
+)

@@ -1,0 +1,172 @@
+"""Resume: a client that is connected (again): where it continues, what it is sent again, and what its mail means.
+
+A session that stayed here knows everything: what the client does not have is sent again, and results from the mail are
+taken as if the mesh had pushed them. Of one from another edge there is only the mail. Results whose turn it is are sent
+at once. The others are adopted: when the client has sent their audio again, the same request gets its result from here
+instead of from a node. In a room an index is several results for several members, so all of them are adopted. The mail
+is deleted when the client has acknowledged all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from edge.requests.core.request import is_failover
+from edge.rooms.core.events import RelayReceived
+from edge.sessions.core.effects import TakeResult, TrimMail
+from edge.sessions.core.events import Attached, FoundMail, MailedResult
+from edge.sessions.core.membership import Membership
+from edge.sessions.core.relay_inbox import RelayInbox
+from edge.sessions.core.results.outcomes import Outcomes
+from edge.sessions.core.session import Session
+from edge.sessions.core.turn import Turn
+from edge.sessions.core.utterances.intake import Intake
+from edge.sessions.core.utterances.submission import Submission, Turned
+from mesh.messages.client import PROTOCOL_VERSION, SessionInitAck
+
+
+class Resumption:
+    """The mail of one session, and the connections of its client."""
+
+    __slots__ = ("_inbox", "_intake", "_last", "_membership", "_outcomes", "_session", "_submission", "_turn")
+
+    def __init__(
+        self,
+        turn: Turn,
+        session: Session,
+        intake: Intake,
+        submission: Submission,
+        outcomes: Outcomes,
+        inbox: RelayInbox,
+        membership: Membership,
+    ) -> None:
+        self._turn = turn
+        self._session = session
+        self._intake = intake
+        self._submission = submission
+        self._outcomes = outcomes
+        self._inbox = inbox
+        self._membership = membership
+        #: The last entry of the mail that was read; "" = there is none to delete.
+        self._last = ""
+
+    def open(self, event: Attached) -> None:
+        """The first connection: of a new session, or of one from another edge with its mail."""
+        if not event.resumed:
+            self._send_init_ack(event)
+            return
+        next_index, next_seq = self._outcomes.order.next_index, self._intake.next_seq or 0
+        is_in_room = bool(self._membership.code)
+        plan = plan_resume(self._session, event.mail.results, next_index, next_seq, is_in_room=is_in_room)
+        self._last = event.mail.last
+        self._intake.continue_at(plan.next_index, plan.next_seq)
+        self._submission.adopted = plan.adopted
+        self._send_init_ack(event)
+        for turned in plan.turns:
+            self._submission.send_mailed(turned)
+        self._take_posts(event.mail)
+
+    def reopen(self, event: Attached) -> None:
+        """Another connection of a session that stayed here."""
+        self._send_init_ack(event)
+        self._outcomes.resend(event.last_index)
+        self._inbox.resend()
+        self._last = event.mail.last
+        for push, result in event.mail.results:
+            self._turn.do(TakeResult(push, result))
+        self._take_posts(event.mail)
+
+    def trim(self) -> None:
+        """Delete the mail that was read, once the client has all of it."""
+        if not self._last or len(self._inbox) or len(self._outcomes.unacked):
+            return
+        # A result of an index that has ended is not waited for: the audio was cut in other places this time.
+        adopted, next_index = self._submission.adopted, self._outcomes.order.next_index
+        if not any(mailed.push.utterance_index >= next_index for mailed in adopted.values()):
+            adopted.clear()
+            self._turn.do(TrimMail(self._last))
+            self._last = ""
+
+    def _take_posts(self, mail: FoundMail) -> None:
+        """Messages of other members from the mail; their senders know already that they were parked."""
+        for post, body in mail.posts:
+            self._inbox.receive(RelayReceived(msgspec.structs.replace(post, edge=""), body))
+        self._membership.look()
+
+    def _send_init_ack(self, event: Attached) -> None:
+        intake = self._intake
+        self._turn.send(init_ack(self._session, event, intake.next_index, intake.next_seq, self._membership.code))
+
+
+class ResumePlan(NamedTuple):
+    """What the mail means for a session whose client has everything before `next_index`."""
+
+    turns: list[Turned]
+    #: The next utterance's index and chunk; None: as the client said.
+    next_index: int
+    next_seq: int | None
+    adopted: dict[str, MailedResult]
+
+
+def plan_resume(
+    session: Session, mailed: Sequence[MailedResult], next_index: int, next_seq: int, *, is_in_room: bool
+) -> ResumePlan:
+    """Plan the continuation. A failure that another node may not have is no end: the utterance is submitted again."""
+    found = [one for one in mailed if one.push.utterance_index >= next_index and is_end(one)]
+    turns = [] if is_in_room else in_turn(session, found, next_index, next_seq)
+    last_seqs = [turn.last_seq for turn in turns if turn.last_seq is not None]
+    adopted = {one.push.request_id: one for one in found}
+    return ResumePlan(turns, next_index + len(turns), last_seqs[-1] + 1 if last_seqs else None, adopted)
+
+
+def is_end(mailed: MailedResult) -> bool:
+    """False for a failure that another node may not have."""
+    return mailed.result is None or not is_failover(mailed.result)
+
+
+def in_turn(session: Session, found: Sequence[MailedResult], index: int, next_seq: int) -> list[Turned]:
+    """The results that can be sent at once: from `index` on, without a gap.
+
+    Edges may have cut the same audio in different places, and an index may be there more than once: of a stream only
+    those count that begin where the one before ended.
+    """
+    target = session.init.tgt_lang.strip().lower()
+    turns: list[Turned] = []
+    while True:
+        for mailed in found:
+            push = mailed.push
+            if push.utterance_index != index or f":{index}:{target}:" not in push.request_id:
+                continue
+            seqs = session.seqs_of(push.request_id, index, target)
+            if seqs is None or seqs[0] == next_seq:
+                turns.append(Turned(mailed, None if seqs is None else seqs[1]))
+                next_seq = next_seq if seqs is None else seqs[1] + 1
+                break
+        else:
+            return turns
+        index += 1
+
+
+def init_ack(session: Session, event: Attached, next_index: int, next_seq: int | None, room: str) -> SessionInitAck:
+    """The reply to session_init. A client that resumes is told where to go on."""
+    return SessionInitAck(
+        session_id=session.session_id,
+        assigned_node_id=session.preferred_node or None,
+        message="session resumed" if event.resumed else "session created",
+        trace_id=session.trace_id,
+        protocol_version=PROTOCOL_VERSION,
+        use_binary_frame=bool(session.init.binary_frames),
+        negotiated_codec=session.audio_format,
+        negotiated_audio_format=session.audio_format,
+        negotiated_sample_rate=session.sample_rate,
+        negotiated_channel_count=1,
+        resume_token=event.token,
+        resumed=event.resumed,
+        lost=event.lost,
+        next_utterance_index=next_index if event.resumed else None,
+        resend_from_seq=next_seq if event.resumed else None,
+        room_code=room or None if event.resumed else None,
+    )

@@ -1,0 +1,324 @@
+"""Intake: what a client sends, in order: chunks become utterances, utterances become requests, the rest is carried out.
+
+One message at a time. Which of them must wait or is refused is decided by admission; here is what is done at its turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from edge.audio.core.formats import from_base64
+from edge.audio.core.reorder import Chunk
+from edge.audio.core.segment import Segment, SegmentStarted
+from edge.audio.core.segmenter import Segmenter
+from edge.rooms.core.events import RoomCall, RoomReplied
+from edge.rooms.core.fanout import Fan
+from edge.sessions.core.effects import CallRoom, CounterName, ReportBug
+from edge.sessions.core.limits import SessionLimits
+from edge.sessions.core.membership import Membership
+from edge.sessions.core.results.outcomes import Outcomes
+from edge.sessions.core.session import FinalizedUtterance, Session, language_of
+from edge.sessions.core.turn import Turn
+from edge.sessions.core.utterances.admission import Admission, Gate, Inbound
+from edge.sessions.core.utterances.submission import Submission
+from mesh.errors import ErrorCode, PeerError
+from mesh.messages.base import Message
+from mesh.messages.client import (
+    Backpressure,
+    RoomCreate,
+    RoomJoin,
+    RoomLeave,
+    RoomRawVoicePreference,
+    TtsPlayEnded,
+    TtsStarted,
+    UiEvent,
+    UiEventName,
+    Utterance,
+    WebrtcAnswer,
+    WebrtcIce,
+    WebrtcOffer,
+)
+from mesh.words import RoomAction
+
+
+class Intake:
+    """Of one session. `next_seq`: the chunk that is expected first; None: any may be."""
+
+    __slots__ = (
+        "_admission",
+        "_limits",
+        "_membership",
+        "_next_index",
+        "_next_seq",
+        "_outcomes",
+        "_segments",
+        "_session",
+        "_speaking",
+        "_submission",
+        "_turn",
+    )
+
+    def __init__(
+        self,
+        turn: Turn,
+        session: Session,
+        limits: SessionLimits,
+        admission: Admission,
+        submission: Submission,
+        outcomes: Outcomes,
+        membership: Membership,
+        next_index: int | None,
+        next_seq: int | None,
+    ) -> None:
+        self._turn = turn
+        self._session = session
+        self._limits = limits
+        self._admission = admission
+        self._submission = submission
+        self._outcomes = outcomes
+        self._membership = membership
+        self._segments: Segmenter | None = None
+        self._next_index = next_index or 0
+        self._next_seq = next_seq
+        #: The utterance whose listeners are being asked for.
+        self._speaking: FinalizedUtterance | None = None
+
+    @property
+    def segments(self) -> Segmenter | None:
+        """What cuts the audio; None before the first of it."""
+        return self._segments
+
+    @property
+    def next_index(self) -> int:
+        """The index that the next streamed utterance gets."""
+        return self._segments.next_index if self._segments else max(self._next_index, self._outcomes.order.end)
+
+    @property
+    def next_seq(self) -> int | None:
+        """The chunk that is expected next; None: any may be."""
+        return self._segments.next_seq if self._segments else self._next_seq
+
+    def continue_at(self, next_index: int, next_seq: int | None) -> None:
+        """A resumed session: the next utterance begins there. None: at the chunk that the client named."""
+        self._next_index = next_index
+        if next_seq is not None:
+            self._next_seq = next_seq
+
+    # --- in turn ------------------------------------------------------------------------------------
+
+    def receive(self, event: Inbound, size: int) -> None:
+        """A message arrived, of `size` bytes: handle it at once, unless others are before it."""
+        if self._admission.is_clear:
+            self._handle(event)
+            return
+        gate, advice = self._admission.put(event, size, self._turn.now_ms)
+        if advice.action is not None:
+            self._turn.count(CounterName.BACKPRESSURE, advice.action)
+            self._turn.send(Backpressure(action=advice.action, resume_after_ms=advice.resume_after_ms))
+        if gate is not None:
+            self._refuse(gate, event)
+        self.pump()
+
+    def pump(self) -> None:
+        """Handle what waits, as far as it may be."""
+        admission = self._admission
+        self._submit_unsent()
+        if admission.waiting and self._segments is not None and not admission.is_blocked:
+            self._segments.on_stalled(self._turn.now_ms)
+        while (event := admission.next()) is not None:
+            self._handle(event)
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing that arrived waits for its turn or for a gate."""
+        admission = self._admission
+        return not (admission.waiting or admission.unsent or admission.is_calling)
+
+    def _handle(self, event: Inbound) -> None:
+        try:
+            if type(event) is Chunk:
+                made = (self._segments or self._segmenter()).on_chunk(event, self._turn.now_ms)
+                if made:
+                    self.take(made)
+            else:
+                _ON_MESSAGE[type(event)](self, event)
+        except PeerError as error:
+            self._turn.send_error(_about(error, event))
+        except Exception as error:  # noqa: BLE001 - the effect logs it
+            # Our own bug must cost this one message, not the session.
+            self._turn.do(ReportBug(type(event).__name__, error))
+            self._turn.send_error(PeerError(ErrorCode.INTERNAL_ERROR, "the message could not be handled"))
+
+    def _refuse(self, gate: Gate, event: Inbound, index: int = 0) -> None:
+        error = self._admission.error(gate, index)
+        if error is not None:
+            self._turn.send_error(_about(error, event))
+
+    # --- audio --------------------------------------------------------------------------------------
+
+    def _segmenter(self) -> Segmenter:
+        if self._segments is None:
+            session = self._session
+            self._segments = Segmenter(
+                session.session_id,
+                session.audio_format,
+                session.sample_rate,
+                self._limits.segments,
+                self.next_index,
+                self._next_seq,
+                renumbers=not self._outcomes.is_resumable,
+            )
+        return self._segments
+
+    def take(self, made: list[SegmentStarted | Segment]) -> None:
+        """Utterances began or are complete."""
+        turn = self._turn
+        for one in made:
+            if isinstance(one, Segment):
+                turn.count(CounterName.SEGMENTS, one.reason.name.lower())
+                self._send_event("INPUT_ENDED", one.index)
+                self._submit(self._session.streamed(one, turn.wall_ms, turn.now_ms))
+            else:
+                self._send_event("INPUT_STARTED", one.index)
+
+    def flush(self) -> None:
+        """Cut what is there: no more audio will come."""
+        if self._segments is not None:
+            self.take(self._segments.close(self._turn.now_ms))
+
+    def _send_event(self, event: UiEventName, index: int) -> None:
+        session = self._session
+        self._turn.send(
+            UiEvent(
+                trace_id=session.trace_id,
+                session_id=session.session_id,
+                job_id="",
+                utterance_index=index,
+                event=event,
+                status="ok",
+            )
+        )
+
+    def _on_tts_started(self, message: TtsStarted) -> None:
+        self._play(message.group_id, True)
+
+    def _on_tts_ended(self, message: TtsPlayEnded) -> None:
+        self._play(message.group_id, False)
+
+    def _play(self, group_id: str, is_playing: bool) -> None:
+        now_ms = self._turn.now_ms
+        self._outcomes.groups.playing(group_id, is_playing, now_ms)
+        self._segmenter().on_playing(is_playing, now_ms)
+
+    # --- utterances ---------------------------------------------------------------------------------
+
+    def _on_utterance(self, message: Utterance) -> None:
+        index = message.utterance_index
+        gate = self._admission.gate_of(message)
+        if gate is None:
+            audio = from_base64(message.audio)
+            if not audio:
+                raise PeerError(ErrorCode.INVALID_AUDIO, "the audio is empty")
+            gate = self._admission.gate_of_audio(len(audio))
+        if gate is not None:
+            self._refuse(gate, message, index)
+            return
+        assert message.trace_id is not None, "the rim makes one"
+        self._session.remember(message)
+        if self._segments is not None:
+            self._segments.passed(index)
+        self._submit(self._session.whole(message, audio, message.trace_id))
+
+    def _submit(self, spoken: FinalizedUtterance) -> None:
+        """Submit a complete utterance, after those that wait."""
+        self._admission.unsent.append(spoken)
+        self._submit_unsent()
+
+    def _submit_unsent(self) -> None:
+        admission = self._admission
+        while admission.unsent and not admission.is_calling and admission.holding(admission.unsent[0]) is None:
+            spoken = admission.unsent.pop(0)
+            if self._membership.code:
+                # Who listens is known to the mesh, and may have changed.
+                self._speaking = spoken
+                self._call(RoomCall(RoomAction.SPEAK, self._membership.code))
+            else:
+                self._submit_for(spoken, None)
+
+    def _submit_for(self, spoken: FinalizedUtterance, fans: list[Fan] | None) -> None:
+        """Submit it for these listeners; None: for the client itself."""
+        try:
+            if fans is None:
+                fans = [Fan(language_of(spoken.message.tgt_lang, "tgt_lang"), (self._session.session_id,))]
+            self._submission.submit(spoken, fans)
+        except PeerError as error:
+            # It can never be submitted. The index of a streamed one must not hold up those after it.
+            self._turn.send_error(_about(error, spoken.message))
+            if spoken.cut is not None:
+                self._outcomes.refuse(spoken.cut.index, spoken.cut.last_seq, spoken.trace_id)
+
+    # --- rooms --------------------------------------------------------------------------------------
+
+    def _call(self, call: RoomCall | None) -> None:
+        """Call the room's cell; what the client sends meanwhile waits for the reply."""
+        if call is not None:
+            self._admission.is_calling = True
+            self._turn.do(CallRoom(call))
+
+    def on_room_reply(self, event: RoomReplied) -> bool:
+        """The reply to a call that later messages wait for. False: the mesh cannot tell; tried again in a moment."""
+        self._admission.is_calling = False
+        if event.call.action != RoomAction.SPEAK:
+            self._membership.on_reply(event.call, event.reply)
+            return True
+        spoken, self._speaking = self._speaking, None
+        assert spoken is not None, "an utterance waits for its listeners"
+        members = self._membership.members_for(event.reply)
+        if members is None:
+            self._admission.unsent.insert(0, spoken)
+            return False
+        self._submit_for(spoken, self._membership.plan(members))
+        return True
+
+    def _on_room_create(self, message: RoomCreate) -> None:
+        self._call(self._membership.create(message))
+
+    def _on_room_join(self, message: RoomJoin) -> None:
+        self._call(self._membership.join(message))
+
+    def _on_room_leave(self, message: RoomLeave) -> None:
+        self._call(self._membership.leave(message))
+
+    def _on_preference(self, message: RoomRawVoicePreference) -> None:
+        self._call(self._membership.prefer(message))
+
+    def _on_signal(self, message: WebrtcOffer | WebrtcAnswer | WebrtcIce) -> None:
+        self._membership.signal(message)
+
+
+_ON_MESSAGE: Final[dict[type, Callable[[Intake, Any], None]]] = {
+    Utterance: Intake._on_utterance,
+    TtsStarted: Intake._on_tts_started,
+    TtsPlayEnded: Intake._on_tts_ended,
+    RoomCreate: Intake._on_room_create,
+    RoomJoin: Intake._on_room_join,
+    RoomLeave: Intake._on_room_leave,
+    RoomRawVoicePreference: Intake._on_preference,
+    WebrtcOffer: Intake._on_signal,
+    WebrtcAnswer: Intake._on_signal,
+    WebrtcIce: Intake._on_signal,
+}
+#: Messages that wait for their turn.
+QUEUED: Final[frozenset[type[Message]]] = frozenset(_ON_MESSAGE)
+
+
+def _about(error: PeerError, event: Inbound) -> PeerError:
+    """The error, naming the utterance or the chunk that it is about."""
+    if isinstance(event, Utterance):
+        about: dict[str, Any] = {"session_id": event.session_id, "utterance_index": event.utterance_index}
+    elif isinstance(event, Chunk):
+        about = {"seq": event.seq}
+    else:
+        return error
+    return PeerError(error.code, error.message, {**(error.details or {}), **about})

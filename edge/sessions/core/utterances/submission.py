@@ -1,0 +1,114 @@
+"""Submission: a complete utterance becomes requests: one for the client, or one per language of its listeners."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from edge.requests.core.context import RequestContext
+from edge.requests.core.request import Attempt, Request, ResultArrived
+from edge.rooms.core.events import numbered_key
+from edge.rooms.core.fanout import Fan
+from edge.sessions.core.effects import CounterName, ExpectRelay, Submit
+from edge.sessions.core.events import MailedResult
+from edge.sessions.core.limits import SessionLimits
+from edge.sessions.core.results.outcomes import Outcomes
+from edge.sessions.core.session import FinalizedUtterance, Session
+from edge.sessions.core.turn import Turn
+from mesh.frames import Dispatch, Push, encode
+
+
+class Turned(NamedTuple):
+    """A result whose turn it is, and its last chunk; None: the utterance was not streamed."""
+
+    mailed: MailedResult
+    last_seq: int | None
+
+
+class Submission:
+    """Of one session. `edge`: the identity of this edge, to which results are sent."""
+
+    __slots__ = ("_edge", "_limits", "_outcomes", "_session", "_turn", "adopted")
+
+    def __init__(self, turn: Turn, session: Session, limits: SessionLimits, outcomes: Outcomes, edge: str) -> None:
+        self._turn = turn
+        self._session = session
+        self._limits = limits
+        self._outcomes = outcomes
+        self._edge = edge
+        #: Results from the mail whose audio the client has yet to send again, by request id.
+        self.adopted: dict[str, MailedResult] = {}
+
+    def submit(self, spoken: FinalizedUtterance, fans: list[Fan]) -> None:
+        """Submit an utterance for these listeners. PeerError if it can never be submitted."""
+        turn, session, outcomes, cut = self._turn, self._session, self._outcomes, spoken.cut
+        index, is_for_others = spoken.message.utterance_index, fans[0].listeners != (session.session_id,)
+        place = outcomes.groups.join(turn.wall_ms, turn.now_ms, None if cut is None else cut.began_ms)
+        deadline_ms = turn.wall_ms + self._limits.deadline_ms
+        made = [session.dispatch(spoken, fan.target, place, edge=self._edge, deadline_ms=deadline_ms) for fan in fans]
+        outcomes.expect(index, {fan.target for fan in fans} if is_for_others else set())
+        if is_for_others:
+            self._reserve(index, fans)
+        for number, (fan, (dispatch, work)) in enumerate(zip(fans, made, strict=True)):
+            about = RequestContext(
+                index,
+                fan.target if is_for_others else "",
+                fan.listeners if is_for_others else (),
+                spoken.trace_id,
+                None if cut is None else cut.last_seq,
+                spoken.way_in_ms,
+                place,
+                is_first=number == 0,
+                audio_bytes=len(spoken.audio),
+            )
+            outcomes.add(dispatch.request_id, about)
+            turn.count(CounterName.UTTERANCES)
+            self._submit(dispatch, encode(work), spoken.audio)
+
+    def _reserve(self, index: int, fans: list[Fan]) -> None:
+        """Each listener gets that index before later ones, also if it changes its language meanwhile."""
+        key = numbered_key(self._session.session_id, index)
+        for fan in fans:
+            for listener in fan.listeners:
+                self._turn.do(ExpectRelay(listener, key))
+
+    def _submit(self, dispatch: Dispatch, work: bytes, audio: bytes) -> None:
+        now_ms = self._turn.now_ms
+        deadline_ms = now_ms + self._limits.deadline_ms
+        adopted = self.adopted.pop(dispatch.request_id, None)
+        if adopted is None:
+            self._turn.do(Submit(dispatch, work, audio, deadline_ms))
+            return
+        push, result = adopted
+        request = Request(dispatch, b"", b"", now_ms, deadline_ms, Attempt(push.attempt, now_ms))
+        self._outcomes.on_result(ResultArrived(request, push, result))
+
+    def send_mailed(self, turned: Turned) -> None:
+        """A result from the mail whose turn it is: its request is not made again."""
+        (push, result), now_ms = turned.mailed, self._turn.now_ms
+        self.adopted.pop(push.request_id, None)
+        dispatch = _dispatch_of(push, self._session, self._edge)
+        about = RequestContext(push.utterance_index, "", (), dispatch.trace_id, turned.last_seq)
+        self._outcomes.add(push.request_id, about)
+        request = Request(dispatch, b"", b"", now_ms, now_ms, Attempt(push.attempt, now_ms, job_id=push.job_id))
+        self._outcomes.on_result(ResultArrived(request, push, result))
+
+
+def _dispatch_of(push: Push, session: Session, edge: str) -> Dispatch:
+    """As much as is known of the request that a result from the mail is for."""
+    return Dispatch(
+        request_id=push.request_id,
+        attempt=push.attempt,
+        session_id=session.session_id,
+        utterance_index=push.utterance_index,
+        edge=edge,
+        tenant_id=session.tenant_id,
+        src_lang=session.init.src_lang,
+        tgt_lang=session.init.tgt_lang,
+        lang_a="",
+        lang_b="",
+        services=[],
+        public=not session.tenant_id,
+        audio_ms=0,
+        deadline_ms=0,
+        trace_id=session.trace_id,
+    )
