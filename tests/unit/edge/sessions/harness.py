@@ -237,7 +237,7 @@ class Case:
     @property
     def codes(self) -> list[str]:
         """The codes of all errors that the client got."""
-        return [one.code for one in self.sent if type(one).__name__ in ("ErrorMessage", "RoomError")]  # type: ignore[attr-defined]
+        return [one.code for one in self.sent if type(one).__name__ in ("ErrorMessage", "RoomErrorMessage")]  # type: ignore[attr-defined]
 
     @property
     def indices(self) -> list[int]:
