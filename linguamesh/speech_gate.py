@@ -3,7 +3,7 @@
     await session.stream(speech_of(microphone))
 
 For PCM16, mono, little-endian. `SpeechGate` is pure: what it passes depends on the samples alone, not on when or in
-which pieces they come. console/speech-gate.js is its twin for web pages, sample for sample.
+which pieces they come. console/audio/speech-gate.js is its twin for web pages, sample for sample.
 
 The sound is measured in frames of 20 ms, against a noise floor that falls at once and rises slowly. The gate opens at
 three loud frames in a row, so that a click does not open it. From a little before those, all sound is passed as it is,
@@ -21,7 +21,7 @@ from contextlib import aclosing
 from math import sqrt
 from typing import Final
 
-from linguamesh.session.source import SAMPLE_BYTES, Source, sounds
+from linguamesh.session.stream import SAMPLE_BYTES, Source, read_source
 
 FRAME_MS: Final = 20
 #: So many loud frames in a row are speech. A click of one frame's length may lie in two.
@@ -130,7 +130,7 @@ async def speech_of(
     that there is nobody left to listen.
     """
     gate = SpeechGate(sample_rate=sample_rate, pause_ms=pause_ms, level_min=level_min)
-    async with aclosing(sounds(source, sample_rate)) as pieces:
+    async with aclosing(read_source(source, sample_rate)) as pieces:
         async for sound in pieces:
             if not isinstance(sound, bytes | bytearray | memoryview):
                 raise TypeError("PCM16 comes as bytes")

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from linguamesh.errors import SessionError, Unreachable
 from linguamesh.session import Session, Translation
-from linguamesh.session.source import WavError, mixed, open_wav
+from linguamesh.session.stream import WavError, mix_to_mono, open_wav
 from mesh.errors import ConfigError
 from mesh.process import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, EXIT_UNREACHABLE
 from mesh.words import MissingReason
@@ -59,7 +59,7 @@ def read_wav(path: Path) -> Sound:
         raise ConfigError(str(error)) from None
     except (wave.Error, EOFError) as error:
         raise ConfigError(f"{path} is not a PCM WAV file: {str(error) or 'it ends too early'}") from None
-    pcm = frames if channels == 1 else mixed(frames)
+    pcm = frames if channels == 1 else mix_to_mono(frames)
     if not pcm:
         raise ConfigError(f"{path} holds no sound")
     if len(pcm) > AUDIO_BYTES_MAX:

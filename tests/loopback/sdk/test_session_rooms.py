@@ -136,7 +136,7 @@ async def test_a_mesh_that_does_not_answer_is_an_error(
     servers: tuple[Scripted, Scripted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session, peer = await opened(servers)
-    monkeypatch.setattr("linguamesh.session.rooms.ANSWER_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("linguamesh.session.rooms.REPLY_TIMEOUT_S", 0.05)
     with pytest.raises(RoomError, match="no answer within"):
         await session.create_room()
     await closed(session, peer)
@@ -169,7 +169,7 @@ async def test_signals_are_passed_on_both_ways(servers: tuple[Scripted, Scripted
     await session.signal(kind, "s-9", {"any": ["thing"]})
     message = await peer.recv(f"webrtc_{kind}")
     assert (message["room_code"], message["to"], message[field]) == ("123456", "s-9", {"any": ["thing"]})
-    with pytest.raises(ValueError, match="'bye'; it is one of offer, answer, ice"):
+    with pytest.raises(ValueError, match="'bye'; it must be one of offer, answer, ice"):
         await session.signal("bye", "s-9", {})
     await peer.send(f"webrtc_{kind}", **{"room_code": "123456", "to": "s-9", field: "back"})
     await session.leave_room()

@@ -217,7 +217,7 @@ async def test_what_cannot_be_streamed_is_said_at_once(server: Scripted, tmp_pat
 
 async def test_a_mesh_that_takes_only_opus_gets_no_pcm(server: Scripted) -> None:
     session, peer = await opened(server, {"negotiated_codec": "opus", "negotiated_sample_rate": 16_000})
-    with pytest.raises(SessionError, match=r"UNSUPPORTED_FEATURE: this mesh takes streams of opus"):
+    with pytest.raises(SessionError, match=r"UNSUPPORTED_FEATURE: this mesh accepts streams of opus"):
         await session.stream(SOUND)
     await closed(session, peer)
 

@@ -1,20 +1,15 @@
-"""The speech gate, alone and in front of a session. The page's twin goes through the same table in tests/browser."""
+"""The speech gate. Its twin for web pages runs the same table in tests/browser."""
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from linguamesh.session import SessionError
 from linguamesh.speech_gate import SpeechGate, speech_of
-from tests.loopback.sdk.test_stream import closed, opened, said
-from tests.loopback.sdk.test_stream import sound_of as sound_in
 from tests.support.builders.speech import (
     CASES,
     QUIET,
@@ -26,7 +21,6 @@ from tests.support.builders.speech import (
     sound_of,
     utterances_in,
 )
-from tests.support.fakes.scripted_server import Scripted, scripted_server
 
 #: Bytes of one millisecond, at 16 kHz.
 MS = RATE * 2 // 1_000
@@ -161,63 +155,8 @@ def heard_at_random(sound: bytes, chance: random.Random) -> tuple[Passed, list[i
     return passed, consumed
 
 
-# --- in front of a session --------------------------------------------------------------------------
-
-TWO = [(500, QUIET), (200, VOICE), (1_000, QUIET), (200, VOICE), (1_000, QUIET)]
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Scripted]:
-    async with scripted_server() as scripted:
-        yield scripted
-
-
-async def microphone(sound: bytes) -> AsyncIterator[bytes]:
-    for start in range(0, len(sound), 999):
-        yield sound[start : start + 999]
-
-
-async def test_two_utterances_of_a_microphone_are_two_utterances_of_the_session(server: Scripted) -> None:
-    session, peer = await opened(server)
-    sound = sound_of(TWO)
-    await session.stream(speech_of(microphone(sound)))
-    first, second = await said(peer), await said(peer)
-    assert sound_in(first) == sound[200 * MS : 1_000 * MS]
-    assert sound_in(second) == sound[1_400 * MS : 2_200 * MS]
-    assert [chunk["seq"] for chunk in [*first, *second]] == list(range(len(first) + len(second)))
-    await closed(session, peer)
-
-
-async def test_none_in_any_source_ends_the_utterance_and_only_once(server: Scripted) -> None:
-    def pieces() -> Iterator[bytes | None]:
-        yield from (None, b"one ", b"more", None, None, b"last")
-
-    session, peer = await opened(server)
-    await session.stream(pieces())
-    assert [sound_in(await said(peer)), sound_in(await said(peer))] == [b"one more", b"last"]
-    await closed(session, peer)
-
-
-async def test_a_session_that_is_over_is_noticed_in_silence(server: Scripted) -> None:
-    listening = asyncio.Event()
-
-    async def silence() -> AsyncIterator[bytes]:
-        while True:
-            yield bytes(3_200)
-            listening.set()
-            await asyncio.sleep(0)
-
-    session, peer = await opened(server)
-    streaming = asyncio.create_task(session.stream(speech_of(silence())))
-    await listening.wait()
-    await peer.send("error", code="SESSION_SUPERSEDED", message="taken over")
-    with pytest.raises(SessionError, match="SESSION_SUPERSEDED"):
-        await streaming
-    await session.close()
-
-
-async def test_speech_is_found_in_any_source_of_pcm16_and_in_no_other() -> None:
-    sound = sound_of(TWO)
+async def test_speech_of_accepts_pcm16_and_no_other_format() -> None:
+    sound = sound_of([(500, QUIET), (200, VOICE), (1_000, QUIET), (200, VOICE), (1_000, QUIET)])
     passed = [one async for one in speech_of(sound)]
     assert utterances_in(passed) == [sound[200 * MS : 1_000 * MS], sound[1_400 * MS : 2_200 * MS]]
     with pytest.raises(TypeError, match="as bytes"):
