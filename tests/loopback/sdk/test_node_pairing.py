@@ -68,7 +68,7 @@ async def test_no_connection_is_no_code(server: Scripted, monkeypatch: pytest.Mo
         await node.pairing_code()
     await accept(server)
     await node.registered()
-    monkeypatch.setattr("linguamesh.node.pairing.ANSWER_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("linguamesh.node.control.PAIRING_TIMEOUT_S", 0.05)
     with pytest.raises(Unreachable, match=r"within 0.05 s"):
         await node.pairing_code()
     await node.close()

@@ -14,7 +14,7 @@ import pytest
 
 from linguamesh.cli.main import build_parser
 from linguamesh.cli.translate import AUDIO_BYTES_MAX, as_text, read_wav
-from linguamesh.local.stack import Options
+from linguamesh.local.stack import StackOptions
 from linguamesh.session import Translation
 from mesh.errors import ConfigError
 
@@ -76,7 +76,7 @@ def test_a_result_is_two_texts_and_a_timing_line() -> None:
 
 def test_defaults_of_the_command_and_of_the_stack_agree() -> None:
     options = build_parser().parse_args(["up"])
-    defaults = Options()
+    defaults = StackOptions()
     for name in ("port", "edges", "brokers", "selectors", "nodes", "redis", "state_dir", "json"):
         assert getattr(options, name) == getattr(defaults, name)
 
@@ -84,7 +84,7 @@ def test_defaults_of_the_command_and_of_the_stack_agree() -> None:
 @pytest.mark.parametrize("wrong", [{"edges": 0}, {"brokers": 65}, {"nodes": -1}, {"port": 70_000}])
 def test_what_cannot_be_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match="--" + next(iter(wrong))):
-        Options(**wrong).check()
+        StackOptions(**wrong).check()
 
 
 def test_help_and_version_start_without_heavy_imports() -> None:

@@ -32,7 +32,7 @@ def test_demo_nodes_are_as_slow_placed_and_bound_as_they_are_told() -> None:
     assert [node.node_id for node in nodes] == ["d-0", "d-1"]
     register = nodes[0]._profile.register("d-0")
     assert (register.region, register.gpu_tier, register.tenant_id) == ("eu", "high", "acme")
-    handler = nodes[0]._work._handler
+    handler = nodes[0]._jobs._handler
     assert isinstance(handler, partial) and handler.keywords == {"ms_per_s": 240.0}
 
 
