@@ -55,7 +55,7 @@ def test_explain_says_it_in_words(edge: SmallEdge, capsys: pytest.CaptureFixture
 def test_explain_of_what_nobody_remembers(edge: SmallEdge, capsys: pytest.CaptureFixture[str]) -> None:
     typed = Typed(edge, capsys, "explain", "job-2")
     assert (typed.code, typed.out) == (1, "")
-    assert typed.err.startswith("error: nobody remembers a decision on job-2")
+    assert typed.err.startswith("error: no selector has a decision on job-2")
     assert typed.err.count("\n") == 1
 
 
@@ -104,7 +104,7 @@ def test_weights_set_by_two_at_once(edge: SmallEdge, capsys: pytest.CaptureFixtu
     edge.answers = [{"type": "error", "status": 409, "code": "CONFLICT", "message": "version is 5"}]
     (tmp_path / "new.toml").write_text("")
     typed = Typed(edge, capsys, "weights", "set", str(tmp_path / "new.toml"))
-    assert (typed.code, typed.err.startswith("error: somebody else set weights just now")) == (1, True)
+    assert (typed.code, typed.err.startswith("error: the weights were changed concurrently")) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_pair_that_is_refused(
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask at once again, so that no test waits."""
-    monkeypatch.setattr(drain, "ASK_EVERY_S", 0.001)
+    monkeypatch.setattr(drain, "POLL_INTERVAL_S", 0.001)
 
 
 def test_drain_waits_and_tells(edge: SmallEdge, capsys: pytest.CaptureFixture[str]) -> None:
@@ -193,7 +193,7 @@ def test_what_is_left_at_the_deadline_is_handed_over(edge: SmallEdge, capsys: py
 def test_a_node_that_does_not_get_empty(
     edge: SmallEdge, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drain, "HAND_OVER_S", 0.01)
+    monkeypatch.setattr(drain, "FAILOVER_S", 0.01)
     edge.answers = [done(node_id="node-3", status="draining", drain_until_ms=1)]
     edge.pages["/api/v1/nodes/node-3"] = [node("draining", 2)]
     typed = Typed(edge, capsys, "node", "drain", "node-3")
@@ -204,7 +204,7 @@ def test_a_drain_that_somebody_ends(edge: SmallEdge, capsys: pytest.CaptureFixtu
     edge.answers = [done(node_id="node-3", status="draining", drain_until_ms=0)]
     edge.pages["/api/v1/nodes/node-3"] = [node("draining", 2), node("ready", 2)]
     typed = Typed(edge, capsys, "node", "drain", "node-3", "--deadline", "60")
-    assert (typed.code, typed.err) == (1, "error: node-3 is ready again: somebody ended the drain\n")
+    assert (typed.code, typed.err) == (1, "error: node-3 is ready again: the drain was ended\n")
 
 
 def test_resume(edge: SmallEdge, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,19 +23,19 @@ def test_any_address_of_an_edge_will_do(edge: SmallEdge, scheme: str, path: str)
     edge.pages["/api/v1/weights"] = [(200, {"version": 1})]
     edge.answers = [{"type": "done", "status": 200, "answer": {"version": 2}}]
     operator = Operator(edge.url.replace("http", scheme) + path)
-    assert operator.ask("weights") == {"version": 1}
+    assert operator.query("weights") == {"version": 1}
     assert operator.command("weights_set", weights={}) == {"version": 2}
     assert edge.commands == [{"type": "weights_set", "weights": {}}]
 
 
 def test_an_id_cannot_leave_its_place_in_the_path(edge: SmallEdge) -> None:
     edge.pages["/api/v1/nodes/..%2Fa%3Fb"] = [(200, {})]
-    assert Operator(edge.url).ask("nodes", "../a?b") == {}
+    assert Operator(edge.url).query("nodes", "../a?b") == {}
 
 
 def test_parameters_are_a_query(edge: SmallEdge) -> None:
     edge.pages["/api/v1/recording?selector=a%26b"] = [(200, [])]
-    assert Operator(edge.url).ask("recording", selector="a&b") == []
+    assert Operator(edge.url).query("recording", selector="a&b") == []
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_parameters_are_a_query(edge: SmallEdge) -> None:
 def test_a_refusal_says_why(edge: SmallEdge, body: object, text: str) -> None:
     edge.pages["/api/v1/pools"] = [(503, body)]
     with pytest.raises(MeshRefused) as error:
-        Operator(edge.url).ask("pools")
+        Operator(edge.url).query("pools")
     assert (error.value.status, str(error.value)) == (503, text)
 
 
@@ -64,12 +64,12 @@ def test_a_connection_that_closes_without_an_answer(edge: SmallEdge) -> None:
 def test_what_is_no_mesh(edge: SmallEdge) -> None:
     edge.pages["/api/v1/weights"] = [(200, "<html>")]
     with pytest.raises(Unreachable, match="not a mesh"):
-        Operator(edge.url).ask("weights")
+        Operator(edge.url).query("weights")
 
 
 def test_nobody_listens(free_port: int) -> None:
     operator = Operator(f"ws://127.0.0.1:{free_port}")
-    for act in (lambda: operator.ask("weights"), lambda: operator.command("drain")):
+    for act in (lambda: operator.query("weights"), lambda: operator.command("drain")):
         with pytest.raises(Unreachable, match="connection refused"):
             act()
 

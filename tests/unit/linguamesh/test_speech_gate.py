@@ -81,7 +81,7 @@ def test_what_is_held_is_bounded() -> None:
     gate = SpeechGate(pause_ms=10_000)
     for script in ([(60_000, QUIET)], [(500, VOICE), (9_000, QUIET)]):
         passed_by(gate, sound_of(script), 1_000)
-        assert len(gate._held) <= 10_000 * MS
+        assert len(gate._buffered) <= 10_000 * MS
 
 
 @pytest.mark.parametrize(
