@@ -16,7 +16,9 @@ def ack(session_id: str, *, resumed: bool = False, room_code: str | None = None)
 
 
 def members(code: str, *session_ids: str) -> wire.RoomMembers:
-    participants = [wire.Participant(participant_id=one, session_id=one, joined_at="2026-01-01T00:00:00Z") for one in session_ids]
+    participants = [
+        wire.Participant(participant_id=one, session_id=one, joined_at="2026-01-01T00:00:00Z") for one in session_ids
+    ]
     return wire.RoomMembers(room_code=code, members=participants)
 
 
