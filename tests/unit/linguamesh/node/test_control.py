@@ -37,9 +37,9 @@ def test_failing_callback_does_not_stop_the_node() -> None:
 def test_degraded_status_does_not_end_a_drain() -> None:
     state = ControlState(None)
     state.on_control(command("drain"))
-    state.on_status(wire.NodeStatus(node_id="n-1", status="degraded", reason=None))
+    state.on_status(wire.NodeStatus(node_id="n-1", status="degraded", reason=None, timestamp=1))
     assert (state.status, state.draining) == ("degraded", True)
-    state.on_status(wire.NodeStatus(node_id="n-1", status="ready", reason=None))
+    state.on_status(wire.NodeStatus(node_id="n-1", status="ready", reason=None, timestamp=1))
     assert not state.draining
 
 
