@@ -13,7 +13,7 @@ from linguamesh.session.connection import Connection
 from linguamesh.session.messages import session_init
 from linguamesh.websocket import with_path
 from mesh.messages import client as wire
-from tests.support.fakes.scripted_server import Peer, Scripted, scripted_server
+from tests.support.fakes.scripted_server import Peer, ScriptedServer, scripted_server
 
 
 class Handler:
@@ -38,7 +38,7 @@ class Handler:
 
 
 def connection_to(
-    handler: Handler, *servers: Scripted, delays: list[int] | None = None, reconnect_for_s: float = 10.0
+    handler: Handler, *servers: ScriptedServer, delays: list[int] | None = None, reconnect_for_s: float = 10.0
 ) -> Connection:
     def delay_s(failures: int) -> float:
         if delays is not None:
@@ -49,27 +49,27 @@ def connection_to(
     return Connection(urls, handler, open_timeout_s=10.0, reconnect_for_s=reconnect_for_s, reconnect_delay_s=delay_s)
 
 
-async def accept(server: Scripted, session_id: str) -> Peer:
+async def accept(server: ScriptedServer, session_id: str) -> Peer:
     peer = await server.peer()
     await peer.recv("session_init")
     await peer.send("session_init_ack", session_id=session_id, trace_id="t-1")
     return peer
 
 
-async def refuse(server: Scripted, code: str) -> None:
+async def refuse(server: ScriptedServer, code: str) -> None:
     peer = await server.peer()
     await peer.recv("session_init")
     await peer.send("error", code=code, message="refused")
 
 
 @pytest.fixture
-async def servers() -> AsyncIterator[tuple[Scripted, Scripted]]:
+async def servers() -> AsyncIterator[tuple[ScriptedServer, ScriptedServer]]:
     async with scripted_server() as first, scripted_server() as second:
         yield first, second
 
 
 async def test_open_continues_at_the_next_address_after_a_retryable_refusal(
-    servers: tuple[Scripted, Scripted],
+    servers: tuple[ScriptedServer, ScriptedServer],
 ) -> None:
     handler = Handler()
     connection = connection_to(handler, *servers)
@@ -80,14 +80,14 @@ async def test_open_continues_at_the_next_address_after_a_retryable_refusal(
     assert (handler.calls, connection.url) == (["open s-1"], with_path(servers[1].url, "/ws/session"))
 
 
-async def test_open_stops_at_a_final_refusal(servers: tuple[Scripted, Scripted]) -> None:
+async def test_open_stops_at_a_final_refusal(servers: tuple[ScriptedServer, ScriptedServer]) -> None:
     opening = asyncio.create_task(connection_to(Handler(), *servers).open())
     await refuse(servers[0], "INVALID_MESSAGE")
     with pytest.raises(SessionError, match="INVALID_MESSAGE"):
         await opening
 
 
-async def test_lost_connection_is_replaced_at_the_next_address(servers: tuple[Scripted, Scripted]) -> None:
+async def test_lost_connection_is_replaced_at_the_next_address(servers: tuple[ScriptedServer, ScriptedServer]) -> None:
     handler, delays = Handler(), list[int]()
     connection = connection_to(handler, *servers, delays=delays)
     opening = asyncio.create_task(connection.open())
@@ -103,7 +103,7 @@ async def test_lost_connection_is_replaced_at_the_next_address(servers: tuple[Sc
     assert delays == [], "the first reconnect is immediate"
 
 
-async def test_failed_reconnects_back_off(servers: tuple[Scripted, Scripted]) -> None:
+async def test_failed_reconnects_back_off(servers: tuple[ScriptedServer, ScriptedServer]) -> None:
     handler, delays = Handler(), list[int]()
     connection = connection_to(handler, *servers, delays=delays)
     opening = asyncio.create_task(connection.open())
@@ -119,7 +119,7 @@ async def test_failed_reconnects_back_off(servers: tuple[Scripted, Scripted]) ->
 
 
 async def test_connections_that_do_not_last_back_off_too(
-    servers: tuple[Scripted, Scripted], monkeypatch: pytest.MonkeyPatch
+    servers: tuple[ScriptedServer, ScriptedServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_module, "STABLE_MS", 10**9)
     handler, delays = Handler(), list[int]()
@@ -136,7 +136,7 @@ async def test_connections_that_do_not_last_back_off_too(
     assert delays == [1, 2], "the first reconnect is immediate"
 
 
-async def test_reconnects_are_abandoned_after_their_time(servers: tuple[Scripted, Scripted]) -> None:
+async def test_reconnects_are_abandoned_after_their_time(servers: tuple[ScriptedServer, ScriptedServer]) -> None:
     handler = Handler()
     connection = connection_to(handler, servers[0], reconnect_for_s=0.0)
     opening = asyncio.create_task(connection.open())
@@ -147,7 +147,9 @@ async def test_reconnects_are_abandoned_after_their_time(servers: tuple[Scripted
     assert error.code == "WS_DISCONNECTED" and "did not come back within 0 s" in error.message
 
 
-async def test_session_that_cannot_be_resumed_ends_with_its_connection(servers: tuple[Scripted, Scripted]) -> None:
+async def test_session_that_cannot_be_resumed_ends_with_its_connection(
+    servers: tuple[ScriptedServer, ScriptedServer],
+) -> None:
     handler = Handler()
     handler.may_resume = False
     connection = connection_to(handler, servers[0])

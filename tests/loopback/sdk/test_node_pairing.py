@@ -13,30 +13,30 @@ import pytest
 from linguamesh.cli import node as demo
 from linguamesh.cli.main import build_parser
 from linguamesh.node import Job, Node, NodeRefused, Result, Unreachable
-from tests.support.fakes.scripted_server import Peer, Scripted, scripted_server
+from tests.support.fakes.scripted_server import Peer, ScriptedServer, scripted_server
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Scripted]:
+async def server() -> AsyncIterator[ScriptedServer]:
     async with scripted_server() as scripted:
         yield scripted
 
 
-async def accept(server: Scripted) -> Peer:
+async def accept(server: ScriptedServer) -> Peer:
     peer = await server.peer()
     register = await peer.recv("node_register")
     await peer.send("node_register_ack", node_id=register.get("node_id") or "node-1")
     return peer
 
 
-async def registered(server: Scripted, handler: Any = None) -> tuple[Node, Peer]:
+async def registered(server: ScriptedServer, handler: Any = None) -> tuple[Node, Peer]:
     node = Node(server.url, handler, asr=["en"], semantic=["es"])
     entering = asyncio.create_task(node.__aenter__())
     peer = await accept(server)
     return await entering, peer
 
 
-async def test_a_node_gets_a_code(server: Scripted) -> None:
+async def test_node_gets_a_pairing_code(server: ScriptedServer) -> None:
     node, peer = await registered(server)
     asking = [asyncio.create_task(node.pairing_code()) for _ in range(2)]
     for code in ("111111", "222222"):
@@ -46,7 +46,7 @@ async def test_a_node_gets_a_code(server: Scripted) -> None:
     await node.close()
 
 
-async def test_a_refusal_is_raised_and_the_node_lives_on(server: Scripted) -> None:
+async def test_refused_pairing_code_raises_and_the_node_serves_on(server: ScriptedServer) -> None:
     node, peer = await registered(server)
     asking = asyncio.create_task(node.pairing_code())
     await peer.recv("pairing_code_request")
@@ -57,7 +57,9 @@ async def test_a_refusal_is_raised_and_the_node_lives_on(server: Scripted) -> No
     await node.close()
 
 
-async def test_no_connection_is_no_code(server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pairing_code_without_a_connection_is_unreachable(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     node, peer = await registered(server)
     asking = asyncio.create_task(node.pairing_code())
     await peer.recv("pairing_code_request")
@@ -74,7 +76,7 @@ async def test_no_connection_is_no_code(server: Scripted, monkeypatch: pytest.Mo
     await node.close()
 
 
-async def test_a_job_says_how_it_was_cut_and_what_was_said_before(server: Scripted) -> None:
+async def test_job_has_its_finalize_reason_and_context(server: ScriptedServer) -> None:
     seen: asyncio.Queue[Job] = asyncio.Queue()
 
     async def handler(job: Job) -> Result:
@@ -108,13 +110,13 @@ async def test_a_job_says_how_it_was_cut_and_what_was_said_before(server: Script
     await node.close()
 
 
-def options(server: Scripted, *words: str) -> argparse.Namespace:
+def options(server: ScriptedServer, *words: str) -> argparse.Namespace:
     return build_parser().parse_args(["node", "--url", server.url, "--count", "2", "--name", "n", "--pair", *words])
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-async def test_demo_nodes_print_their_codes(
-    server: Scripted, capsys: pytest.CaptureFixture[str], as_json: bool
+async def test_demo_nodes_print_their_pairing_codes(
+    server: ScriptedServer, capsys: pytest.CaptureFixture[str], as_json: bool
 ) -> None:
     stop = asyncio.Event()
     serving = asyncio.create_task(demo._serve(options(server, *(["--json"] if as_json else [])), stop))

@@ -113,7 +113,7 @@ def test_invalid_weights_are_not_sent(
 ) -> None:
     (tmp_path / "bad.toml").write_text(text)
     output = Output(edge, capsys, "weights", "set", str(tmp_path / "bad.toml"))
-    assert (output.code, edge.asked) == (2, [])
+    assert (output.code, edge.requested) == (2, [])
     assert reason in output.err
     assert output.err.count("\n") == 1
 

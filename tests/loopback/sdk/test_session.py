@@ -11,25 +11,25 @@ import pytest
 
 from linguamesh.session import Session, SessionError, Translation, Unreachable
 from tests.support.fakes.played_mesh import recv_close
-from tests.support.fakes.scripted_server import Peer, Scripted, scripted_server
+from tests.support.fakes.scripted_server import Peer, ScriptedServer, scripted_server
 
 AUDIO = b"\x01\x00" * 160
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Scripted]:
+async def server() -> AsyncIterator[ScriptedServer]:
     async with scripted_server() as scripted:
         yield scripted
 
 
-async def accept(server: Scripted) -> Peer:
+async def accept(server: ScriptedServer) -> Peer:
     peer = await server.peer()
     await peer.recv("session_init")
     await peer.send("session_init_ack", session_id="s-1", message="session created", trace_id="t-1")
     return peer
 
 
-async def opened(server: Scripted, **options: Any) -> tuple[Session, Peer]:
+async def opened(server: ScriptedServer, **options: Any) -> tuple[Session, Peer]:
     entering = asyncio.create_task(Session(server.url, src="en", tgt="es", **options).__aenter__())
     peer = await accept(server)
     return await entering, peer
@@ -56,7 +56,7 @@ def result(index: int, **more: Any) -> dict[str, Any]:
     }
 
 
-async def test_it_opens_translates_and_closes(server: Scripted) -> None:
+async def test_session_opens_translates_and_closes(server: ScriptedServer) -> None:
     entering = asyncio.create_task(Session(server.url, src="en", tgt="es", tenant_id="acme").__aenter__())
     peer = await server.peer()
     assert peer.connection.request is not None
@@ -82,7 +82,7 @@ async def test_it_opens_translates_and_closes(server: Scripted) -> None:
     await closed(session, peer)
 
 
-async def test_concurrent_utterances_get_their_own_results_in_any_order(server: Scripted) -> None:
+async def test_concurrent_utterances_get_their_own_results_in_any_order(server: ScriptedServer) -> None:
     session, peer = await opened(server)
     translating = [asyncio.create_task(session.translate(AUDIO)) for _ in range(5)]
     indices = [(await peer.recv("utterance"))["utterance_index"] for _ in range(5)]
@@ -95,7 +95,7 @@ async def test_concurrent_utterances_get_their_own_results_in_any_order(server: 
     await closed(session, peer)
 
 
-async def test_sent_utterances_end_in_the_iterator_in_the_order_in_which_they_were_said(server: Scripted) -> None:
+async def test_results_of_sent_utterances_are_in_order(server: ScriptedServer) -> None:
     session, peer = await opened(server)
     assert [await session.send(AUDIO) for _ in range(3)] == [0, 1, 2]
     await peer.send("translation_result", **result(1))
@@ -113,7 +113,7 @@ async def test_sent_utterances_end_in_the_iterator_in_the_order_in_which_they_we
     assert [t.error.code if t.error else "" for t in seen] == ["MISSING_RESULT", "", "SESSION_CLOSED"]
 
 
-async def test_an_error_names_its_utterance(server: Scripted) -> None:
+async def test_error_fails_the_utterance_that_it_names(server: ScriptedServer) -> None:
     session, peer = await opened(server)
     first, second = asyncio.create_task(session.translate(AUDIO)), asyncio.create_task(session.translate(AUDIO))
     for _ in range(2):
@@ -132,7 +132,7 @@ async def test_an_error_names_its_utterance(server: Scripted) -> None:
     await closed(session, peer)
 
 
-async def test_an_error_event_alone_is_enough(server: Scripted) -> None:
+async def test_error_event_without_an_error_fails_its_utterance(server: ScriptedServer) -> None:
     session, peer = await opened(server)
     translating = [asyncio.create_task(session.translate(AUDIO)) for _ in range(2)]
     for _ in translating:
@@ -146,7 +146,7 @@ async def test_an_error_event_alone_is_enough(server: Scripted) -> None:
     await closed(session, peer)
 
 
-async def test_an_error_after_its_event_belongs_to_that_utterance(server: Scripted) -> None:
+async def test_error_after_its_event_fails_that_utterance(server: ScriptedServer) -> None:
     session, peer = await opened(server)
     translating = [asyncio.create_task(session.translate(AUDIO)) for _ in range(3)]
     for _ in translating:
@@ -162,7 +162,7 @@ async def test_an_error_after_its_event_belongs_to_that_utterance(server: Script
     await closed(session, peer)
 
 
-async def test_an_error_without_an_index_fails_the_only_utterance(server: Scripted) -> None:
+async def test_error_without_an_index_fails_the_only_utterance(server: ScriptedServer) -> None:
     session, peer = await opened(server)
     translating = asyncio.create_task(session.translate(AUDIO))
     await peer.recv("utterance")
@@ -172,7 +172,7 @@ async def test_an_error_without_an_index_fails_the_only_utterance(server: Script
     await closed(session, peer)
 
 
-async def test_a_lost_connection_fails_what_waits(server: Scripted) -> None:
+async def test_lost_connection_without_resume_fails_pending_utterances(server: ScriptedServer) -> None:
     session, peer = await opened(server)
     translating = asyncio.create_task(session.translate(AUDIO))
     await peer.recv("utterance")
@@ -184,7 +184,7 @@ async def test_a_lost_connection_fails_what_waits(server: Scripted) -> None:
     await session.close()
 
 
-async def test_a_translation_that_does_not_come_times_out(server: Scripted) -> None:
+async def test_translate_without_a_result_times_out(server: ScriptedServer) -> None:
     session, peer = await opened(server)
     with pytest.raises(SessionError, match="JOB_TIMEOUT: no result within"):
         await session.translate(AUDIO, timeout=0.05)
@@ -197,7 +197,7 @@ async def test_a_translation_that_does_not_come_times_out(server: Scripted) -> N
     await closed(session, peer)
 
 
-async def test_events_reach_the_callback_and_its_bugs_do_no_harm(server: Scripted) -> None:
+async def test_events_reach_the_callback_and_its_exceptions_are_logged(server: ScriptedServer) -> None:
     events: list[Any] = []
 
     def on_event(message: Any) -> None:
@@ -216,14 +216,14 @@ async def test_events_reach_the_callback_and_its_bugs_do_no_harm(server: Scripte
     await closed(session, peer)
 
 
-async def test_it_heartbeats(server: Scripted) -> None:
+async def test_session_sends_heartbeats(server: ScriptedServer) -> None:
     session, peer = await opened(server, heartbeat_interval=0.01)
     beat = await peer.recv("client_heartbeat")
     assert beat["session_id"] == "s-1"
     await closed(session, peer)
 
 
-async def test_a_refused_session_is_an_error(server: Scripted) -> None:
+async def test_refused_session_is_a_session_error(server: ScriptedServer) -> None:
     entering = asyncio.create_task(Session(server.url, src="en", tgt="es").__aenter__())
     peer = await server.peer()
     await peer.recv("session_init")
@@ -232,7 +232,7 @@ async def test_a_refused_session_is_an_error(server: Scripted) -> None:
         await entering
 
 
-async def test_a_silent_server_is_unreachable(server: Scripted) -> None:
+async def test_server_without_a_reply_is_unreachable(server: ScriptedServer) -> None:
     with pytest.raises(Unreachable, match="did not answer session_init"):
         await Session(server.url, tgt="es", open_timeout=0.2).__aenter__()
 
@@ -241,12 +241,12 @@ async def test_a_silent_server_is_unreachable(server: Scripted) -> None:
     ("url", "text"),
     [("ws://127.0.0.1:1", "refused"), ("http://127.0.0.1:1", "refused"), ("ftp://127.0.0.1:1", "not a WebSocket")],
 )
-async def test_nobody_there_is_one_clear_line(url: str, text: str) -> None:
+async def test_refused_connection_is_unreachable_in_one_line(url: str, text: str) -> None:
     with pytest.raises(Unreachable, match=text) as error:
         await Session(url, tgt="es").__aenter__()
     assert "\n" not in str(error.value)
 
 
-async def test_a_session_that_is_not_open_says_so() -> None:
+async def test_session_that_is_not_open_refuses_utterances() -> None:
     with pytest.raises(SessionError, match="not open"):
         await Session("ws://127.0.0.1:1", tgt="es").translate(AUDIO)

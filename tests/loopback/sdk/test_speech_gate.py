@@ -9,10 +9,10 @@ import pytest
 
 from linguamesh.session import SessionError
 from linguamesh.speech_gate import speech_of
-from tests.loopback.sdk.test_stream import closed, opened, said
+from tests.loopback.sdk.test_stream import closed, opened, recv_utterance
 from tests.loopback.sdk.test_stream import sound_of as sound_in
 from tests.support.builders.speech import QUIET, RATE, VOICE, sound_of
-from tests.support.fakes.scripted_server import Scripted, scripted_server
+from tests.support.fakes.scripted_server import ScriptedServer, scripted_server
 
 #: Bytes of one millisecond, at 16 kHz.
 MS = RATE * 2 // 1_000
@@ -20,7 +20,7 @@ TWO = [(500, QUIET), (200, VOICE), (1_000, QUIET), (200, VOICE), (1_000, QUIET)]
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Scripted]:
+async def server() -> AsyncIterator[ScriptedServer]:
     async with scripted_server() as scripted:
         yield scripted
 
@@ -30,28 +30,28 @@ async def microphone(sound: bytes) -> AsyncIterator[bytes]:
         yield sound[start : start + 999]
 
 
-async def test_two_utterances_of_a_microphone_are_two_utterances_of_the_session(server: Scripted) -> None:
+async def test_pauses_of_a_microphone_separate_utterances(server: ScriptedServer) -> None:
     session, peer = await opened(server)
     sound = sound_of(TWO)
     await session.stream(speech_of(microphone(sound)))
-    first, second = await said(peer), await said(peer)
+    first, second = await recv_utterance(peer), await recv_utterance(peer)
     assert sound_in(first) == sound[200 * MS : 1_000 * MS]
     assert sound_in(second) == sound[1_400 * MS : 2_200 * MS]
     assert [chunk["seq"] for chunk in [*first, *second]] == list(range(len(first) + len(second)))
     await closed(session, peer)
 
 
-async def test_none_in_any_source_ends_the_utterance_and_only_once(server: Scripted) -> None:
+async def test_none_in_a_source_ends_the_utterance_once(server: ScriptedServer) -> None:
     def pieces() -> Iterator[bytes | None]:
         yield from (None, b"one ", b"more", None, None, b"last")
 
     session, peer = await opened(server)
     await session.stream(pieces())
-    assert [sound_in(await said(peer)), sound_in(await said(peer))] == [b"one more", b"last"]
+    assert [sound_in(await recv_utterance(peer)), sound_in(await recv_utterance(peer))] == [b"one more", b"last"]
     await closed(session, peer)
 
 
-async def test_a_session_that_is_over_is_noticed_in_silence(server: Scripted) -> None:
+async def test_stream_of_silence_ends_with_its_session(server: ScriptedServer) -> None:
     listening = asyncio.Event()
 
     async def silence() -> AsyncIterator[bytes]:

@@ -29,7 +29,7 @@ MS = RATE * 2 // 1_000
 @pytest.mark.parametrize("piece_ms", [1, 100, 20_000])
 @pytest.mark.parametrize("rate", [8_000, 16_000, 48_000])
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_speech_is_passed_whole_and_nothing_else(name: str, rate: int, piece_ms: int) -> None:
+def test_gate_passes_exactly_the_speech(name: str, rate: int, piece_ms: int) -> None:
     case = CASES[name]
     sound = sound_of(case.script, rate)
     passed = passed_by(SpeechGate(sample_rate=rate, **case.options), sound, piece_ms * rate // 1_000 * 2)
@@ -38,7 +38,7 @@ def test_what_is_speech_is_passed_whole_and_nothing_else(name: str, rate: int, p
 
 
 @pytest.mark.parametrize("rate", [1_000, 11_025, 44_100, 192_000])
-def test_at_any_rate_an_utterance_is_heard_and_ends(rate: int) -> None:
+def test_utterance_is_detected_at_any_sample_rate(rate: int) -> None:
     sound = sound_of([(1_000, QUIET), (500, VOICE), (1_500, QUIET)], rate)
     passed = passed_by(SpeechGate(sample_rate=rate), sound, 998)
     (utterance,) = utterances_in(passed)
@@ -46,7 +46,7 @@ def test_at_any_rate_an_utterance_is_heard_and_ends(rate: int) -> None:
     assert 1.05 * rate * 2 <= len(utterance) <= 1.15 * rate * 2
 
 
-def test_sound_of_an_open_gate_does_not_wait() -> None:
+def test_open_gate_passes_audio_at_once() -> None:
     gate = SpeechGate()
     gate.push(sound_of([(100, VOICE)]))
     for size in (2, 100, 638, 640, 642):
@@ -54,7 +54,7 @@ def test_sound_of_an_open_gate_does_not_wait() -> None:
         assert gate.push(sound) == [sound]
 
 
-def test_the_frame_that_makes_it_speech_is_passed_at_once_each_time() -> None:
+def test_frame_that_opens_the_gate_is_passed_at_once() -> None:
     gate = SpeechGate()
     quiet, word = sound_of([(1_000, QUIET)]), sound_of([(60, VOICE)])
     for _ in range(3):
@@ -62,7 +62,7 @@ def test_the_frame_that_makes_it_speech_is_passed_at_once_each_time() -> None:
         assert gate.push(word) == [quiet[-300 * MS :] + word]
 
 
-def test_silence_that_is_held_back_comes_before_the_next_word_and_with_it() -> None:
+def test_buffered_silence_is_passed_with_the_next_word() -> None:
     gate = SpeechGate()
     silence, word = sound_of([(680, QUIET)]), sound_of([(20, VOICE)], seed=1)
     gate.push(sound_of([(100, VOICE)]))
@@ -77,7 +77,7 @@ def test_half_a_sample_waits_for_its_other_half() -> None:
     assert [gate.push(sound[:3]), gate.push(sound[3:4]), gate.push(sound[4:5])] == [[sound[:2]], [sound[2:4]], []]
 
 
-def test_what_is_held_is_bounded() -> None:
+def test_buffered_audio_is_bounded() -> None:
     gate = SpeechGate(pause_ms=10_000)
     for script in ([(60_000, QUIET)], [(500, VOICE), (9_000, QUIET)]):
         passed_by(gate, sound_of(script), 1_000)
@@ -94,7 +94,7 @@ def test_what_is_held_is_bounded() -> None:
         ({"level_min": float("nan")}, "level_min is nan"),
     ],
 )
-def test_options_that_cannot_be_right_are_named(options: dict[str, Any], text: str) -> None:
+def test_option_out_of_range_is_named(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         SpeechGate(**options)
 
@@ -108,12 +108,12 @@ PAUSE = st.tuples(st.integers(1, 650) | st.integers(750, 2_500), st.integers(0, 
 
 @settings(deadline=None, max_examples=150)
 @given(PAUSE, st.lists(st.tuples(WORD, PAUSE), max_size=6), st.integers(0, 2**32 - 1))
-def test_every_word_is_passed_whole_and_every_pause_ends_once(
+def test_every_word_is_passed_and_every_pause_ends_one_utterance(
     first: tuple[int, int], spoken: list[tuple[tuple[int, int], tuple[int, int]]], seed: int
 ) -> None:
     script = [first, *(part for word_and_pause in spoken for part in word_and_pause)]
     sound = sound_of(script, seed=seed)
-    passed, consumed = heard_at_random(sound, random.Random(seed))
+    passed, consumed = passed_at_random(sound, random.Random(seed))
 
     # What comes out are stretches of what went in, unaltered and in order, with one end between any two.
     places: list[tuple[int, int]] = []
@@ -140,7 +140,7 @@ def test_every_word_is_passed_whole_and_every_pause_ends_once(
     assert len(ends) == sum(pause_ms >= 750 for _, (pause_ms, _) in spoken)
 
 
-def heard_at_random(sound: bytes, chance: random.Random) -> tuple[Passed, list[int]]:
+def passed_at_random(sound: bytes, chance: random.Random) -> tuple[Passed, list[int]]:
     """What is passed of sound in pieces of any size, and how many bytes the gate had got when it passed each."""
     gate = SpeechGate()
     passed: Passed = []

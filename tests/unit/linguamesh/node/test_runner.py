@@ -37,7 +37,7 @@ async def hola(job: Job) -> Result:
     return Result(text_translated="hola")
 
 
-async def test_job_is_acknowledged_started_and_answered() -> None:
+async def test_job_is_acknowledged_started_and_completed() -> None:
     running = Running(hola)
     running.jobs.on_assign(assignment(""))
     assert [(await running.next(kind))["job_id"] for kind in ("job_ack", "job_started")] == ["job-1", "job-1"]
