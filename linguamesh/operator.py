@@ -42,7 +42,7 @@ class Operator:
 
     def query(self, *path: str, **params: str) -> Any:
         """The JSON at /api/v1/<path>; MeshRefused for any status but 200, Unreachable without a reply."""
-        address = f"{self.base}/api/v1/{'/'.join(quote(word, safe='') for word in path)}"
+        address = f"{self.base}/api/v1/{'/'.join(quote(part, safe='') for part in path)}"
         if params:
             address += f"?{urlencode(params)}"
         try:
@@ -73,7 +73,7 @@ class Operator:
         except ConnectionClosed as error:
             raise Unreachable(f"{self._control} closed the connection: {error}") from None
         except (InvalidURI, InvalidHandshake) as error:
-            raise Unreachable(f"{self._control} takes no commands: {error}") from None
+            raise Unreachable(f"{self._control} accepts no commands: {error}") from None
         except OSError as error:
             raise Unreachable(f"cannot connect to {self._control}: {_reason(error)}") from None
 

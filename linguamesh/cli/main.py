@@ -24,10 +24,10 @@ settings: LINGUA_<SECTION>_<KEY> in the environment, or a TOML file named by LIN
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; the exit code."""
-    words = sys.argv[1:] if arguments is None else arguments
-    if words and words[0] in MODULES:
-        return _exec(MODULES[words[0]], words[1:])
-    options = build_parser().parse_args(words)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and arguments[0] in MODULES:
+        return _exec(MODULES[arguments[0]], arguments[1:])
+    options = build_parser().parse_args(arguments)
     try:
         return _run(options)
     except KeyboardInterrupt:

@@ -199,7 +199,7 @@ def _options(directory: Path, port: int, bus_port: int) -> list[str]:
             "cluster-node-timeout": str(NODE_TIMEOUT_MS),
             "repl-diskless-sync-delay": "0",
         }
-    return [word for name, value in settings.items() for word in (f"--{name}", value)]
+    return [part for name, value in settings.items() for part in (f"--{name}", value)]
 
 
 def _form(servers: list[RedisServer], masters: int) -> None:
@@ -223,9 +223,9 @@ def _form(servers: list[RedisServer], masters: int) -> None:
             client.close()
 
 
-def _cluster(client: redis.Redis, *words: str | int) -> Any:
+def _cluster(client: redis.Redis, *arguments: str | int) -> Any:
     execute: Callable[..., Any] = client.execute_command  # redis-py leaves it untyped
-    return execute("CLUSTER", *words)
+    return execute("CLUSTER", *arguments)
 
 
 def _cluster_info(client: redis.Redis) -> dict[str, str]:

@@ -174,7 +174,7 @@ class Node:
         runner = self._runner
         await self.close()
         if failed:
-            runner.result()  # raises what ended it
+            runner.result()  # raises the error that ended it
         raise Unreachable(f"not registered within {self._connect_timeout_s:g} s: {self._last_failure}")
 
     async def __aexit__(

@@ -192,8 +192,8 @@ class SessionLifecycle:
             await asyncio.wait(tasks)
 
     async def _close_after_results(self) -> None:
-        """Send what is buffered, then session_close; its acknowledgement follows the last results. TimeoutError if it
-        does not come in time. After a reconnect session_close is retried."""
+        """Flush the send buffer, then send session_close; its acknowledgement follows the last results. TimeoutError if
+        it does not arrive in time. After a reconnect session_close is retried."""
         async with asyncio.timeout(self._timeouts.close):
             while not self.receiver.close_ack.is_set():
                 await self.sender.flush()
