@@ -141,7 +141,7 @@ async def test_unacknowledged_result_is_retried_after_a_reconnect(server: Script
     assert {(await peer.recv("job_result"))["job_id"] for _ in range(2)} == {"job-00-1", "job-00-3"}
     await peer.send("job_result_ack", job_id="job-00-3", attempt_id=1)
     await peer.connection.close()
-    release.set()  # finishes while nobody is there to hear it
+    release.set()  # finishes while there is no connection
     peer = await server.peer()
     register = await peer.recv("node_register")
     assert register["node_id"] == "node-1"
@@ -372,7 +372,7 @@ async def settled(condition: Any) -> None:
 
 
 async def test_drained_node_finishes_its_jobs_and_calls_on_control(server: ScriptedServer) -> None:
-    told: list[Control] = []
+    controls: list[Control] = []
     finish = asyncio.Event()
 
     async def handler(job: Job) -> Result:
@@ -380,7 +380,7 @@ async def test_drained_node_finishes_its_jobs_and_calls_on_control(server: Scrip
         return Result(text_asr="done")
 
     def on_control(control: Control) -> None:
-        told.append(control)
+        controls.append(control)
         raise RuntimeError("the owner's own mistake")
 
     entering = asyncio.create_task(node(server, handler, on_control=on_control).__aenter__())
@@ -391,7 +391,7 @@ async def test_drained_node_finishes_its_jobs_and_calls_on_control(server: Scrip
     await peer.recv("job_started")
     await peer.send("node_control", command="drain", reason="upgrade", deadline_ms=30_000)
     await settled(lambda: running.draining)
-    assert told == [Control("drain", "upgrade", 30_000)]
+    assert controls == [Control("drain", "upgrade", 30_000)]
     finish.set()
     assert (await peer.recv("job_result"))["text_asr"] == "done"
     await peer.send("job_assign", **assignment("job-00-2"))
@@ -399,7 +399,7 @@ async def test_drained_node_finishes_its_jobs_and_calls_on_control(server: Scrip
     await peer.send("node_control", command="resume")
     await settled(lambda: not running.draining)
     await peer.send("node_control", command="dance")
-    await settled(lambda: len(told) == 3)
+    await settled(lambda: len(controls) == 3)
     assert not running.draining
     await running.close()
 

@@ -38,21 +38,21 @@ async def registered(server: ScriptedServer, handler: Any = None) -> tuple[Node,
 
 async def test_node_gets_a_pairing_code(server: ScriptedServer) -> None:
     node, peer = await registered(server)
-    asking = [asyncio.create_task(node.pairing_code()) for _ in range(2)]
+    requesting = [asyncio.create_task(node.pairing_code()) for _ in range(2)]
     for code in ("111111", "222222"):
         assert (await peer.recv("pairing_code_request"))["node_id"] == "node-1"
         await peer.send("pairing_code", node_id="node-1", code=code, expires_in_ms=1_500)
-    assert await asyncio.gather(*asking) == [("111111", 1.5), ("222222", 1.5)]
+    assert await asyncio.gather(*requesting) == [("111111", 1.5), ("222222", 1.5)]
     await node.close()
 
 
 async def test_refused_pairing_code_raises_and_the_node_serves_on(server: ScriptedServer) -> None:
     node, peer = await registered(server)
-    asking = asyncio.create_task(node.pairing_code())
+    requesting = asyncio.create_task(node.pairing_code())
     await peer.recv("pairing_code_request")
     await peer.send("error", code="SLOW_DOWN", message="too many codes")
     with pytest.raises(NodeRefused, match="SLOW_DOWN: too many codes"):
-        await asking
+        await requesting
     assert node.is_registered
     await node.close()
 
@@ -61,11 +61,11 @@ async def test_pairing_code_without_a_connection_is_unreachable(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node, peer = await registered(server)
-    asking = asyncio.create_task(node.pairing_code())
+    requesting = asyncio.create_task(node.pairing_code())
     await peer.recv("pairing_code_request")
     peer.connection.transport.abort()
     with pytest.raises(Unreachable, match="the connection is lost"):
-        await asking
+        await requesting
     with pytest.raises(Unreachable, match="no connection now"):
         await node.pairing_code()
     await accept(server)
@@ -105,13 +105,17 @@ async def test_job_has_its_finalize_reason_and_context(server: ScriptedServer) -
     assert [getattr(full, name) for name in flags] == [True] * 4
     assert [getattr(plain, name) for name in flags] == [False] * 4
     assert (plain.group_id, plain.part_index, plain.context_text, plain.turn_id, plain.padding_ms) == (
-        None, None, None, None, 0,
-    )  # fmt: skip
+        None,
+        None,
+        None,
+        None,
+        0,
+    )
     await node.close()
 
 
-def options(server: ScriptedServer, *words: str) -> argparse.Namespace:
-    return build_parser().parse_args(["node", "--url", server.url, "--count", "2", "--name", "n", "--pair", *words])
+def options(server: ScriptedServer, *arguments: str) -> argparse.Namespace:
+    return build_parser().parse_args(["node", "--url", server.url, "--count", "2", "--name", "n", "--pair", *arguments])
 
 
 @pytest.mark.parametrize("as_json", [False, True])

@@ -1,4 +1,4 @@
-"""Questions and commands of an operator against a real server: what is asked, and every way in which that fails."""
+"""Queries and commands of an operator against a server on loopback, and their failures."""
 
 from __future__ import annotations
 

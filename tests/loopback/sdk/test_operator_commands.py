@@ -36,8 +36,8 @@ def node(status: str, used: int) -> tuple[int, dict[str, Any]]:
 class Output:
     """The output and exit code of a command."""
 
-    def __init__(self, edge: SmallEdge, capsys: pytest.CaptureFixture[str], *words: str) -> None:
-        self.code = main([*words, "--url", edge.url])
+    def __init__(self, edge: SmallEdge, capsys: pytest.CaptureFixture[str], *arguments: str) -> None:
+        self.code = main([*arguments, "--url", edge.url])
         self.out, self.err = capsys.readouterr()
 
 
@@ -70,14 +70,14 @@ def test_edge_without_selectors_counts_as_unreachable(
 # --- weights --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [("weights",), ("weights", "show")])
+@pytest.mark.parametrize("arguments", [("weights",), ("weights", "show")])
 def test_weights_shows_those_in_force(
-    edge: SmallEdge, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+    edge: SmallEdge, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
 ) -> None:
     answer = {"version": 4, "weights": WEIGHTS, "since_ms": 1, "by": "ann"}
     edge.pages["/api/v1/weights"] = [(200, answer)]
-    assert "# version 4, set by ann\n[weights]\n" in Output(edge, capsys, *words).out
-    assert json.loads(Output(edge, capsys, *words, "--json").out) == answer
+    assert "# version 4, set by ann\n[weights]\n" in Output(edge, capsys, *arguments).out
+    assert json.loads(Output(edge, capsys, *arguments, "--json").out) == answer
 
 
 def test_weights_set_prints_the_changes(edge: SmallEdge, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_pair_prints_the_code_first(edge: SmallEdge, capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize(
     ("status", "message", "printed"),
-    [(404, "there is no node node-3", "the mesh knows no node node-3"), (429, "ask in 20 s", "ask in 20 s")],
+    [(404, "there is no node node-3", "the mesh knows no node node-3"), (429, "retry in 20 s", "retry in 20 s")],
 )
 def test_refused_pair_prints_the_reason(
     edge: SmallEdge, capsys: pytest.CaptureFixture[str], status: int, message: str, printed: str

@@ -89,9 +89,11 @@ async def test_concurrent_utterances_get_their_own_results_in_any_order(server: 
     assert sorted(indices) == [0, 1, 2, 3, 4]
     for index in reversed(indices):
         await peer.send("translation_result", **result(index))
-        await peer.send("translation_result", **result(index, text_asr="a repeat"))
-    answers = await asyncio.gather(*translating)
-    assert [answer.text_asr for answer in answers] == [f"heard {answer.utterance_index}" for answer in answers]
+        await peer.send("translation_result", **result(index, text_asr="a duplicate"))
+    translations = await asyncio.gather(*translating)
+    assert [translation.text_asr for translation in translations] == [
+        f"heard {translation.utterance_index}" for translation in translations
+    ]
     await closed(session, peer)
 
 
@@ -119,8 +121,17 @@ async def test_error_fails_the_utterance_that_it_names(server: ScriptedServer) -
     for _ in range(2):
         await peer.recv("utterance")
     details = {"utterance_index": 1, "reason": "language"}
-    await peer.send("ui_event", trace_id="t-1", session_id="s-1", job_id="", utterance_index=1, event="ERROR",
-                    status="error", error_code="NO_AVAILABLE_NODE", hint="later")  # fmt: skip
+    await peer.send(
+        "ui_event",
+        trace_id="t-1",
+        session_id="s-1",
+        job_id="",
+        utterance_index=1,
+        event="ERROR",
+        status="error",
+        error_code="NO_AVAILABLE_NODE",
+        hint="later",
+    )
     await peer.send("error", code="NO_AVAILABLE_NODE", message="no node", details=details)
     with pytest.raises(SessionError) as failed:
         await second
@@ -137,8 +148,16 @@ async def test_error_event_without_an_error_fails_its_utterance(server: Scripted
     translating = [asyncio.create_task(session.translate(AUDIO)) for _ in range(2)]
     for _ in translating:
         await peer.recv("utterance")
-    await peer.send("ui_event", trace_id="t-1", session_id="s-1", job_id="", utterance_index=0, event="ERROR",
-                    status="error", error_code="JOB_TIMEOUT")  # fmt: skip
+    await peer.send(
+        "ui_event",
+        trace_id="t-1",
+        session_id="s-1",
+        job_id="",
+        utterance_index=0,
+        event="ERROR",
+        status="error",
+        error_code="JOB_TIMEOUT",
+    )
     with pytest.raises(SessionError, match="JOB_TIMEOUT"):
         await translating[0]
     await peer.send("translation_result", **result(1))
@@ -151,8 +170,9 @@ async def test_error_after_its_event_fails_that_utterance(server: ScriptedServer
     translating = [asyncio.create_task(session.translate(AUDIO)) for _ in range(3)]
     for _ in translating:
         await peer.recv("utterance")
-    await peer.send("ui_event", trace_id="t-1", session_id="s-1", job_id="", utterance_index=2, event="ERROR",
-                    status="error")  # fmt: skip
+    await peer.send(
+        "ui_event", trace_id="t-1", session_id="s-1", job_id="", utterance_index=2, event="ERROR", status="error"
+    )
     await peer.send("error", code="OUT_OF_TEA", message="a node's own code")
     with pytest.raises(SessionError, match="OUT_OF_TEA: a node's own code"):
         await translating[2]
@@ -191,7 +211,7 @@ async def test_translate_without_a_result_times_out(server: ScriptedServer) -> N
     translating = asyncio.create_task(session.translate(AUDIO))
     await peer.recv("utterance")
     await peer.recv("utterance")
-    await peer.send("translation_result", **result(0))  # late: nobody waits for it
+    await peer.send("translation_result", **result(0))  # late: the caller has timed out
     await peer.send("translation_result", **result(1))
     assert (await translating).utterance_index == 1
     await closed(session, peer)
@@ -207,8 +227,9 @@ async def test_events_reach_the_callback_and_its_exceptions_are_logged(server: S
     session, peer = await opened(server, on_event=on_event)
     translating = asyncio.create_task(session.translate(AUDIO))
     await peer.recv("utterance")
-    await peer.send("asr_partial", session_id="s-1", utterance_index=0, job_id="", text="hea", is_final=False,
-                    trace_id="t-1")  # fmt: skip
+    await peer.send(
+        "asr_partial", session_id="s-1", utterance_index=0, job_id="", text="hea", is_final=False, trace_id="t-1"
+    )
     await peer.send("backpressure", action="SLOW_DOWN", resume_after_ms=1)
     await peer.send("translation_result", **result(0))
     await translating

@@ -74,7 +74,7 @@ async def test_pending_audio_is_retried_in_a_session_that_replaces_a_lost_one(se
                 await session.speak(samples(30 * round_, 30))
                 if round_ % 2:
                     await session.end_utterance()
-            # Whoever closes does not go on with a new session: wait until all of it has ended.
+            # A session that is closing is not replaced: wait until all utterances have ended.
             last = await session.translate(samples(360, 1))
         translations = await reading
     assert [translation.utterance_index for translation in translations] == list(range(last.utterance_index))
@@ -158,7 +158,7 @@ async def test_resume_at_the_next_address_carries_the_position(servers: tuple[Sc
     assert (init["resume_token"], init["last_index"], init["last_seq"]) == ("s-1.secret", 0, 1)
     assert "pairing_code" not in init, "it was good for one use"
     assert await peer.recv("audio_chunk") == lost[1], "unchanged, and only from where the mesh wants it"
-    await peer.send("translation_result", **result(0, last_seq=1))  # told again
+    await peer.send("translation_result", **result(0, last_seq=1))  # a duplicate
     assert (await peer.recv("result_ack"))["utterance_index"] == 0
     await peer.send("translation_result", **result(1, last_seq=3))
     assert (await peer.recv("result_ack"))["utterance_index"] == 1

@@ -92,7 +92,7 @@ async def test_room_is_created_and_left(servers: tuple[ScriptedServer, ScriptedS
     assert [one.display_name for one in session.members] == ["Ann"]
     await session.leave_room()
     assert (await peer.recv("room_leave"))["room_code"] == "123456"
-    await send_members(peer, member("s-9"))  # said before the mesh knew
+    await send_members(peer, member("s-9"))  # sent before the mesh knew of the leave
     assert (session.room_code, session.members) == (None, [])
     with pytest.raises(RoomError, match="NOT_IN_ROOM"):
         await session.leave_room()
@@ -110,7 +110,7 @@ async def test_join_returns_the_members(servers: tuple[ScriptedServer, ScriptedS
     await send_members(peer, member("s-9"), member("s-1"))
     assert [one.session_id for one in await joining] == ["s-9", "s-1"]
     await send_members(peer, member("s-9"), member("s-1"), member("s-7"))
-    await peer.send("room_expired", room_code="123456", message="nobody spoke")
+    await peer.send("room_expired", room_code="123456", message="idle")
     await until(lambda: not session.room_code)
     assert [type(event).__name__ for event in events] == ["RoomMembers"] * 4 + ["RoomExpired"]
     assert session.members == []
@@ -124,7 +124,7 @@ async def test_refused_room_request_raises_and_the_session_stays_open(
     session, peer = await opened(servers)
     joining = asyncio.create_task(session.join_room("123456"))
     await peer.recv("room_join")
-    await peer.send("room_error", code="RAW_VOICE_DECLINED")  # about a signal, which nobody waits for
+    await peer.send("room_error", code="RAW_VOICE_DECLINED")  # of a signal, which has no waiting caller
     await peer.send("room_error", code=code, message="no")
     with pytest.raises(RoomError, match=f"{code}: no") as refused:
         await joining
@@ -149,17 +149,17 @@ async def test_voice_preference_is_sent_and_confirmed(servers: tuple[ScriptedSer
     with pytest.raises(RoomError, match="NOT_IN_ROOM"):
         await session.set_raw_voice("s-9", False)
     await joined(session, peer)
-    asking = asyncio.create_task(session.set_raw_voice("s-9", False))
+    setting = asyncio.create_task(session.set_raw_voice("s-9", False))
     request = await peer.recv("room_raw_voice_preference")
     assert (request["target_session_id"], request["receive_raw_voice"]) == ("s-9", False)
     await send_members(peer, member("s-9"), member("s-1"))  # before it was carried out
     await send_members(peer, member("s-9"), member("s-1", raw_voice_preferences={"s-9": False}))
-    await asking
-    asking = asyncio.create_task(session.set_raw_voice("s-0", False))
+    await setting
+    setting = asyncio.create_task(session.set_raw_voice("s-0", False))
     await peer.recv("room_raw_voice_preference")
     await peer.send("room_error", code="MEMBER_NOT_FOUND")
     with pytest.raises(RoomError, match="MEMBER_NOT_FOUND"):
-        await asking
+        await setting
     await closed(session, peer)
 
 
@@ -199,7 +199,7 @@ async def test_results_of_peers_are_in_order_and_once(servers: tuple[ScriptedSer
     assert (await peer.recv("result_ack"))["utterance_index"] == 5
     peer.connection.transport.abort()
     peer = await accept(servers[1], resumed=True, room_code="123456")
-    await peer.send("translation_result", **result("s-9", 4))  # told again
+    await peer.send("translation_result", **result("s-9", 4))  # a duplicate
     assert (await peer.recv("result_ack"))["utterance_index"] == 5
     await peer.send("translation_result", **result("s-9", 7))
     assert (await peer.recv("result_ack"))["utterance_index"] == 7
@@ -264,10 +264,10 @@ async def test_new_session_rejoins_the_room_before_it_sends_audio(
 ) -> None:
     session, peer = await opened(servers)
     await joined(session, peer, display_name="Ann", preferred_lang="en")
-    asking = asyncio.create_task(session.set_raw_voice("s-9", False))
+    setting = asyncio.create_task(session.set_raw_voice("s-9", False))
     await peer.recv("room_raw_voice_preference")
     await send_members(peer, member("s-1", raw_voice_preferences={"s-9": False}))
-    await asking
+    await setting
     await session.speak(b"\1\0")
     await peer.recv("audio_chunk")
     peer.connection.transport.abort()

@@ -165,7 +165,7 @@ async def test_speak_sends_at_once_and_half_a_sample_waits(server: ScriptedServe
     await session.speak(SOUND[7:10])
     await session.speak(SOUND[10 : 10 + PACKET + 1])
     await session.end_utterance()
-    await session.end_utterance()  # nothing was said since
+    await session.end_utterance()  # no audio since
     chunks = await recv_utterance(peer)
     assert sizes(chunks) == [4, PACKET, 0]
     assert sound_of(chunks) == SOUND[6 : 10 + PACKET]
@@ -265,14 +265,24 @@ async def test_results_of_a_stream_are_in_order_with_their_errors(server: Script
         await session.stream(SOUND[:64])
         await recv_utterance(peer)
     details = {"utterance_index": 2, "request_id": "r"}
-    await peer.send("ui_event", trace_id="t", session_id="s-1", job_id="", utterance_index=2, event="ERROR",
-                    status="error", error_code="JOB_TIMEOUT")  # fmt: skip
+    await peer.send(
+        "ui_event",
+        trace_id="t",
+        session_id="s-1",
+        job_id="",
+        utterance_index=2,
+        event="ERROR",
+        status="error",
+        error_code="JOB_TIMEOUT",
+    )
     await peer.send("error", code="OUT_OF_TEA", message="a node's own code", details=details)
     await peer.send("translation_result", **result(0, last_seq=1))
-    await peer.send("missing_result", session_id="s-1", utterance_index=1, reason="silence_detected", created_at_ms=1,
-                    last_seq=3)  # fmt: skip
-    await peer.send("missing_result", session_id="s-1", utterance_index=2, reason="job_failed", created_at_ms=1,
-                    last_seq=5)  # fmt: skip
+    await peer.send(
+        "missing_result", session_id="s-1", utterance_index=1, reason="silence_detected", created_at_ms=1, last_seq=3
+    )
+    await peer.send(
+        "missing_result", session_id="s-1", utterance_index=2, reason="job_failed", created_at_ms=1, last_seq=5
+    )
     await peer.send("utterance_ended", session_id="s-1", utterance_index=3, last_seq=7)
     while (await peer.recv("result_ack"))["utterance_index"] < 3:
         pass
@@ -434,7 +444,7 @@ async def test_index_of_an_unaccepted_utterance_is_reused(server: ScriptedServer
 
 
 async def recv_playback(session: Session, peer: Peer) -> None:
-    """Returns when the session has heard everything that was said to it."""
+    """Returns once the session has received all messages sent to it."""
     translating = asyncio.create_task(session.translate(SOUND[:2], timeout=TIMEOUT_S))
     await peer.recv("utterance")
     await peer.send("error", code="INVALID_AUDIO", message="", details={"utterance_index": 0})

@@ -18,8 +18,8 @@ from tests.support.fakes.played_mesh import played_mesh, recv_close
 from tests.support.fakes.scripted_server import Peer, scripted_server
 
 
-def options(path: Path, url: str, *words: str) -> argparse.Namespace:
-    return build_parser().parse_args(["translate", str(path), "--to", "es", "--url", url, "--stream", *words])
+def options(path: Path, url: str, *arguments: str) -> argparse.Namespace:
+    return build_parser().parse_args(["translate", str(path), "--to", "es", "--url", url, "--stream", *arguments])
 
 
 def write(path: Path, samples: list[int], *, rate: int = 16_000, channels: int = 1) -> Path:
@@ -37,9 +37,9 @@ async def test_file_of_any_length_is_streamed(tmp_path: Path, capsys: pytest.Cap
     async with played_mesh() as mesh:
         assert await translate._stream(options(path, mesh.urls[0], "--json"), path) == EXIT_OK
     (line,) = capsys.readouterr().out.splitlines()
-    told = json.loads(line)
-    assert told["utterance_index"] == 0 and "error" not in told
-    assert told["text_asr"].split() == [str(sample) for sample in samples]
+    printed = json.loads(line)
+    assert printed["utterance_index"] == 0 and "error" not in printed
+    assert printed["text_asr"].split() == [str(sample) for sample in samples]
 
 
 async def test_failures_are_printed_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

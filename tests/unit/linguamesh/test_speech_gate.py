@@ -99,9 +99,9 @@ def test_option_out_of_range_is_named(options: dict[str, Any], text: str) -> Non
         SpeechGate(**options)
 
 
-# --- anything that may be said ----------------------------------------------------------------------
+# --- random speech ----------------------------------------------------------------------------------
 
-#: Words long enough to be heard, softer sound that is none, and pauses that clearly do or do not end an utterance.
+#: Words long enough to be detected, and pauses that clearly do or do not end an utterance.
 WORD = st.tuples(st.integers(80, 1_500), st.integers(2_000, 32_767))
 PAUSE = st.tuples(st.integers(1, 650) | st.integers(750, 2_500), st.integers(0, 40))
 
@@ -115,7 +115,7 @@ def test_every_word_is_passed_and_every_pause_ends_one_utterance(
     sound = sound_of(script, seed=seed)
     passed, consumed = passed_at_random(sound, random.Random(seed))
 
-    # What comes out are stretches of what went in, unaltered and in order, with one end between any two.
+    # The output consists of stretches of the input, unchanged and in order, with one end between any two.
     places: list[tuple[int, int]] = []
     for utterance in utterances_in(passed):
         start = sound.find(utterance, places[-1][1] if places else 0)
@@ -124,7 +124,7 @@ def test_every_word_is_passed_and_every_pause_ends_one_utterance(
     assert all(one is not None or passed[place - 1] is not None for place, one in enumerate(passed))
     assert passed.count(None) in (len(places), len(places) - 1)
 
-    # A word is in one of them, from what came before it to what came after.
+    # Each word is in one utterance, with the audio before and after it.
     at = len(sound_of([first]))
     for (word_ms, _), (pause_ms, _) in spoken:
         word_end = at + word_ms * MS
@@ -134,14 +134,14 @@ def test_every_word_is_passed_and_every_pause_ends_one_utterance(
         assert end >= word_end + min(280, pause_ms) * MS
         at = word_end + pause_ms * MS
 
-    # An end is told when the pause is over, and not before.
+    # An end is reported when the pause is over, and not before.
     ends = [at for one, at in zip(passed, consumed, strict=True) if one is None]
-    assert all(told >= end + 400 * MS for told, (_, end) in zip(ends, places, strict=False))
+    assert all(reported >= end + 400 * MS for reported, (_, end) in zip(ends, places, strict=False))
     assert len(ends) == sum(pause_ms >= 750 for _, (pause_ms, _) in spoken)
 
 
 def passed_at_random(sound: bytes, chance: random.Random) -> tuple[Passed, list[int]]:
-    """What is passed of sound in pieces of any size, and how many bytes the gate had got when it passed each."""
+    """The output for pieces of random size, and the number of bytes the gate had consumed for each."""
     gate = SpeechGate()
     passed: Passed = []
     consumed: list[int] = []

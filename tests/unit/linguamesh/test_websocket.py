@@ -1,4 +1,4 @@
-"""Addresses and the wait before the next dial."""
+"""Addresses, and the backoff of reconnects."""
 
 import pytest
 

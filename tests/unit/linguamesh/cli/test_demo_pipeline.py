@@ -1,4 +1,4 @@
-"""The simulated pipeline: it says that it is simulated, repeats itself exactly, and takes longer for longer audio."""
+"""The simulated pipeline: marked, deterministic, and slower for longer audio."""
 
 from __future__ import annotations
 
@@ -16,10 +16,18 @@ from mesh.messages import node
 def job(seconds: float = 1.8) -> Job:
     audio = b"\x00\x00" * int(16_000 * seconds)
     assign = node.JobAssign(
-        job_id="job-00-1", attempt_id=1, session_id="s-1", utterance_index=0, src_lang="en", tgt_lang="es",
-        pipeline=node.PipelineConfig(), audio=base64.b64encode(audio).decode(), audio_format="pcm16",
-        sample_rate=16_000, trace_id="t",
-    )  # fmt: skip
+        job_id="job-00-1",
+        attempt_id=1,
+        session_id="s-1",
+        utterance_index=0,
+        src_lang="en",
+        tgt_lang="es",
+        pipeline=node.PipelineConfig(),
+        audio=base64.b64encode(audio).decode(),
+        audio_format="pcm16",
+        sample_rate=16_000,
+        trace_id="t",
+    )
 
     async def no_partial(_assign: node.JobAssign, _text: str, _is_final: bool) -> None: ...
 

@@ -1,4 +1,4 @@
-"""`lingua node`: what its options make of demo nodes."""
+"""`lingua node`: demo nodes from its options."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ async def test_code_is_requested_one_at_a_time() -> None:
     pairing.requests.on_code(wire.PairingCodeMessage(node_id="n-1", code="111111", expires_in_ms=60_000))
     assert await first == ("111111", 60.0)
     await pairing.sent.get()
-    pairing.requests.on_error(NodeRefused("SLOW_DOWN", "ask later"))
+    pairing.requests.on_error(NodeRefused("SLOW_DOWN", "later"))
     with pytest.raises(NodeRefused, match="SLOW_DOWN"):
         await second
 
