@@ -171,11 +171,12 @@ class Session:
             async with asyncio.timeout(seconds), self._slots:
                 await self._sender.add_utterance(whole, future)
                 translation = await future
-        except TimeoutError:
+        except BaseException as error:
+            self._sender.cancel(whole)
+            if not isinstance(error, TimeoutError):
+                raise
             code, index = ErrorCode.JOB_TIMEOUT.name, None if whole.index < 0 else whole.index
             raise SessionError(code, f"no result within {seconds:g} s", utterance_index=index) from None
-        finally:
-            self._sender.cancel(whole)
         if translation.error:
             raise translation.error
         return translation
