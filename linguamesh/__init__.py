@@ -1,1 +1,1 @@
-"""What users import and run: the SDKs, the `lingua` command and the local stack."""
+"""The SDKs, the `lingua` command and the local stack: the packages that users import and run."""

@@ -1,31 +1,36 @@
-"""What can go wrong for a user of the SDKs.
+"""The exceptions of the SDKs.
 
 LinguaError
-├── Unreachable    nobody answers at the address
-├── MeshRefused    the mesh does not answer a question or obey a command of an operator
+├── Unreachable    no mesh answers at the address
+├── MeshRefused    the mesh refused an operator's query or command
 ├── SessionError   the mesh could not translate, or closed the session
 │   └── RoomError  the mesh refused a request for a room
-├── NodeRefused    the mesh does not take this node
-└── JobFailed      raised by a node's handler to say why
+├── NodeRefused    the mesh refused this node
+└── JobFailed      raised by a node's handler, with the reason
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from mesh.errors import ErrorCode
 
+#: Refusals of a handshake that are retried, with backoff: they are temporary.
+RETRYABLE_CODES: Final = frozenset(
+    code.name for code in (ErrorCode.INTERNAL_ERROR, ErrorCode.SCHEDULER_DEPENDENCY_DOWN, ErrorCode.SLOW_DOWN)
+)
+
 
 class LinguaError(Exception):
-    """Base of all."""
+    """Base of all exceptions of the SDKs."""
 
 
 class Unreachable(LinguaError):
-    """Nobody answers at the address; the text says which and why."""
+    """No mesh answers at the address; the text has the address and the reason."""
 
 
 class MeshRefused(LinguaError):
-    """The mesh answered an operator, but not with what was asked for. `status` is as in HTTP: 404, 409, 503, ..."""
+    """The mesh refused an operator's query or command. `status` is as in HTTP: 404, 409, 503, ..."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message or f"status {status}")
@@ -33,7 +38,7 @@ class MeshRefused(LinguaError):
 
 
 class CodedError(LinguaError):
-    """Carries a code of the wire: branch on `code`, show `hint`, never parse the text."""
+    """Has an error code of the protocol: branch on `code`, show `hint`, never parse the text."""
 
     def __init__(self, code: str, message: str, details: dict[str, Any] | None = None) -> None:
         super().__init__(f"{code}: {message}" if message else code)
@@ -43,7 +48,7 @@ class CodedError(LinguaError):
 
     @property
     def hint(self) -> str:
-        """What the reader can do next; "" for a code that this version does not know."""
+        """The next step for the reader; "" for a code that this version does not know."""
         known = ErrorCode.__members__.get(self.code)
         return known.hint if known else ""
 
@@ -64,7 +69,7 @@ class SessionError(CodedError):
 
 
 class RoomError(SessionError):
-    """A request for a room was refused: ROOM_NOT_FOUND, ROOM_FULL, NOT_IN_ROOM, ... The session itself lives on."""
+    """A request for a room was refused: ROOM_NOT_FOUND, ROOM_FULL, NOT_IN_ROOM, ... The session stays open."""
 
 
 class NodeRefused(CodedError):

@@ -1,6 +1,6 @@
-"""What an operator's command says to a running mesh: questions by HTTP, commands by the WebSocket /ws/control.
+"""A client for operators of a running mesh: queries by HTTP, commands by the WebSocket /ws/control.
 
-Blocking, because a command has nothing else to do. Knows no question by name; cli/ does.
+Blocking, because a command has nothing else to do. Knows no query by name; cli/ does.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from websockets.sync.client import connect
 from linguamesh.errors import MeshRefused, Unreachable
 from mesh.loopback import is_loopback
 
-#: An edge asks selectors before it answers, so this is longer than the edge's own patience with them.
+#: An edge calls selectors before it replies, so this is longer than the edge's own timeout.
 TIMEOUT_S: Final = 10.0
-#: A recording of a selector is the largest answer there is.
-ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+#: Bound on a reply; a selector's recording is the largest.
+REPLY_BYTES_MAX: Final = 64 * 1024 * 1024
 
 CONTROL_PATH: Final = "/ws/control"
 _HTTP: Final = {"ws": "http", "wss": "https", "http": "http", "https": "https"}
 
 
 class Operator:
-    """Asks and commands one mesh. `url`: any of its edges, as ws:// or http://; a path in it is passed over."""
+    """Queries and commands of one mesh. `url`: any of its edges, as ws:// or http://; its path is ignored."""
 
     def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
         parts = _address(url)
@@ -36,44 +36,44 @@ class Operator:
         self.base = urlunsplit((scheme, parts.netloc, "", "", ""))
         self._control = urlunsplit((scheme.replace("http", "ws"), parts.netloc, CONTROL_PATH, "", ""))
         self._timeout_s = timeout_s
-        self._is_here = is_loopback(parts.hostname)
-        # A proxy from the environment never leads back to this machine.
-        self._open = urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if self._is_here else [])).open
+        self._is_loopback = is_loopback(parts.hostname)
+        # A proxy from the environment cannot reach this machine's loopback.
+        self._open = urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if self._is_loopback else [])).open
 
-    def ask(self, *path: str, **params: str) -> Any:
-        """The JSON at /api/v1/<path>; MeshRefused for any answer but 200, Unreachable if there is none."""
-        address = f"{self.base}/api/v1/{'/'.join(quote(word, safe='') for word in path)}"
+    def query(self, *path: str, **params: str) -> Any:
+        """The JSON at /api/v1/<path>; MeshRefused for any status but 200, Unreachable without a reply."""
+        address = f"{self.base}/api/v1/{'/'.join(quote(part, safe='') for part in path)}"
         if params:
             address += f"?{urlencode(params)}"
         try:
             with self._open(address, timeout=self._timeout_s) as response:
-                return _decoded(response.read(ANSWER_BYTES_MAX), address)
+                return _decoded(response.read(REPLY_BYTES_MAX), address)
         except urllib.error.HTTPError as error:
             with error:
-                raise _refusal(error.code, error.read(ANSWER_BYTES_MAX)) from None
+                raise _refusal(error.code, error.read(REPLY_BYTES_MAX)) from None
         except urllib.error.URLError as error:
             raise Unreachable(f"cannot connect to {self.base}: {_reason(error.reason)}") from None
         except (OSError, HTTPException) as error:
             raise Unreachable(f"no answer from {self.base}: {_reason(error)}") from None
 
     def command(self, kind: str, **fields: Any) -> dict[str, Any]:
-        """What the mesh did; MeshRefused if it would not, Unreachable if nobody answers."""
+        """Execute a command; its result. MeshRefused if it is refused, Unreachable without a reply."""
         try:
             with connect(
                 self._control,
                 open_timeout=self._timeout_s,
                 close_timeout=1.0,
                 compression=None,
-                proxy=None if self._is_here else True,
+                proxy=None if self._is_loopback else True,
             ) as socket:
                 socket.send(json.dumps({"type": kind, **fields}))
-                return _done(_decoded(socket.recv(self._timeout_s), self._control))
+                return _result(_decoded(socket.recv(self._timeout_s), self._control))
         except TimeoutError:
             raise Unreachable(f"no answer from {self._control} within {self._timeout_s:g} s") from None
         except ConnectionClosed as error:
             raise Unreachable(f"{self._control} closed the connection: {error}") from None
         except (InvalidURI, InvalidHandshake) as error:
-            raise Unreachable(f"{self._control} takes no commands: {error}") from None
+            raise Unreachable(f"{self._control} accepts no commands: {error}") from None
         except OSError as error:
             raise Unreachable(f"cannot connect to {self._control}: {_reason(error)}") from None
 
@@ -81,7 +81,7 @@ class Operator:
 def _address(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
-        is_address = parts.scheme in _HTTP and bool(parts.hostname) and parts.port != 0  # a port that is none raises
+        is_address = parts.scheme in _HTTP and bool(parts.hostname) and parts.port != 0  # an invalid port raises
     except ValueError:
         is_address = False
     if not is_address:
@@ -89,31 +89,31 @@ def _address(url: str) -> SplitResult:
     return parts
 
 
-def _done(answer: Any) -> dict[str, Any]:
-    if not isinstance(answer, dict):
-        raise Unreachable(f"not an answer of a mesh: {str(answer)[:100]}")
-    if answer.get("type") != "done":
-        raise MeshRefused(int(answer.get("status", 500)), str(answer.get("message") or answer.get("code") or "error"))
-    return dict(answer.get("answer") or {})
+def _result(reply: Any) -> dict[str, Any]:
+    if not isinstance(reply, dict):
+        raise Unreachable(f"not a reply of a mesh: {str(reply)[:100]}")
+    if reply.get("type") != "done":
+        raise MeshRefused(int(reply.get("status", 500)), str(reply.get("message") or reply.get("code") or "error"))
+    return dict(reply.get("answer") or {})
 
 
 def _refusal(status: int, body: bytes) -> MeshRefused:
-    """An answer that is not 200, with what it says of itself: JSON with a message, or a line of text."""
+    """A reply that is not 200, with its text: JSON with a message, or a line of text."""
     text = body.decode(errors="replace").strip()
     try:
-        said = json.loads(text)
+        content = json.loads(text)
     except ValueError:
-        said = text
-    if isinstance(said, dict):
-        said = said.get("message") or said.get("error") or said.get("code") or ""
-    return MeshRefused(status, str(said).partition("\n")[0])
+        content = text
+    if isinstance(content, dict):
+        content = content.get("message") or content.get("error") or content.get("code") or ""
+    return MeshRefused(status, str(content).partition("\n")[0])
 
 
 def _decoded(body: bytes | str, address: str) -> Any:
     try:
         return json.loads(body)
     except ValueError:
-        raise Unreachable(f"{address} is not a mesh: its answer is no JSON") from None
+        raise Unreachable(f"{address} is not a mesh: its reply is not JSON") from None
 
 
 def _reason(error: object) -> str:

@@ -1,15 +1,15 @@
-"""Finds the speech in sound that never ends, such as that of a microphone, which also sends silence.
+"""Detects speech in continuous audio that includes silence, such as that of a microphone.
 
     await session.stream(speech_of(microphone))
 
-For PCM16, mono, little-endian. `SpeechGate` is pure: what it passes depends on the samples alone, not on when or in
-which pieces they come. console/speech-gate.js is its twin for web pages, sample for sample.
+For PCM16, mono, little-endian. `SpeechGate` is pure: its output depends on the samples alone, not on their arrival or
+the size of their pieces. console/audio/speech-gate.js is its twin for web pages, sample for sample.
 
-The sound is measured in frames of 20 ms, against a noise floor that falls at once and rises slowly. The gate opens at
-three loud frames in a row, so that a click does not open it. From a little before those, all sound is passed as it is,
-until there was silence for `pause_ms`. Of that silence only the beginning is passed. The rest is held back until
-speech goes on, and then passed before it, in the same step, or until the utterance has ended: so no word waits for
-anything, and no dead sound is sent to be translated.
+The level is measured in frames of 20 ms, against a noise floor that falls at once and rises slowly. The gate opens at
+three loud frames in a row, so that a click does not open it. From a little before those, all audio is passed unchanged,
+until a silence of `pause_ms`. Of that silence only the beginning is passed. The rest is buffered until speech
+continues, and then passed before it, in the same step, or until the utterance has ended, and then discarded: so speech
+is never delayed, and silence is not sent to be translated.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from contextlib import aclosing
 from math import sqrt
 from typing import Final
 
-from linguamesh.session.source import SAMPLE_BYTES, Source, sounds
+from linguamesh.session.stream import SAMPLE_BYTES, Source, read_source
 
 FRAME_MS: Final = 20
-#: So many loud frames in a row are speech. A click of one frame's length may lie in two.
+#: Loud frames in a row that count as speech. A click of one frame's length may lie in two.
 LOUD_FRAMES: Final = 3
-#: Sound before speech that is passed with it, because words begin softly.
+#: Audio before speech that is passed with it, because words begin softly.
 PRE_ROLL_FRAMES: Final = 15
-#: Sound after speech that is passed at once, because words end softly.
+#: Audio after speech that is passed at once, because words end softly.
 HANGOVER_FRAMES: Final = 15
-#: So long a silence ends an utterance, and how long it may be at most: it is held in memory.
+#: The silence that ends an utterance, and its upper bound: it is buffered in memory.
 PAUSE_MS: Final = 700
 PAUSE_MS_MAX: Final = 10_000
-#: Root mean square of samples: what is below this is never the beginning of speech.
+#: Root mean square of samples: a frame below this never begins speech.
 LEVEL_MIN: Final = 150
 LEVEL_MAX: Final = 32_767
 SAMPLE_RATE_MIN: Final = 1_000
 SAMPLE_RATE_MAX: Final = 192_000
-#: Times the noise floor: speech begins at the first, and goes on down to the second.
+#: Multiples of the noise floor: speech begins at the first, and continues down to the second.
 START_RATIO: Final = 3
 STOP_RATIO: Final = 2
 #: Of the noise floor, in each frame: 3 dB in a second. Even loud speech dips more often than that would close the gate.
@@ -46,11 +46,11 @@ RISE: Final = 1.007
 
 
 class SpeechGate:
-    """Passes speech, and None where an utterance ends. Holds at most `pause_ms` of sound.
+    """Passes speech, and None where an utterance ends. Buffers at most `pause_ms` of audio.
 
-    sample_rate  of the sound, in Hz
-    pause_ms     so long a silence ends an utterance
-    level_min    what is less loud, as the root mean square of samples in 20 ms, does not begin an utterance
+    sample_rate  of the audio, in Hz
+    pause_ms     the silence that ends an utterance
+    level_min    the level, as the root mean square of samples in 20 ms, below which no utterance begins
     """
 
     def __init__(self, *, sample_rate: int = 16_000, pause_ms: int = PAUSE_MS, level_min: float = LEVEL_MIN) -> None:
@@ -64,47 +64,47 @@ class SpeechGate:
         self._floor = self._floor_min
         self._is_open = False
         self._loud_frames = 0  # in a row, while it is closed
-        self._still_frames = 0  # in a row, while it is open
-        self._frame = bytearray()  # what is being measured
-        self._held = bytearray()  # what was neither passed nor dropped
+        self._silent_frames = 0  # in a row, while it is open
+        self._frame = bytearray()  # the incomplete frame that is measured next
+        self._buffered = bytearray()  # neither passed nor dropped yet
 
     def push(self, sound: bytes | bytearray | memoryview) -> list[bytes | None]:
-        """More sound; what is passed now, in whole samples, and None for each end."""
+        """Add audio; returns the audio passed now, in whole samples, and None for each end of an utterance."""
         passed: list[bytes | None] = []
         rest = memoryview(sound).cast("B")
         while rest:
             part = rest[: self._frame_bytes - len(self._frame)]
             rest = rest[len(part) :]
             self._frame += part
-            self._held += part
+            self._buffered += part
             if len(self._frame) == self._frame_bytes:
-                passed += self._judge(_level(self._frame))
+                passed += self._on_frame(_level(self._frame))
                 self._frame.clear()
-        # Of a frame that is not complete too: it is passed, however loud it will be.
-        if self._is_open and self._still_frames < self._hangover_frames and len(self._held) >= SAMPLE_BYTES:
+        # An incomplete frame too: it is passed, whatever its level will be.
+        if self._is_open and self._silent_frames < self._hangover_frames and len(self._buffered) >= SAMPLE_BYTES:
             passed.append(self._take())
         return passed
 
-    def _judge(self, level: float) -> list[bytes | None]:
+    def _on_frame(self, level: float) -> list[bytes | None]:
         floor = self._floor
         self._floor = max(self._floor_min, min(level, floor * RISE))
         if self._is_open:
-            return self._go_on(level >= floor * STOP_RATIO)
+            return self._continue(level >= floor * STOP_RATIO)
         self._loud_frames = self._loud_frames + 1 if level >= floor * START_RATIO else 0
         if self._loud_frames == LOUD_FRAMES:
             self._is_open = True
-            self._still_frames = 0
+            self._silent_frames = 0
         else:
             self._drop_all_but(PRE_ROLL_FRAMES + self._loud_frames)
         return []
 
-    def _go_on(self, is_speech: bool) -> list[bytes | None]:
-        """One more frame of an utterance."""
+    def _continue(self, is_speech: bool) -> list[bytes | None]:
+        """The next frame of an open utterance."""
         passed: list[bytes | None] = []
-        self._still_frames = 0 if is_speech else self._still_frames + 1
-        if self._still_frames == self._hangover_frames:
+        self._silent_frames = 0 if is_speech else self._silent_frames + 1
+        if self._silent_frames == self._hangover_frames:
             passed.append(self._take())
-        if self._still_frames == self._pause_frames:
+        if self._silent_frames == self._pause_frames:
             passed.append(None)
             self._is_open = False
             self._loud_frames = 0
@@ -112,13 +112,13 @@ class SpeechGate:
         return passed
 
     def _take(self) -> bytes:
-        whole = len(self._held) // SAMPLE_BYTES * SAMPLE_BYTES
-        taken = bytes(self._held[:whole])
-        del self._held[:whole]
+        whole_bytes = len(self._buffered) // SAMPLE_BYTES * SAMPLE_BYTES
+        taken = bytes(self._buffered[:whole_bytes])
+        del self._buffered[:whole_bytes]
         return taken
 
     def _drop_all_but(self, frames: int) -> None:
-        del self._held[: max(0, len(self._held) - frames * self._frame_bytes)]
+        del self._buffered[: max(0, len(self._buffered) - frames * self._frame_bytes)]
 
 
 async def speech_of(
@@ -126,11 +126,11 @@ async def speech_of(
 ) -> AsyncGenerator[bytes | None, None]:
     """The speech in a source of PCM16, and None where an utterance ends. Options are those of `SpeechGate`.
 
-    A piece of the source in which nothing is passed gives an empty one, so that whoever reads this can see in time
-    that there is nobody left to listen.
+    A piece of the source of which nothing is passed yields an empty one, so that a reader notices during silence that
+    its session is closed.
     """
     gate = SpeechGate(sample_rate=sample_rate, pause_ms=pause_ms, level_min=level_min)
-    async with aclosing(sounds(source, sample_rate)) as pieces:
+    async with aclosing(read_source(source, sample_rate)) as pieces:
         async for sound in pieces:
             if not isinstance(sound, bytes | bytearray | memoryview):
                 raise TypeError("PCM16 comes as bytes")

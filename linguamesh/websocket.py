@@ -1,60 +1,67 @@
-"""Opening a WebSocket to the mesh, sending, and how long to wait before the next try. Shared by both SDKs."""
+"""WebSocket connections to the mesh: dial, send, decode, and the backoff of reconnects. Shared by both SDKs.
+
+Knows no message and keeps no state.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 
 from linguamesh.errors import Unreachable
+from mesh.errors import PeerError
 from mesh.loopback import is_loopback
 
 OPEN_TIMEOUT_S: Final = 10.0
 CLOSE_TIMEOUT_S: Final = 2.0
 PING_INTERVAL_S: Final = 20.0
 PING_TIMEOUT_S: Final = 20.0
-#: A job's audio or a result's speech, in base64.
+#: Room for a job's audio or a result's speech, in base64.
 MESSAGE_BYTES_MAX: Final = 8 * 1024 * 1024
-#: Messages received but not yet handled; beyond, the peer has to wait.
+#: Messages received but not yet handled; beyond, reading stops (backpressure).
 MESSAGES_WAITING_MAX: Final = 64
-
-#: A send that takes longer means that the connection is stuck; it is cut and dialled again.
+#: A connection that accepts no data for this long counts as lost and is aborted.
 SEND_TIMEOUT_S: Final = 5.0
 
+#: Backoff with full jitter: the next attempt comes between 0 and base * 2^failures, at most cap.
 RECONNECT_BASE_S: Final = 0.5
 RECONNECT_CAP_S: Final = 15.0
-#: An edge prints its address as http://, for its /health; its sockets are at the same one.
+#: An edge prints its address as http://, for its /health; its WebSockets are at the same address.
 _SCHEMES: Final = {"http": "ws", "https": "wss"}
+
+T = TypeVar("T")
 
 _log = logging.getLogger("linguamesh.websocket")
 
 
 def with_path(url: str, path: str) -> str:
-    """The WebSocket address that `url` means: ws://host:5010 is enough to write, and http:// is taken for ws://."""
+    """The WebSocket address of `url`: `path` is added if it has none, and http:// becomes ws://."""
     try:
         parts = urlsplit(url)
     except ValueError:
-        return url  # whoever dials it is told that it is none
+        return url  # `dial` reports it
     scheme = _SCHEMES.get(parts.scheme, parts.scheme)
     return urlunsplit(parts._replace(scheme=scheme, path=path if parts.path in ("", "/") else parts.path))
 
 
 def reconnect_delay_s(failures: int, *, base_s: float = RECONNECT_BASE_S, cap_s: float = RECONNECT_CAP_S) -> float:
-    """Full jitter: anything from 0 to base * 2^failures, at most cap. Spreads a fleet that lost its edge at once."""
+    """Exponential backoff with full jitter, so that a fleet that lost its edge does not reconnect all at once."""
     # The exponent is bounded because 2.0 ** failures overflows after a thousand failures.
     return random.uniform(0, min(cap_s, base_s * 2.0 ** min(failures, 32)))
 
 
 async def dial(url: str, *, open_timeout_s: float = OPEN_TIMEOUT_S) -> ClientConnection:
-    """An open WebSocket; Unreachable, in one line, if there is none to be had."""
+    """An open WebSocket; Unreachable, with a text of one line, if that fails."""
     try:
         parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port  # a port that is none raises
+        host, _ = parts.hostname, parts.port  # an invalid port raises
     except ValueError as error:
         raise Unreachable(f"{url} is not a WebSocket address (ws:// or wss://): {error}") from None
     try:
@@ -67,7 +74,7 @@ async def dial(url: str, *, open_timeout_s: float = OPEN_TIMEOUT_S) -> ClientCon
             max_size=MESSAGE_BYTES_MAX,
             max_queue=MESSAGES_WAITING_MAX,
             compression=None,
-            # A proxy from the environment never leads back to this machine.
+            # A proxy from the environment cannot reach this machine's loopback.
             proxy=None if is_loopback(host) else True,
         )
     except InvalidURI as error:
@@ -81,17 +88,26 @@ async def dial(url: str, *, open_timeout_s: float = OPEN_TIMEOUT_S) -> ClientCon
 
 
 async def send(connection: ClientConnection, data: str | bytes, url: str) -> bool:
-    """True if it went into a live connection. One that takes nothing any more is cut."""
+    """True if the data went into a live connection. A connection that accepts none is aborted."""
     try:
         async with asyncio.timeout(SEND_TIMEOUT_S):
             await connection.send(data)
     except ConnectionClosed:
         return False
     except TimeoutError:
-        _log.warning("connection to %s is stuck, cutting it", url)
+        _log.warning("connection to %s is stuck, aborting it", url)
         connection.transport.abort()
         return False
     return True
+
+
+def decode_known(decode: Callable[[str | bytes], T], data: str | bytes) -> T | None:
+    """The message, or None for one that this version does not know or cannot decode."""
+    try:
+        return decode(data)
+    except PeerError as error:
+        _log.warning("ignored a message of the mesh: %s", error)
+        return None
 
 
 def _reason(error: OSError) -> str:

@@ -1,4 +1,4 @@
-"""What the operator's commands share: one line for whatever goes wrong, and the exit code that fits."""
+"""Errors of the operator's commands: one line on stderr, and an exit code."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from linguamesh.errors import MeshRefused, Unreachable
 from mesh.errors import ConfigError
 from mesh.process import EXIT_CONFIG, EXIT_FAILED, EXIT_UNREACHABLE
 
-#: The edge is full or its store is down; no selector answers it. To the caller that is as good as no mesh.
+#: The edge is full, its store is down or no selector replies: for the caller the mesh is unreachable.
 _UNAVAILABLE: Final = (503, 504)
 
 
-def answered(work: Callable[[], int]) -> int:
-    """The exit code of `work`; what it raises becomes one line on stderr."""
+def exit_code_of(command: Callable[[], int]) -> int:
+    """The exit code of `command`; its exception becomes one line on stderr."""
     try:
-        return work()
+        return command()
     except ConfigError as error:
         return fail(str(error), EXIT_CONFIG)
     except Unreachable as error:
@@ -29,6 +29,6 @@ def answered(work: Callable[[], int]) -> int:
 
 
 def fail(text: str, code: int) -> int:
-    """Say why on stderr; the code."""
+    """Print the error on stderr; returns the code."""
     print(f"error: {text}", file=sys.stderr)
     return code

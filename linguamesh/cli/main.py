@@ -1,4 +1,4 @@
-"""`lingua`: reads the command line and hands over to a subcommand. Imports nothing heavy, so that --help is instant."""
+"""`lingua`: parses the command line and runs a subcommand. Imports nothing heavy, so that --help is instant."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mesh.words import ProcessKind
 
 DEFAULT_PORT: Final = 5010
 DEFAULT_URL: Final = f"ws://127.0.0.1:{DEFAULT_PORT}"
-#: Commands that are another module's own: `lingua <name> ...` becomes `python -m <module> ...`.
+#: Commands of other modules: `lingua <name> ...` becomes `python -m <module> ...`.
 ROLES: Final = tuple(kind.value for kind in ProcessKind)
 MODULES: Final = {**{role: role for role in ROLES}, "replay": "selector.operators.replay"}
 INTERRUPTED: Final = 130
@@ -24,10 +24,10 @@ settings: LINGUA_<SECTION>_<KEY> in the environment, or a TOML file named by LIN
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; the exit code."""
-    words = sys.argv[1:] if arguments is None else arguments
-    if words and words[0] in MODULES:
-        return _become(MODULES[words[0]], words[1:])
-    options = build_parser().parse_args(words)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and arguments[0] in MODULES:
+        return _exec(MODULES[arguments[0]], arguments[1:])
+    options = build_parser().parse_args(arguments)
     try:
         return _run(options)
     except KeyboardInterrupt:
@@ -47,11 +47,11 @@ def build_parser() -> argparse.ArgumentParser:
     for role in ROLES:
         commands.add_parser(role, help=f"run one {role} process (`lingua {role} --help` for its options)")
     _add_node(commands.add_parser("node", help="run demo nodes; their pipeline is simulated. `node drain` empties one"))
-    _add_pair(commands.add_parser("pair", help="get a code by which a client can choose a node"))
+    _add_pair(commands.add_parser("pair", help="get a code by which a client can select a node"))
     _add_translate(commands.add_parser("translate", help="send a WAV file through a running mesh"))
-    _add_explain(commands.add_parser("explain", help="say in words why a job went to its node"))
-    _add_weights(commands.add_parser("weights", help="show or set the prices by which nodes are compared"))
-    commands.add_parser("replay", help="decide again what was decided, with other weights (`lingua replay --help`)")
+    _add_explain(commands.add_parser("explain", help="explain why a job was placed on its node"))
+    _add_weights(commands.add_parser("weights", help="show or set the weights of node selection"))
+    commands.add_parser("replay", help="repeat recorded decisions, with other weights (`lingua replay --help`)")
     commands.add_parser("version", help="print the version")
     return parser
 
@@ -85,62 +85,66 @@ def _add_node(node: argparse.ArgumentParser) -> None:
     node.add_argument(
         "--speed", type=float, default=80.0, metavar="MS", help="milliseconds per second of audio (%(default)g)"
     )
-    node.add_argument("--region", metavar="WORD", help="where they stand")
-    node.add_argument("--gpu-tier", metavar="WORD", help="how strong they are")
-    node.add_argument("--tenant", metavar="ID", help="they work for this tenant only")
+    node.add_argument("--region", metavar="WORD", help="their location")
+    node.add_argument("--gpu-tier", metavar="WORD", help="their GPU class")
+    node.add_argument("--tenant", metavar="ID", help="they run jobs of this tenant only")
     node.add_argument("--pair", action="store_true", help="print a pairing code of each node once it is registered")
     node.add_argument("--json", action="store_true", help="print the ready line as one JSON object")
     node.add_argument("--die-with-parent", action="store_true", help="end when the starting process ends")
-    _add_drain(node.add_subparsers(metavar="drain").add_parser("drain", help="give a node no more work"))
+    _add_drain(
+        node.add_subparsers(metavar="drain").add_parser(
+            "drain", help="assign a node no new jobs and wait until it is empty"
+        )
+    )
 
 
 def _add_drain(drain: argparse.ArgumentParser) -> None:
     drain.description = (
-        "Give a node no more work and wait until it has none left. What it has not finished by the deadline goes to "
-        "other nodes. It gets no work until --resume, or until it connects again after the deadline. Exit code 0 once "
-        "it is empty, 1 if it did not get so."
+        "Assign a node no new jobs and wait until it is empty. Jobs that it has not finished by the deadline go to "
+        "other nodes. It gets no jobs until --resume, or until it reconnects after the deadline. Exit code 0 once it "
+        "is empty, 1 otherwise."
     )
     drain.set_defaults(module="drain")
     drain.add_argument("node_id", metavar="ID", help="the node")
     drain.add_argument(
         "--deadline", type=float, metavar="S", help="seconds for its jobs (default: node.drain_deadline_ms of the mesh)"
     )
-    drain.add_argument("--resume", action="store_true", help="end the drain instead: the node takes work again")
-    drain.add_argument("--reason", default="operator", metavar="TEXT", help="told to the node (%(default)s)")
-    # Without defaults of their own, so that `lingua node --url X drain ...` keeps what it was told.
+    drain.add_argument("--resume", action="store_true", help="end the drain instead: the node gets jobs again")
+    drain.add_argument("--reason", default="operator", metavar="TEXT", help="sent to the node (%(default)s)")
+    # Without defaults of their own, so that `lingua node --url X drain ...` keeps its URL.
     drain.add_argument("--url", default=argparse.SUPPRESS, help=f"an edge ({DEFAULT_URL})")
     drain.add_argument(
-        "--json", action="store_true", default=argparse.SUPPRESS, help="print the end as one JSON object"
+        "--json", action="store_true", default=argparse.SUPPRESS, help="print the final state as one JSON object"
     )
 
 
 def _add_pair(pair: argparse.ArgumentParser) -> None:
     pair.description = (
-        "Print a code of six digits. The first client that presents it in session_init is paired with the node: its "
-        "utterances go there whenever they can. The code that the node had before ends."
+        "Print a code of six digits. The first client that sends it in session_init is paired with the node: its "
+        "utterances go there whenever possible. The node's previous code is revoked."
     )
     pair.add_argument("node_id", metavar="NODE_ID", help="the node")
-    _add_asking(pair, "print one JSON object")
+    _add_query_options(pair, "print one JSON object")
 
 
 def _add_explain(explain: argparse.ArgumentParser) -> None:
-    explain.add_argument("job_id", metavar="JOB_ID", help="as in a result; a request id will do as well")
-    _add_asking(explain, "print the whole decision record as one JSON object")
+    explain.add_argument("job_id", metavar="JOB_ID", help="as in a result; a request id is accepted too")
+    _add_query_options(explain, "print the whole decision record as one JSON object")
 
 
 def _add_weights(weights: argparse.ArgumentParser) -> None:
-    weights.description = "The prices by which nodes are compared; one set is in force in the whole deployment."
+    weights.description = "The weights of node selection; one set is in force in the whole deployment."
     verbs = weights.add_subparsers(dest="verb", metavar="show|set")
-    show = verbs.add_parser("show", help="print those in force, as TOML (also without a word)")
-    put = verbs.add_parser("set", help="put those of a file in force everywhere")
-    put.add_argument("file", metavar="FILE.toml", help="what it leaves out has its default; see `weights show`")
-    _add_asking(weights, "print one JSON object")
+    show = verbs.add_parser("show", help="print the weights in force, as TOML (the default)")
+    put = verbs.add_parser("set", help="put the weights of a file in force everywhere")
+    put.add_argument("file", metavar="FILE.toml", help="a missing weight has its default; see `weights show`")
+    _add_query_options(weights, "print one JSON object")
     for verb in (show, put):
         verb.add_argument("--url", default=argparse.SUPPRESS, help=f"an edge ({DEFAULT_URL})")
         verb.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON object")
 
 
-def _add_asking(parser: argparse.ArgumentParser, json_help: str) -> None:
+def _add_query_options(parser: argparse.ArgumentParser, json_help: str) -> None:
     parser.add_argument("--url", default=DEFAULT_URL, help="an edge (%(default)s)")
     parser.add_argument("--json", action="store_true", help=json_help)
 
@@ -152,7 +156,7 @@ def _add_translate(translate: argparse.ArgumentParser) -> None:
     translate.add_argument("--url", default=f"{DEFAULT_URL}/ws/session", help="an edge (%(default)s)")
     translate.add_argument("--timeout", type=float, default=35.0, metavar="S", help="seconds to wait (%(default)s)")
     translate.add_argument(
-        "--stream", action="store_true", help="stream the file: the mesh cuts it into utterances; any length will do"
+        "--stream", action="store_true", help="stream the file: the mesh finds the utterances; any length is accepted"
     )
     translate.add_argument("--json", action="store_true", help="print each result as one JSON object")
 
@@ -163,8 +167,8 @@ def _run(options: argparse.Namespace) -> int:
     return int(command.run(options))
 
 
-def _become(module: str, arguments: list[str]) -> int:
-    """Turn into `python -m <module>`. -P: a folder of that name where the user stands must not win."""
+def _exec(module: str, arguments: list[str]) -> int:
+    """Replace this process by `python -m <module>`. -P: a folder of that name in the working directory is ignored."""
     os.execv(sys.executable, [sys.executable, "-P", "-m", module, *arguments])
 
 

@@ -17,7 +17,7 @@ from mesh.errors import ConfigError
 
 BANNER = "The pipeline of these nodes is SIMULATED: nothing is recognised or translated, and each result says so."
 
-#: Slower than this no demo ends: milliseconds per second of audio.
+#: Milliseconds per second of audio; at a slower pace no demo ends.
 SPEED_MAX: Final = 60_000.0
 
 _log = logging.getLogger("linguamesh.node")
@@ -41,15 +41,15 @@ async def _serve(options: argparse.Namespace, stop: asyncio.Event) -> None:
     if not options.json:
         print(BANNER, flush=True)
     running = [asyncio.create_task(node.run()) for node in nodes]
-    telling = asyncio.create_task(_tell(nodes, options))
+    announcing = asyncio.create_task(_announce(nodes, options))
     stopped = asyncio.create_task(stop.wait())
     done, _ = await asyncio.wait({stopped, *running}, return_when=asyncio.FIRST_COMPLETED)
     await asyncio.gather(*(node.drain() for node in nodes))
-    for task in (telling, stopped, *running):
+    for task in (announcing, stopped, *running):
         task.cancel()
-    await asyncio.wait({telling, stopped, *running})
+    await asyncio.wait({announcing, stopped, *running})
     for task in done - {stopped}:
-        task.result()  # raises why a node ended
+        task.result()  # raises the error that ended a node
 
 
 def _nodes(options: argparse.Namespace) -> list[Node]:
@@ -76,12 +76,12 @@ def _nodes(options: argparse.Namespace) -> list[Node]:
     ]
 
 
-async def _tell(nodes: list[Node], options: argparse.Namespace) -> None:
-    """Say so once all of them are registered."""
+async def _announce(nodes: list[Node], options: argparse.Namespace) -> None:
+    """Print the ready line once all of them are registered."""
     for node in nodes:
         await node.registered()
     ids = [str(node.node_id) for node in nodes]
-    codes = [await _code(node) for node in nodes] if options.pair else []
+    codes = [await _pairing_code(node) for node in nodes] if options.pair else []
     if options.json:
         more = {"pairing_codes": dict(zip(ids, codes, strict=True))} if options.pair else {}
         process.announce_ready("nodes", "nodes", "", nodes=ids, **more)
@@ -91,8 +91,8 @@ async def _tell(nodes: list[Node], options: argparse.Namespace) -> None:
         print(f"Pairing code of {node_id}: {code or 'none, see the log'}", flush=True)
 
 
-async def _code(node: Node) -> str:
-    """A pairing code; "" if the mesh gives none, which stops no node."""
+async def _pairing_code(node: Node) -> str:
+    """A pairing code; "" if the mesh refuses it: the node serves without one."""
     try:
         code, _ = await node.pairing_code()
     except (NodeRefused, Unreachable) as error:

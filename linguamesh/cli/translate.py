@@ -1,4 +1,4 @@
-"""`lingua translate`: send or stream a WAV file through a running mesh and print what comes back."""
+"""`lingua translate`: send or stream a WAV file to a running mesh and print the results."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from linguamesh.cli.errors import fail
 from linguamesh.errors import SessionError, Unreachable
 from linguamesh.session import Session, Translation
-from linguamesh.session.source import WavError, mixed, open_wav
+from linguamesh.session.stream import WavError, mix_to_mono, open_wav
 from mesh.errors import ConfigError
 from mesh.process import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, EXIT_UNREACHABLE
 from mesh.words import MissingReason
 
-#: What fits into one message of the mesh (2 MiB) once it is base64.
+#: Fits into one message of the mesh (2 MiB) as base64.
 AUDIO_BYTES_MAX: Final = 1_500_000
-#: What the mesh says of an utterance in which nothing was said: no failure.
 
 
 @dataclass(frozen=True, slots=True)
-class Sound:
+class WavAudio:
     """PCM16 mono, little-endian."""
 
     pcm: bytes
@@ -39,64 +39,66 @@ def run(options: argparse.Namespace) -> int:
             return asyncio.run(_stream(options, path))
         translation = asyncio.run(_translate(options, read_wav(path)))
     except (ConfigError, WavError) as error:
-        return _fail(str(error), EXIT_CONFIG)
+        return fail(str(error), EXIT_CONFIG)
     except Unreachable as error:
-        return _fail(f"no mesh running there: {error}. Start one with `lingua up`.", EXIT_UNREACHABLE)
+        return fail(f"no mesh running there: {error}. Start one with `lingua up`.", EXIT_UNREACHABLE)
     except SessionError as error:
-        return _fail(f"{error}. {error.hint}".strip(), EXIT_FAILED)
+        return fail(f"{error}. {error.hint}".strip(), EXIT_FAILED)
     print(json.dumps(as_dict(translation)) if options.json else as_text(translation, options.src, options.tgt))
     return EXIT_OK
 
 
-def read_wav(path: Path) -> Sound:
-    """The sound in a WAV file, stereo mixed to mono; ConfigError, in one line, if there is none."""
+def read_wav(path: Path) -> WavAudio:
+    """The audio of a WAV file, stereo mixed to mono; ConfigError, in one line, if it is not usable."""
     try:
         with open_wav(path) as file:
             channels, rate = file.getnchannels(), file.getframerate()
-            # One frame more than fits is enough to see that it does not.
+            # One frame beyond the bound is enough to detect that the file is too long.
             frames = file.readframes(AUDIO_BYTES_MAX // 2 + 1)
     except WavError as error:
         raise ConfigError(str(error)) from None
     except (wave.Error, EOFError) as error:
         raise ConfigError(f"{path} is not a PCM WAV file: {str(error) or 'it ends too early'}") from None
-    pcm = frames if channels == 1 else mixed(frames)
+    pcm = frames if channels == 1 else mix_to_mono(frames)
     if not pcm:
         raise ConfigError(f"{path} holds no sound")
     if len(pcm) > AUDIO_BYTES_MAX:
         seconds = AUDIO_BYTES_MAX / 2 / rate
         raise ConfigError(f"{path} is too long for one utterance: at most {seconds:.0f} s at {rate} Hz; try --stream")
-    return Sound(pcm, rate)
+    return WavAudio(pcm, rate)
 
 
-async def _translate(options: argparse.Namespace, sound: Sound) -> Translation:
+async def _translate(options: argparse.Namespace, audio: WavAudio) -> Translation:
     async with Session(options.url, src=options.src, tgt=options.tgt) as session:
-        return await session.translate(sound.pcm, sample_rate=sound.sample_rate, timeout=options.timeout)
+        return await session.translate(audio.pcm, sample_rate=audio.sample_rate, timeout=options.timeout)
 
 
 async def _stream(options: argparse.Namespace, path: Path) -> int:
-    """Stream the file and print results as they come; 1 if one of them failed, or none came."""
+    """Stream the file and print results as they arrive; exit code 1 if one of them failed, or none arrived."""
     with open_wav(path) as file:
         rate = file.getframerate()
         if not file.getnframes():
             raise WavError(f"{path} holds no sound")
-    ends: list[Translation] = []
+    results: list[Translation] = []
 
-    async def tell(session: Session) -> None:
+    async def print_results(session: Session) -> None:
         async for translation in session.results():
-            ends.append(translation)
+            results.append(translation)
             print(_streamed(translation, options), flush=True)
 
     session = Session(options.url, src=options.src, tgt=options.tgt, sample_rate=rate, close_timeout=options.timeout)
     async with session:
-        telling = asyncio.create_task(tell(session))
+        printing = asyncio.create_task(print_results(session))
         await session.stream(path)
-    await telling
+    await printing
     if session.lost:
-        print("warning: the mesh lost the session; some of it may be missing or come twice", file=sys.stderr)
-    if not ends:
-        return _fail(f"no result came within {options.timeout:g} s of the file's end", EXIT_FAILED)
+        print("warning: the mesh lost the session; results may be missing or duplicated", file=sys.stderr)
+    if not results:
+        return fail(f"no result came within {options.timeout:g} s of the file's end", EXIT_FAILED)
+    # An utterance without speech is no failure.
     failed = any(
-        end.error is not None and end.error.details.get("reason") != MissingReason.SILENCE_DETECTED for end in ends
+        result.error is not None and result.error.details.get("reason") != MissingReason.SILENCE_DETECTED
+        for result in results
     )
     return EXIT_FAILED if failed else EXIT_OK
 
@@ -104,8 +106,8 @@ async def _stream(options: argparse.Namespace, path: Path) -> int:
 def _streamed(translation: Translation, options: argparse.Namespace) -> str:
     error = translation.error
     if options.json:
-        told = {"utterance_index": translation.utterance_index, **as_dict(translation)}
-        return json.dumps({**told, "error": {"code": error.code, "message": error.message}} if error else told)
+        fields = {"utterance_index": translation.utterance_index, **as_dict(translation)}
+        return json.dumps({**fields, "error": {"code": error.code, "message": error.message}} if error else fields)
     if error:
         return f"[{translation.utterance_index}] {error}"
     return f"[{translation.utterance_index}] {as_text(translation, options.src, options.tgt)}"
@@ -138,9 +140,4 @@ def as_text(translation: Translation, src: str, tgt: str) -> str:
 
 
 def _timings(timings: dict[str, int]) -> str:
-    return ", ".join(f"{name.removesuffix('_ms')} {value} ms" for name, value in timings.items()) or "not told"
-
-
-def _fail(text: str, code: int) -> int:
-    print(f"error: {text}", file=sys.stderr)
-    return code
+    return ", ".join(f"{name.removesuffix('_ms')} {value} ms" for name, value in timings.items()) or "unknown"

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from linguamesh.local.process import ProcessFailed
-from linguamesh.local.stack import Options, Stack
+from linguamesh.local.stack import Stack, StackOptions
 from mesh.errors import ConfigError
 from mesh.process import EXIT_CONFIG
 from mesh.process import run as run_process
@@ -16,7 +16,7 @@ def run(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C; the exit code."""
     names = ("port", "edges", "brokers", "selectors", "nodes", "redis", "state_dir", "json")
     try:
-        stack = Stack(Options(**{name: getattr(options, name) for name in names}))
+        stack = Stack(StackOptions(**{name: getattr(options, name) for name in names}))
         return run_process(stack.run)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)

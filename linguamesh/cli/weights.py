@@ -1,6 +1,6 @@
-"""`lingua weights`: the prices by which nodes are compared, as they are in force, and how to put others in force.
+"""`lingua weights`: show or set the weights of node selection, for the whole deployment.
 
-`show` prints TOML, so what it prints can be changed and given to `set`.
+`show` prints TOML; its output can be edited and given to `set`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from linguamesh.cli.errors import answered
+from linguamesh.cli.errors import exit_code_of
 from linguamesh.errors import MeshRefused
 from linguamesh.operator import Operator
 from mesh.config.weights import Weights
@@ -24,35 +24,35 @@ from mesh.process import EXIT_OK
 
 def run(options: argparse.Namespace) -> int:
     """Show or set; the exit code."""
-    return answered(lambda: _set(options) if options.verb == "set" else _show(options))
+    return exit_code_of(lambda: _set(options) if options.verb == "set" else _show(options))
 
 
 def _show(options: argparse.Namespace) -> int:
-    answer = Operator(options.url).ask("weights")
-    print(json.dumps(answer) if options.json else as_toml(answer))
+    reply = Operator(options.url).query("weights")
+    print(json.dumps(reply) if options.json else as_toml(reply))
     return EXIT_OK
 
 
 def _set(options: argparse.Namespace) -> int:
-    wanted = msgspec.to_builtins(read_weights(Path(options.file)))
+    weights = msgspec.to_builtins(read_weights(Path(options.file)))
     operator = Operator(options.url)
-    before = operator.ask("weights")
+    before = operator.query("weights")
     try:
-        # Whoever else sets weights at this moment is not overwritten unseen.
-        answer = operator.command("weights_set", weights=wanted, expected_version=before["version"], by=_who())
+        # The expected version detects a concurrent change: it is not overwritten.
+        reply = operator.command("weights_set", weights=weights, expected_version=before["version"], by=_user_name())
     except MeshRefused as error:
         if error.status == 409:
-            raise MeshRefused(409, "somebody else set weights just now; look with `lingua weights show`") from None
+            raise MeshRefused(409, "the weights were changed concurrently; see `lingua weights show`") from None
         raise
     if options.json:
-        print(json.dumps({"version": answer["version"], "weights": wanted}))
+        print(json.dumps({"version": reply["version"], "weights": weights}))
     else:
-        print("\n".join([f"Version {answer['version']} is in force.", *_changes(before["weights"], wanted)]))
+        print("\n".join([f"Version {reply['version']} is in force.", *_changes(before["weights"], weights)]))
     return EXIT_OK
 
 
 def read_weights(path: Path) -> Weights:
-    """The weights in a TOML file, at its top or in its table [weights]; what it leaves out has its default."""
+    """The weights in a TOML file, at its top or in its table [weights]; a missing one has its default."""
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -65,15 +65,15 @@ def read_weights(path: Path) -> Weights:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def as_toml(answer: dict[str, Any]) -> str:
-    """The weights in force as a file, with where they come from in a comment."""
-    by = f", set by {answer['by']}" if answer.get("by") else ""
-    lines = [f"# version {answer['version']}{by}", "[weights]"]
-    return "\n".join([*lines, *(f"{name} = {_toml(value)}" for name, value in answer["weights"].items())])
+def as_toml(reply: dict[str, Any]) -> str:
+    """The weights in force as TOML, with their version and author in a comment."""
+    by = f", set by {reply['by']}" if reply.get("by") else ""
+    lines = [f"# version {reply['version']}{by}", "[weights]"]
+    return "\n".join([*lines, *(f"{name} = {_toml(value)}" for name, value in reply["weights"].items())])
 
 
 def _toml(value: Any) -> str:
-    # JSON's strings and numbers are TOML's as well.
+    # JSON strings and numbers are valid TOML.
     return json.dumps(value)
 
 
@@ -86,7 +86,7 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     return changed or ["Nothing has changed."]
 
 
-def _who() -> str:
+def _user_name() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # a user id without a name

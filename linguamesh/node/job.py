@@ -1,4 +1,4 @@
-"""What a node's handler gets and gives: Job, Result, and what a node says of its machine."""
+"""The values of a node's handler (Job, Result) and of the node's machine (Gpu, Usage)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Load of the node's machine, in percent. Above 85 a node gets no new work."""
+    """Load of the node's machine, in percent. Above 85 a node is assigned no new jobs."""
 
     cpu_percent: float = 0.0
     mem_percent: float = 0.0
@@ -30,7 +30,7 @@ class Usage:
 
 
 class Job:
-    """One utterance to work on."""
+    """One utterance to translate."""
 
     def __init__(
         self, assign: wire.JobAssign, send_partial: Callable[[wire.JobAssign, str, bool], Awaitable[None]]
@@ -38,26 +38,26 @@ class Job:
         self._assign = assign
         self._send_partial = send_partial
         self.job_id: str = assign.job_id
-        #: 1 at first; higher when another node tried before.
+        #: 1 for the first attempt; higher when an earlier attempt failed, perhaps on another node.
         self.attempt: int = assign.attempt_id
         self.session_id: str = assign.session_id
         self.utterance_index: int = assign.utterance_index
         self.src: str = assign.src_lang
         self.tgt: str = assign.tgt_lang
-        #: "pcm16" (little-endian mono) or "opus" (packets, each behind its length in 2 bytes, little-endian).
+        #: "pcm16" (little-endian mono) or "opus" (packets, each after its length in 2 bytes, little-endian).
         self.audio_format: str = assign.audio_format
         self.sample_rate: int = assign.sample_rate
         self.trace_id: str = assign.trace_id
-        #: Utterances that follow one another closely are parts of a group; `context_text` is what was said in it
-        #: before, as lines of the speaker and of the translation. None: this is no part of one.
+        #: Utterances that follow one another closely are parts of a group; `context_text` has its earlier parts, as
+        #: lines of the speaker and of the translation. None: the utterance belongs to no group.
         self.group_id: str | None = assign.group_id
         self.part_index: int | None = assign.part_index
         self.context_text: str | None = assign.context_text
-        #: Streamed utterances that were cut in the middle of speech are one turn.
+        #: Streamed utterances that were finalized in the middle of speech have the same turn.
         self.turn_id: str | None = assign.turn_id
-        #: Silence to append before it is recognised.
+        #: Silence to append before recognition.
         self.padding_ms: int = assign.padding_ms or 0
-        #: Why a streamed utterance ended: the speaker said so, paused, fell silent, or went on for too long.
+        #: Why a streamed utterance was finalized: by the client, a pause, the idle timeout, or its maximum length.
         self.is_manual_cut: bool = assign.is_manual_cut
         self.is_pause_triggered: bool = assign.is_pause_triggered
         self.is_timeout_triggered: bool = assign.is_timeout_triggered
@@ -81,13 +81,13 @@ class Job:
         return self._assign
 
     async def partial(self, text: str, *, is_final: bool = False) -> None:
-        """Show the speaker what has been recognised so far. Best effort: lost while the connection is down."""
+        """Send the text recognised so far to the speaker. Best effort: lost while the connection is down."""
         await self._send_partial(self._assign, text, is_final)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came out of a job. All empty = nothing was said."""
+    """The result of a job. All empty: the audio contains no speech."""
 
     text_asr: str = ""
     text_translated: str = ""

@@ -1,4 +1,4 @@
-"""The messages of one node, filled in from what it was told about itself. Pure but for the machine's core count."""
+"""Builds the messages of a node from its profile and its jobs. Pure but for the clock and the machine's size."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 import os
 import platform
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -17,15 +17,17 @@ from mesh.messages import node as wire
 from mesh.messages.base import audio_raw
 
 SDK_VERSION: Final = "0.1.0"
-#: Longest text of an error that is sent; the whole of it is in the node's log.
+#: Longest text of an error that is sent; the full text is in the node's log.
 ERROR_TEXT_MAX: Final = 500
+
+JobEvent = TypeVar("JobEvent", wire.JobAck, wire.JobStarted)
 
 _PLATFORMS: Final = {"Windows": "windows", "Darwin": "macos"}
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a node is and can do."""
+    """The capabilities of a node."""
 
     asr: list[str]
     semantic: list[str]
@@ -66,7 +68,7 @@ class Profile:
         )
 
     def heartbeat(self, node_id: str, usage: Usage, running: list[tuple[str, int]]) -> wire.NodeHeartbeatMessage:
-        """node_heartbeat; `running` are the (job id, attempt) the node works on."""
+        """node_heartbeat; `running`: (job id, attempt) of its running jobs."""
         return wire.NodeHeartbeatMessage(
             node_id=node_id,
             timestamp=wall_ms(),
@@ -102,20 +104,9 @@ class Profile:
         )
 
 
-def job_ack(assign: wire.JobAssign, node_id: str) -> wire.JobAck:
-    """job_ack."""
-    return wire.JobAck(
-        job_id=assign.job_id,
-        attempt_id=assign.attempt_id,
-        node_id=node_id,
-        session_id=assign.session_id,
-        trace_id=assign.trace_id,
-    )
-
-
-def job_started(assign: wire.JobAssign, node_id: str) -> wire.JobStarted:
-    """job_started."""
-    return wire.JobStarted(
+def job_event(kind: type[JobEvent], assign: wire.JobAssign, node_id: str) -> JobEvent:
+    """job_ack or job_started."""
+    return kind(
         job_id=assign.job_id,
         attempt_id=assign.attempt_id,
         node_id=node_id,
@@ -138,7 +129,7 @@ def asr_partial(assign: wire.JobAssign, node_id: str, text: str, is_final: bool)
 
 
 def job_result(assign: wire.JobAssign, node_id: str, result: Result, processing_ms: int) -> wire.JobResult:
-    """job_result of a success; TypeError or ValueError if the handler's result does not fit the wire."""
+    """job_result of a success; TypeError or ValueError if the handler's result does not fit the message."""
     timings = {"total_ms": processing_ms, **result.timings}
     extra = msgspec.convert({**result.extra, "service_timings": timings}, wire.ExtraResult)
     return wire.JobResult(
@@ -183,7 +174,7 @@ def job_failure(assign: wire.JobAssign, node_id: str, failure: JobFailed, proces
 
 
 def _memory_gb() -> int:
-    """The machine's memory, at least 1; 1 where the system does not tell."""
+    """The machine's memory, at least 1; 1 where the system does not report it."""
     try:
         return max(1, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**30)
     except (AttributeError, ValueError, OSError):

@@ -1,12 +1,12 @@
-"""The node SDK: a worker that takes jobs from the mesh.
+"""The node SDK: a worker that runs jobs of the mesh.
 
     async def handler(job: Job) -> Result:
         return Result(text_asr="hello", text_translated="hola")
 
     asyncio.run(Node("ws://127.0.0.1:5010", handler, asr=["en"], semantic=["es"]).run())
 
-A node dials out, registers, heartbeats and runs up to `max_jobs` handlers at once on the event loop. It reconnects by
-itself; a handler does not notice, and its result is kept and sent again until the mesh has acknowledged it.
+A node dials out, registers, sends heartbeats and runs up to `max_jobs` handlers at once on the event loop. It
+reconnects with backoff; handlers keep running meanwhile, and a result is retried until the mesh has acknowledged it.
 """
 
 from __future__ import annotations
@@ -20,52 +20,44 @@ from typing import Any, Final
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from linguamesh.errors import JobFailed, NodeRefused, Unreachable
-from linguamesh.node.control import Control, ControlState
-from linguamesh.node.job import Gpu, Job, Result, Usage
+from linguamesh.errors import RETRYABLE_CODES, NodeRefused, Unreachable
+from linguamesh.node.control import Control, ControlState, PairingRequests
+from linguamesh.node.job import Gpu, Usage
 from linguamesh.node.messages import Profile
-from linguamesh.node.pairing import PairingRequests
 from linguamesh.node.runner import Handler, JobRunner
-from linguamesh.websocket import OPEN_TIMEOUT_S, dial, reconnect_delay_s, send, with_path
-from mesh.errors import ErrorCode, PeerError
+from linguamesh.websocket import OPEN_TIMEOUT_S, decode_known, dial, reconnect_delay_s, send, with_path
+from mesh.errors import ErrorCode
 from mesh.messages import node as wire
 from mesh.words import CloseCode
 
-__all__ = ["Control", "Gpu", "Job", "JobFailed", "Node", "NodeRefused", "Result", "Unreachable", "Usage"]
-
 HEARTBEAT_INTERVAL_S: Final = 15.0
 REGISTER_TIMEOUT_S: Final = 10.0
-#: How long running jobs may go on after `close`.
+#: Time for running jobs to finish after `close`.
 DRAIN_S: Final = 2.0
 
-#: Refusals that may pass; all others are final.
-_PASSING: Final = frozenset({
-    ErrorCode.INTERNAL_ERROR.name,
-    ErrorCode.SCHEDULER_DEPENDENCY_DOWN.name,
-    ErrorCode.SLOW_DOWN.name,
-    ErrorCode.NOT_REGISTERED.name,
-})  # fmt: skip
+#: Refusals of a registration that are retried; all others are final.
+_RETRYABLE_CODES: Final = RETRYABLE_CODES | {ErrorCode.NOT_REGISTERED.name}
 
 _log = logging.getLogger("linguamesh.node")
 
 
 class Node:
-    """One worker node. Use `await node.run()`, or `async with node:` to have it run in the background.
+    """One worker node. Use `await node.run()`, or `async with node:` to run it in the background.
 
     url         ws://host:port of any edge; /ws/node is added
     handler     async function from Job to Result; raise JobFailed to fail with a code of your choice
-    node_id     keep it over restarts; without one the mesh assigns it
+    node_id     keep it across restarts; without one the mesh assigns it
     asr         languages it recognises (mandatory), semantic: languages it translates to (mandatory),
     tts         languages it speaks; none = all of `semantic`
     services    installed and ready services
-    models      ids of models that jobs may ask for
+    models      ids of models that jobs may require
     pairs       (from, to) it translates; none = from each of `asr` to each of `semantic`
     max_jobs    jobs at once
-    gpus        the mesh takes only nodes with a GPU; name yours
-    region, gpu_tier    where it stands and how strong it is, for jobs that care
-    tenant_id   it works for this tenant only
+    gpus        the mesh accepts only nodes with a GPU; name yours
+    region, gpu_tier    its location and class, for jobs that select by them
+    tenant_id   it runs jobs of this tenant only
     usage       called before each heartbeat; without it the node reports no load of its machine
-    on_control  called when an operator drains the node, or ends that; it finishes what it has in any case
+    on_control  called when an operator drains the node, or resumes it; running jobs finish in any case
     """
 
     def __init__(
@@ -92,7 +84,7 @@ class Node:
         connect_timeout_s: float = OPEN_TIMEOUT_S,
     ) -> None:
         if max_jobs < 1:
-            raise ValueError(f"max_jobs is {max_jobs}; a node takes at least one job")
+            raise ValueError(f"max_jobs is {max_jobs}; a node runs at least one job")
         self.url = with_path(url, "/ws/node")
         self.node_id = node_id
         self.max_jobs = max_jobs
@@ -111,29 +103,29 @@ class Node:
             tenant_id=tenant_id,
         )
         self._usage = usage
-        self._orders = ControlState(on_control)
+        self._control = ControlState(on_control)
         self._heartbeat_interval_s = heartbeat_interval_s
         self._connect_timeout_s = connect_timeout_s
-        self._work = JobRunner(handler, max_jobs, self._send)
+        self._jobs = JobRunner(handler, max_jobs, self._send)
         self._pairing = PairingRequests(self._send)
         self._handlers: dict[type, Callable[[Any], None]] = {
-            wire.JobAssign: self._work.on_assign,
-            wire.JobCancel: self._work.on_cancel,
-            wire.JobResultAck: self._work.on_result_ack,
-            wire.NodeStatus: self._orders.on_status,
-            wire.NodeControl: self._orders.on_control,
+            wire.JobAssign: self._jobs.on_assign,
+            wire.JobCancel: self._jobs.on_cancel,
+            wire.JobResultAck: self._jobs.on_result_ack,
+            wire.NodeStatus: self._control.on_status,
+            wire.NodeControl: self._control.on_control,
             wire.PairingCodeMessage: self._pairing.on_code,
             wire.ErrorMessage: self._on_error,
         }
         self._connection: ClientConnection | None = None  # set while registered
         self._registered = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None  # set by `async with`
-        self._last_failure = "no answer"  # why the last dial came to nothing
+        self._last_failure = "no answer"  # the error of the last connection attempt
 
-    # --- life -------------------------------------------------------------------------------------
+    # --- lifecycle --------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serve until cancelled; raises NodeRefused when the mesh will never take this node."""
+        """Serve until cancelled, reconnecting with backoff; NodeRefused if the mesh refuses this node for good."""
         failures = 0
         try:
             while True:
@@ -146,7 +138,7 @@ class Node:
                     _log.warning("%s", error)
                 await asyncio.sleep(reconnect_delay_s(failures))
         finally:
-            await self._work.cancel()
+            await self._jobs.cancel()
 
     @property
     def is_registered(self) -> bool:
@@ -155,16 +147,16 @@ class Node:
 
     @property
     def status(self) -> str:
-        """How the mesh sees the node: "registering", "ready", "degraded", "draining", "offline"; "" at first."""
-        return self._orders.status
+        """The mesh's status of the node: "registering", "ready", "degraded", "draining", "offline"; "" at first."""
+        return self._control.status
 
     @property
     def draining(self) -> bool:
-        """True while an operator takes the node out of service: no new jobs are to be expected."""
-        return self._orders.draining
+        """True while an operator drains the node: the mesh assigns no new jobs."""
+        return self._control.draining
 
     async def registered(self) -> None:
-        """Returns once the mesh has accepted the node and knows its first heartbeat."""
+        """Returns once the mesh has accepted the node and its first heartbeat is sent."""
         await self._registered.wait()
 
     async def __aenter__(self) -> Node:
@@ -182,7 +174,7 @@ class Node:
         runner = self._runner
         await self.close()
         if failed:
-            runner.result()  # raises what ended it
+            runner.result()  # raises the error that ended it
         raise Unreachable(f"not registered within {self._connect_timeout_s:g} s: {self._last_failure}")
 
     async def __aexit__(
@@ -194,7 +186,7 @@ class Node:
             runner.result()
 
     async def close(self) -> None:
-        """End a node started by `async with`: running jobs get a moment to finish, then the connection closes."""
+        """End a node started by `async with`: running jobs get DRAIN_S to finish, then the connection closes."""
         runner, self._runner = self._runner, None
         if runner:
             await self.drain()
@@ -202,29 +194,29 @@ class Node:
             await asyncio.wait({runner})
 
     async def drain(self) -> None:
-        """Give the jobs that run now a moment to finish; call it before you cancel `run`."""
-        await self._work.drain(DRAIN_S)
+        """Wait up to DRAIN_S for the running jobs; call it before you cancel `run`."""
+        await self._jobs.drain(DRAIN_S)
 
     async def report_error(self, code: str, message: str, *, job_id: str | None = None) -> None:
-        """Say that the node cannot finish that job, or (None) anything that it has: it goes to other nodes at once."""
+        """Report that the node cannot finish that job, or (None) any of its jobs: other nodes get them at once."""
         details = {"job_id": job_id} if job_id else None
-        error = wire.NodeError(node_id=self._work.node_id, code=code, message=message, details=details)
+        error = wire.NodeError(node_id=self._jobs.node_id, code=code, message=message, details=details)
         await self._send(wire.encode(error))
 
     async def pairing_code(self) -> tuple[str, float]:
-        """A code by which one client can choose this node (Session(pairing_code=...)), and how many seconds it is good
-        for. The code before it ends. NodeRefused or Unreachable if there is none."""
-        return await self._pairing.code(self._work.node_id)
+        """A code by which one client can select this node (Session(pairing_code=...)), and its validity in seconds. It
+        replaces the code before it. NodeRefused or Unreachable if there is none."""
+        return await self._pairing.code(self._jobs.node_id)
 
     # --- one connection ---------------------------------------------------------------------------
 
     async def _serve_connection(self) -> None:
-        """Register and serve until the connection ends; Unreachable if it never came to a registration."""
+        """Register and serve until the connection ends; Unreachable if the registration fails."""
         connection = await dial(self.url, open_timeout_s=self._connect_timeout_s)
-        beats: asyncio.Task[None] | None = None
+        heartbeats: asyncio.Task[None] | None = None
         try:
             await self._register(connection)
-            beats = asyncio.create_task(self._heartbeat(), name="heartbeat")
+            heartbeats = asyncio.create_task(self._send_heartbeats(), name="heartbeat")
             async for text in connection:
                 self._on_message(text)
             self._check_close_code(connection)
@@ -233,10 +225,10 @@ class Node:
         finally:
             self._registered.clear()
             self._connection = None
-            self._pairing.on_lost()
-            if beats:
-                beats.cancel()
-                await asyncio.wait({beats})
+            self._pairing.on_disconnected()
+            if heartbeats:
+                heartbeats.cancel()
+                await asyncio.wait({heartbeats})
             await connection.close()
 
     async def _register(self, connection: ClientConnection) -> None:
@@ -249,19 +241,19 @@ class Node:
         except ConnectionClosed as error:
             self._check_close_code(connection)
             raise Unreachable(f"{self.url} closed the connection on node_register: {error}") from None
-        self.node_id = self._work.node_id = ack.node_id
-        self._orders.on_registered(ack)
+        self.node_id = self._jobs.node_id = ack.node_id
+        self._control.on_registered(ack)
         self._connection = connection
-        # Results first: a job of the last connection that is in neither a result nor the heartbeat counts as lost.
-        for text in self._work.kept_results():
+        # Results first: the mesh counts a job as lost that is in neither a result nor the heartbeat.
+        for text in self._jobs.unacked_results():
             await self._send(text)
-        await self._beat()
+        await self._send_heartbeat()
         self._registered.set()
         _log.info("registered as %s at %s", self.node_id, self.url)
 
     async def _await_ack(self, connection: ClientConnection) -> wire.NodeRegisterAck:
         while True:
-            message = _decoded(await connection.recv())
+            message = decode_known(wire.decode_from_scheduler, await connection.recv())
             if isinstance(message, wire.NodeRegisterAck):
                 return message
             if isinstance(message, wire.ErrorMessage):
@@ -274,52 +266,43 @@ class Node:
             raise NodeRefused(code.name, f"another connection uses the node id {self.node_id}")
         _log.info("connection to %s ended: %s %s", self.url, connection.close_code, connection.close_reason)
 
-    async def _heartbeat(self) -> None:
+    async def _send_heartbeats(self) -> None:
         while True:
             await asyncio.sleep(self._heartbeat_interval_s)
-            await self._beat()
+            await self._send_heartbeat()
 
-    async def _beat(self) -> None:
-        beat = self._profile.heartbeat(self._work.node_id, self._measured(), self._work.running())
-        await self._send(wire.encode(beat))
+    async def _send_heartbeat(self) -> None:
+        message = self._profile.heartbeat(self._jobs.node_id, self._measure_usage(), self._jobs.running())
+        await self._send(wire.encode(message))
 
-    def _measured(self) -> Usage:
+    def _measure_usage(self) -> Usage:
         try:
             return self._usage()
-        except Exception:  # noqa: BLE001 - the user's code; a node that cannot measure its load still works
+        except Exception:  # noqa: BLE001 - the user's code; a node that cannot measure its load still serves
             _log.exception("the usage callback failed; no load is reported")
             return Usage()
 
     async def _send(self, text: str) -> bool:
-        """True if it went into a live connection. What did not is either kept (results) or not worth repeating."""
+        """True if it went into a live connection. Otherwise results are retried, and other messages are dropped."""
         connection = self._connection
         return connection is not None and await send(connection, text, self.url)
 
     # --- messages ---------------------------------------------------------------------------------
 
     def _on_message(self, text: str | bytes) -> None:
-        message = _decoded(text)
+        message = decode_known(wire.decode_from_scheduler, text)
         handler = self._handlers.get(type(message))
         if handler:
             handler(message)
 
     def _on_error(self, error: wire.ErrorMessage) -> None:
-        _log.warning("the mesh says %s: %s", error.code, error.message)
-        refused = not self._registered.is_set() and error.code not in _PASSING
+        _log.warning("error %s: %s", error.code, error.message)
+        refused = not self._registered.is_set() and error.code not in _RETRYABLE_CODES
         if refused or error.code == ErrorCode.NODE_SUPERSEDED.name:
             raise NodeRefused(error.code, error.message, _details(error))
         if error.code == ErrorCode.NOT_REGISTERED.name:
-            raise Unreachable(f"{self.url} has forgotten this node: {error.message}")
+            raise Unreachable(f"{self.url} does not know this node: {error.message}")
         self._pairing.on_error(NodeRefused(error.code, error.message, _details(error)))
-
-
-def _decoded(text: str | bytes) -> Any:
-    """The message, or None for one that this version does not know."""
-    try:
-        return wire.decode_from_scheduler(text)
-    except PeerError as error:
-        _log.warning("ignored a message of the mesh: %s", error)
-        return None
 
 
 def _details(error: wire.ErrorMessage) -> dict[str, Any] | None:

@@ -1,7 +1,7 @@
-"""The session SDK: speak, and get translations. `Session` is the way in."""
+"""The session SDK: send or stream speech, receive translations. `Session` is the entry point."""
 
 from linguamesh.errors import RoomError, SessionError, Unreachable
+from linguamesh.session.results import Translation
 from linguamesh.session.session import Session
-from linguamesh.session.translation import Translation
 
 __all__ = ["RoomError", "Session", "SessionError", "Translation", "Unreachable"]

@@ -1,6 +1,6 @@
-"""The connection of a session: opens it, reads it, and opens it again elsewhere when it is lost.
+"""The WebSocket connection of a session: handshake, reading, and reconnect to the next address with backoff.
 
-Knows addresses, time and sockets. What is said on it, and what was missed meanwhile, is for its listener.
+Knows addresses, time and sockets. It does not interpret messages after the handshake; its handler does.
 """
 
 from __future__ import annotations
@@ -13,205 +13,184 @@ from typing import Final, Protocol
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from linguamesh.errors import LinguaError, SessionError, Unreachable
-from linguamesh.websocket import dial, send
+from linguamesh.errors import RETRYABLE_CODES, LinguaError, SessionError, Unreachable
+from linguamesh.session.messages import error_from
+from linguamesh.websocket import decode_known, dial, send
 from mesh.clock import now_ms
-from mesh.errors import ErrorCode, PeerError
+from mesh.errors import ErrorCode
 from mesh.messages import client as wire
 from mesh.words import CloseCode
 
-#: A connection that lived shorter than this was no success: the next one waits, from the second such time on.
-STEADY_MS: Final = 1_000
+#: A connection that lasted this long resets the backoff.
+STABLE_MS: Final = 1_000
 
-#: Close codes after which another connection would end no better.
-_FINAL_CLOSES: Final = {
+#: Close codes after which a reconnect cannot succeed: the code and text of the error.
+_FATAL_CLOSE_CODES: Final = {
     CloseCode.SUPERSEDED: (ErrorCode.SESSION_SUPERSEDED, "a newer connection took this session over"),
     1007: (ErrorCode.INVALID_MESSAGE, "the mesh could not read a message"),
     1009: (ErrorCode.MESSAGE_TOO_LARGE, "a message was too large"),
 }
-#: Refusals of session_init that may pass.
-_PASSING: Final = frozenset({
-    ErrorCode.INTERNAL_ERROR.name,
-    ErrorCode.SCHEDULER_DEPENDENCY_DOWN.name,
-    ErrorCode.SLOW_DOWN.name,
-})  # fmt: skip
 
 _log = logging.getLogger("linguamesh.session")
 
 
-class ConnectionListener(Protocol):
-    """Whoever has the session."""
+class ConnectionHandler(Protocol):
+    """The session's side of its connection."""
 
-    #: Why the session cannot be used any more.
-    over: SessionError | None
+    #: Called with each message after the handshake.
+    on_message: Callable[[str | bytes], None]
+    #: The error that ended the session.
+    error: SessionError | None
 
     @property
     def may_resume(self) -> bool:
-        """True if a lost connection can be replaced."""
+        """True if a lost connection is replaced."""
 
-    def hello(self) -> wire.SessionInit:
-        """The first message of a connection."""
+    def session_init(self) -> wire.SessionInit:
+        """The message for the next handshake."""
 
-    def on_open(self, ack: wire.SessionInitAck) -> None:
-        """The mesh's answer to it."""
+    def on_session_init_ack(self, ack: wire.SessionInitAck) -> None:
+        """The handshake succeeded."""
 
-    def on_data(self, data: str | bytes) -> None:
-        """Anything that the mesh says later."""
-
-    def on_lost(self) -> None:
-        """The connection ended; what is on its way may be lost."""
+    def on_disconnected(self) -> None:
+        """The connection is lost; messages in flight may be lost."""
 
 
 class Connection:
-    """One session's connection, at one of `urls` at a time. `delay`: seconds to wait after so many failures."""
+    """One socket after the other, at one of `urls` at a time. `reconnect_delay_s`: the backoff after that many failures
+    in a row."""
 
     def __init__(
         self,
         urls: Sequence[str],
-        listener: ConnectionListener,
+        handler: ConnectionHandler,
         *,
-        open_timeout: float,
-        reconnect_for: float,
-        delay: Callable[[int], float],
+        open_timeout_s: float,
+        reconnect_for_s: float,
+        reconnect_delay_s: Callable[[int], float],
     ) -> None:
         self.reconnects = 0
+        #: The address in use, or tried last.
+        self.url = urls[0]
         self._urls = urls
-        self._listener = listener
-        self._open_timeout = open_timeout
-        self._reconnect_for = reconnect_for
-        self._delay = delay
-        self._place = 0  # which of the addresses
+        self._url_index = 0
+        self._handler = handler
+        self._open_timeout_s = open_timeout_s
+        self._reconnect_for_s = reconnect_for_s
+        self._reconnect_delay_s = reconnect_delay_s
         self._socket: ClientConnection | None = None
         self._opened_ms = 0
-        self._brief = 0  # connections in a row that did not live long
-
-    @property
-    def url(self) -> str:
-        """The address in use, or tried last."""
-        return self._urls[self._place]
+        self._unstable = 0  # connections in a row that did not last STABLE_MS
 
     async def open(self) -> None:
-        """Open the session at the first address that takes it; Unreachable or SessionError if none does."""
+        """Open the session at the first address that accepts it; Unreachable or SessionError if none does."""
         failure: LinguaError | None = None
-        for place in range(len(self._urls)):
-            self._place = place
+        for index, url in enumerate(self._urls):
+            self._url_index, self.url = index, url
             try:
                 return await self._establish()
             except Unreachable as error:
                 failure = error
             except SessionError as error:
-                if error.code not in _PASSING:
+                if error.code not in RETRYABLE_CODES:
                     raise
                 failure = error
         assert failure is not None, "a session has an address"
         raise failure
 
     async def serve(self) -> SessionError:
-        """Read, and connect again whenever the connection is lost; returns why that came to an end."""
+        """Read, and reconnect whenever the connection is lost; returns the error that ends the session."""
         try:
             while True:
-                end = await self._read()
-                self._listener.on_lost()
-                if end is None and not self._listener.may_resume:
-                    end = SessionError(ErrorCode.WS_DISCONNECTED.name, "the connection is lost")
-                if end is None:
-                    end = await self._reconnect()
-                if end is not None:
-                    return end
+                error = await self._read()
+                self._handler.on_disconnected()
+                if error is None and not self._handler.may_resume:
+                    error = SessionError(ErrorCode.WS_DISCONNECTED.name, "the connection is lost")
+                if error is None:
+                    error = await self._reconnect()
+                if error is not None:
+                    return error
         finally:
-            await self._close()
+            socket, self._socket = self._socket, None
+            if socket is not None:
+                await socket.close()
 
     async def send(self, data: str | bytes) -> bool:
         """True if it went into a live connection."""
         socket = self._socket
         return socket is not None and await send(socket, data, self.url)
 
-    # --- inside -----------------------------------------------------------------------------------
-
-    async def _close(self) -> None:
-        socket, self._socket = self._socket, None
-        if socket is not None:
-            await socket.close()
+    # --- one socket -------------------------------------------------------------------------------
 
     async def _establish(self) -> None:
         """Dial and open or resume the session; Unreachable or SessionError if that fails."""
         url = self.url
-        socket = await dial(url, open_timeout_s=self._open_timeout)
+        socket = await dial(url, open_timeout_s=self._open_timeout_s)
         try:
-            async with asyncio.timeout(self._open_timeout):
-                await socket.send(wire.encode(self._listener.hello()))
+            async with asyncio.timeout(self._open_timeout_s):
+                await socket.send(wire.encode(self._handler.session_init()))
                 ack = await _await_ack(socket)
         except BaseException as error:
             await socket.close()
             if isinstance(error, TimeoutError):
-                raise Unreachable(f"{url} did not answer session_init within {self._open_timeout:g} s") from None
+                raise Unreachable(f"{url} did not answer session_init within {self._open_timeout_s:g} s") from None
             if isinstance(error, ConnectionClosed):
                 raise Unreachable(f"{url} closed the connection on session_init: {error}") from None
             raise
         self._socket, self._opened_ms = socket, now_ms()
-        self._listener.on_open(ack)
+        self._handler.on_session_init_ack(ack)
 
     async def _read(self) -> SessionError | None:
-        """Read until the connection ends; why no other will do, if that is so."""
+        """Read until the connection ends; the error if a reconnect cannot succeed."""
         socket = self._socket
         assert socket is not None
         try:
             async for data in socket:
-                self._listener.on_data(data)
-                if self._listener.over:
-                    return self._listener.over
+                self._handler.on_message(data)
+                if self._handler.error:
+                    return self._handler.error
         except ConnectionClosed as error:
             _log.info("connection to %s lost: %s", self.url, error)
         self._socket = None
-        self._brief = self._brief + 1 if now_ms() - self._opened_ms < STEADY_MS else 0
-        final = _FINAL_CLOSES.get(socket.close_code or 0)
-        return SessionError(final[0].name, final[1]) if final else None
+        self._unstable = self._unstable + 1 if now_ms() - self._opened_ms < STABLE_MS else 0
+        fatal = _FATAL_CLOSE_CODES.get(socket.close_code or 0)
+        return SessionError(fatal[0].name, fatal[1]) if fatal else None
 
     async def _reconnect(self) -> SessionError | None:
-        """Connect again, at the next address; why that failed, if it did."""
-        failures, last = max(0, self._brief - 1), "no answer"
+        """Retry with backoff, at the next address each time; the error if that is abandoned.
+
+        The first attempt is immediate, unless connections do not last.
+        """
+        failures, last_failure = max(0, self._unstable - 1), "no answer"
         try:
-            async with asyncio.timeout(self._reconnect_for):
+            async with asyncio.timeout(self._reconnect_for_s):
                 while True:
                     if failures:
-                        await asyncio.sleep(self._delay(failures))
+                        await asyncio.sleep(self._reconnect_delay_s(failures))
                     failures += 1
-                    self._place = (self._place + 1) % len(self._urls)
+                    self._url_index = (self._url_index + 1) % len(self._urls)
+                    self.url = self._urls[self._url_index]
                     try:
                         await self._establish()
                     except Unreachable as error:
-                        last = str(error)
+                        last_failure = str(error)
                     except SessionError as error:
-                        if error.code not in _PASSING:
+                        if error.code not in RETRYABLE_CODES:
                             return error
-                        last = str(error)
+                        last_failure = str(error)
                     else:
                         self.reconnects += 1
-                        return self._listener.over
-                    _log.warning("%s", last)
+                        return self._handler.error
+                    _log.warning("reconnect attempt %d failed: %s", failures, last_failure)
         except TimeoutError:
-            text = f"the connection is lost and did not come back within {self._reconnect_for:g} s: {last}"
+            text = f"the connection is lost and did not come back within {self._reconnect_for_s:g} s: {last_failure}"
             return SessionError(ErrorCode.WS_DISCONNECTED.name, text)
 
 
 async def _await_ack(socket: ClientConnection) -> wire.SessionInitAck:
     while True:
-        message = decoded(await socket.recv())
+        message = decode_known(wire.decode_from_server, await socket.recv())
         if isinstance(message, wire.SessionInitAck):
             return message
         if isinstance(message, wire.ErrorMessage):
             raise error_from(message)
-
-
-def decoded(data: str | bytes) -> wire.ServerMessage | None:
-    """The message, or None for one that this version does not know."""
-    try:
-        return wire.decode_from_server(data)
-    except PeerError as error:
-        _log.warning("ignored a message of the mesh: %s", error)
-        return None
-
-
-def error_from(message: wire.ErrorMessage) -> SessionError:
-    """A wire error as the user sees it."""
-    return SessionError(message.code, message.message, message.details if isinstance(message.details, dict) else None)

@@ -1,4 +1,4 @@
-"""The messages of one session, filled in from what its user said. Pure but for the time of a heartbeat."""
+"""Builds the messages of a session from the user's arguments. Pure but for the time of a heartbeat."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import base64
 from collections.abc import Sequence
 from typing import Any, Final
 
-from linguamesh.session.translation import Translation
+from linguamesh.errors import SessionError
+from linguamesh.session.results import Translation
 from mesh.clock import wall_ms
 from mesh.messages import client as wire
 from mesh.random_ids import new_trace_id
@@ -39,15 +40,15 @@ def session_init(
 
 
 def codec_of(init: wire.SessionInit, ack: wire.SessionInitAck | None) -> str:
-    """What is streamed: what the mesh took of the offers, or the first of them."""
-    said = (ack.negotiated_codec or ack.negotiated_audio_format) if ack else None
-    return (said or (init.audio_formats or ["pcm16"])[0]).lower()
+    """The codec of streamed audio: the negotiated one, or the first offer."""
+    negotiated = (ack.negotiated_codec or ack.negotiated_audio_format) if ack else None
+    return (negotiated or (init.audio_formats or ["pcm16"])[0]).lower()
 
 
 def utterance(
     audio: bytes, audio_format: str, sample_rate: int, src: str, tgt: str, options: dict[str, Any]
 ) -> wire.Utterance:
-    """utterance; session and index are filled in when it is sent. Its trace is what makes a repeat the same job."""
+    """utterance; session and index are set when it is sent. The trace id makes a retry the same job."""
     return wire.Utterance(
         session_id="",
         utterance_index=0,
@@ -60,6 +61,11 @@ def utterance(
         trace_id=options.pop("trace_id", None) or new_trace_id(),
         **options,
     )
+
+
+def error_from(message: wire.ErrorMessage) -> SessionError:
+    """`error` as the user sees it."""
+    return SessionError(message.code, message.message, message.details if isinstance(message.details, dict) else None)
 
 
 def heartbeat(session_id: str) -> wire.ClientHeartbeat:

@@ -1,6 +1,7 @@
-"""What a session sends: audio, whole utterances and acknowledgements, at the pace that the mesh asks for.
+"""Sends for one session: audio, whole utterances, acknowledgements and other messages, within the mesh's backpressure.
 
-One task sends them one after another, so what was said first goes out first, on this connection or the next.
+One task sends one item after the other, so the order in which they were added is the order on the wire, on this
+connection or the next. `SendBuffer` decides which audio is due; the connection and its retries are not known here.
 """
 
 from __future__ import annotations
@@ -14,208 +15,247 @@ from typing import Final, NamedTuple
 import msgspec
 
 from linguamesh.errors import SessionError
-from linguamesh.session.flow_control import FlowControl
-from linguamesh.session.results import PendingResults
-from linguamesh.session.send_buffer import Chunk, Piece, SendBuffer, Sent, Whole
-from linguamesh.session.translation import Translation
+from linguamesh.session.results import PendingResults, Translation
+from linguamesh.session.send_buffer import ITEM_OVERHEAD_BYTES, Chunk, Piece, Sendable, SendBuffer, WholeUtterance
 from mesh.clock import now_ms
 from mesh.errors import ErrorCode
 from mesh.messages import audio_frames
 from mesh.messages import client as wire
+from mesh.words import BackpressureAction
 
-#: Messages other than audio that wait to be sent.
-POSTS_MAX: Final = 1_000
+#: Bound on messages other than audio that wait to be sent.
+MESSAGES_MAX: Final = 1_000
+#: Under SLOW_DOWN: one message per interval, with up to one interval of audio.
+SLOW_INTERVAL_MS: Final = 500
+#: How long a `backpressure` message applies: without `resume_after_ms`, and at most.
+BACKPRESSURE_MS_DEFAULT: Final = 500
+BACKPRESSURE_MS_MAX: Final = 60_000
 
 
-class _Post(NamedTuple):
-    """A message to be made for the session as it is then, and whether it was sent."""
+class FlowControl:
+    """Throttles audio as the mesh requests. SLOW_DOWN: fewer, larger messages. PAUSE and BUSY: none. Pure."""
 
-    message: Callable[[str], wire.ClientMessage]
-    sent: asyncio.Future[bool]
+    def __init__(self) -> None:
+        #: When audio was last sent; the sender sets it.
+        self.sent_ms = -SLOW_INTERVAL_MS
+        self._paused_until_ms = 0
+        self._slow_until_ms = 0
+
+    def on_backpressure(self, action: str, resume_after_ms: int | None, now_ms: int) -> None:
+        """`backpressure`: throttle, or pause, until then."""
+        limit_ms = BACKPRESSURE_MS_DEFAULT if resume_after_ms is None else resume_after_ms
+        until_ms = now_ms + min(limit_ms, BACKPRESSURE_MS_MAX)
+        if action == BackpressureAction.SLOW_DOWN:
+            self._slow_until_ms = max(self._slow_until_ms, until_ms)
+        else:
+            self._paused_until_ms = max(self._paused_until_ms, until_ms)
+
+    def on_rejected(self, now_ms: int) -> None:
+        """An item was rejected: it is retried after the pause that the mesh requested, or the default one."""
+        if self._paused_until_ms <= now_ms:
+            self.on_backpressure(BackpressureAction.BUSY, None, now_ms)
+
+    def limits(self, now_ms: int) -> tuple[int, int]:
+        """Milliseconds to wait before the next message, and the milliseconds of audio to join in it; 0 = none."""
+        next_slow_ms = min(self._slow_until_ms, self.sent_ms + SLOW_INTERVAL_MS)
+        wait_ms = max(0, self._paused_until_ms - now_ms, next_slow_ms - now_ms)
+        return wait_ms, SLOW_INTERVAL_MS if now_ms < self._slow_until_ms else 0
 
 
-class _Asked(NamedTuple):
-    """Who sent a whole utterance: waits for its index, and perhaps for its end."""
+class _Message(NamedTuple):
+    """A message other than audio: built for the session id that is valid when it is sent."""
 
-    numbered: asyncio.Future[int]
-    end: asyncio.Future[Translation] | None
+    build: Callable[[str], wire.ClientMessage]
+    is_sent: asyncio.Future[bool]
+
+
+class _Caller(NamedTuple):
+    """The caller of `add_utterance`: waits for the index, and perhaps for the result."""
+
+    index_assigned: asyncio.Future[int]
+    result: asyncio.Future[Translation] | None
 
 
 class Sender:
-    """`send` says whether the data went into a live connection; what did not is still kept in `speech`."""
+    """`transmit` returns whether the data went into a live connection; otherwise it stays in the send buffer."""
 
     def __init__(
-        self,
-        speech: SendBuffer,
-        pace: FlowControl,
-        waiting: PendingResults,
-        send: Callable[[str | bytes], Awaitable[bool]],
+        self, buffer: SendBuffer, results: PendingResults, transmit: Callable[[str | bytes], Awaitable[bool]]
     ) -> None:
-        self._speech = speech
-        self._pace = pace
-        self._waiting = waiting
-        self._send = send
+        self.flow = FlowControl()
+        self._buffer = buffer
+        self._results = results
+        self._transmit = transmit
         self._session_id = ""
-        self._binary = False
+        self._use_binary_frames = False
         self._online = False
-        self._over: SessionError | None = None
-        self._asked: dict[Whole, _Asked] = {}
-        self._first: deque[wire.ClientMessage] = deque()  # what a new connection begins with
-        self._posts: deque[_Post] = deque()
-        self._acks: dict[str, int] = {}  # session -> the latest index that is to be acknowledged
+        self._error: SessionError | None = None
+        self._callers: dict[WholeUtterance, _Caller] = {}
+        self._first: deque[wire.ClientMessage] = deque()  # a new connection begins with them
+        self._messages: deque[_Message] = deque()
+        self._acks: dict[str, int] = {}  # session -> the last index to acknowledge
         self._pong: bytes | None = None
         self._wake = asyncio.Event()
-        self._moved = asyncio.Event()  # something was sent or has ended
+        self._progress = asyncio.Event()  # something was sent or acknowledged: capacity may be free
 
-    # --- for those who speak ----------------------------------------------------------------------
+    # --- input ------------------------------------------------------------------------------------
 
-    async def say(self, piece: Piece) -> None:
-        """Streamed audio; waits while too much is kept."""
-        await self._room_for(piece.size)
-        self._speech.add(piece)
+    async def add_audio(self, piece: Piece) -> None:
+        """Stream audio; waits while the send buffer is full."""
+        await self.wait_for_capacity(piece.size_bytes)
+        self._buffer.add(piece)
         self._wake.set()
 
-    async def ask(self, whole: Whole, end: asyncio.Future[Translation] | None) -> int:
-        """A whole utterance; returns its index when its turn has come."""
-        await self._room_for(whole.size)
-        asked = self._asked[whole] = _Asked(asyncio.get_running_loop().create_future(), end)
-        self._speech.add(whole)
+    async def end_utterance(self, timestamp_ms: int) -> None:
+        """Finalize the streamed utterance; no effect if it has no audio."""
+        if self._buffer.utterance_open:
+            await self.wait_for_capacity(ITEM_OVERHEAD_BYTES)
+            self._buffer.end_utterance(timestamp_ms)
+            self._wake.set()
+
+    async def add_utterance(self, utterance: WholeUtterance, result: asyncio.Future[Translation] | None) -> int:
+        """Send a whole utterance; returns its index once it is sent."""
+        await self.wait_for_capacity(utterance.size_bytes)
+        caller = self._callers[utterance] = _Caller(asyncio.get_running_loop().create_future(), result)
+        self._buffer.add(utterance)
         self._wake.set()
-        return await asked.numbered
+        return await caller.index_assigned
 
-    def give_up(self, whole: Whole) -> None:
-        """Nobody waits for it any more."""
-        self._asked.pop(whole, None)
-        self._speech.withdraw(whole)
-        if whole.index >= 0:
-            self._waiting.drop(whole.index)
-        self.changed()
+    def cancel(self, utterance: WholeUtterance) -> None:
+        """Its caller no longer waits for the result."""
+        self._callers.pop(utterance, None)
+        self._buffer.cancel(utterance)
+        if utterance.index >= 0:
+            self._results.cancel(utterance.index)
+        self.wake()
 
-    async def tell(self, message: Callable[[str], wire.ClientMessage]) -> None:
-        """Anything but audio, made for the session's id; returns when it was sent, on this connection or the next."""
-        while not await self.try_tell(message):
-            while not self._online and not self._over:
-                self._moved.clear()
-                await self._moved.wait()
+    async def send(self, build: Callable[[str], wire.ClientMessage]) -> None:
+        """Send a message other than audio, returns once it is sent, retried after a reconnect."""
+        while not await self.try_send(build):
+            while not self._online and not self._error:
+                self._progress.clear()
+                await self._progress.wait()
 
-    async def try_tell(self, message: Callable[[str], wire.ClientMessage]) -> bool:
-        """True if it was sent; False if there is no connection."""
-        self.check()
+    async def try_send(self, build: Callable[[str], wire.ClientMessage]) -> bool:
+        """True if it was sent; False without a connection."""
+        self.check_open()
         if not self._online:
             return False
-        if len(self._posts) >= POSTS_MAX:
-            raise SessionError(ErrorCode.SLOW_DOWN.name, f"{POSTS_MAX} messages wait to be sent")
-        post = _Post(message, asyncio.get_running_loop().create_future())
-        self._posts.append(post)
+        if len(self._messages) >= MESSAGES_MAX:
+            raise SessionError(ErrorCode.SLOW_DOWN.name, f"{MESSAGES_MAX} messages wait to be sent")
+        message = _Message(build, asyncio.get_running_loop().create_future())
+        self._messages.append(message)
         self._wake.set()
-        return await post.sent
+        return await message.is_sent
 
     async def flush(self) -> None:
-        """Returns when everything that was said has been sent."""
-        while not self._speech.is_said and not self._over:
-            self._moved.clear()
-            await self._moved.wait()
+        """Returns once the send buffer has nothing left to send, or the session is closed."""
+        while not self._buffer.is_all_sent and not self._error:
+            self._progress.clear()
+            await self._progress.wait()
 
-    async def _room_for(self, size: int) -> None:
-        while not self._over and not self._speech.has_room(size):
-            self._moved.clear()
-            await self._moved.wait()
-        self.check()
+    async def wait_for_capacity(self, size_bytes: int) -> None:
+        """Returns once the send buffer has that much capacity; SessionError if the session is closed."""
+        while not self._error and not self._buffer.has_capacity_for(size_bytes):
+            self._progress.clear()
+            await self._progress.wait()
+        self.check_open()
 
-    def check(self) -> None:
-        """SessionError if nothing more is sent."""
-        if self._over:
-            raise SessionError(self._over.code, self._over.message)
+    def check_open(self) -> None:
+        """SessionError if the session is closed."""
+        if self._error:
+            raise SessionError(self._error.code, self._error.message)
 
-    # --- for whoever listens ----------------------------------------------------------------------
+    # --- the receiver and the connection ----------------------------------------------------------
 
     def acknowledge(self, session_id: str, index: int) -> None:
-        """The user has everything of that session up to that index."""
+        """The user has all results of that session up to that index."""
         self._acks[session_id] = max(index, self._acks.get(session_id, -1))
         self._wake.set()
 
-    def answer_ping(self, ping: audio_frames.PingFrame) -> None:
-        """The latest ping of the mesh is answered."""
+    def on_ping(self, ping: audio_frames.PingFrame) -> None:
+        """Reply to the latest ping."""
         self._pong = audio_frames.encode(audio_frames.PongFrame(*ping))
         self._wake.set()
 
-    def changed(self) -> None:
-        """Something ended, was refused or may go faster: look again."""
+    def wake(self) -> None:
+        """The send buffer or the flow control has changed: an item may be due, or capacity free."""
         self._wake.set()
-        self._moved.set()
+        self._progress.set()
 
-    def on_open(self, session_id: str, binary: bool, first: list[wire.ClientMessage]) -> None:
-        """A connection is there, which begins with these messages."""
-        self._session_id, self._binary, self._online = session_id, binary, True
+    def resume(self, session_id: str, use_binary_frames: bool, first: list[wire.ClientMessage]) -> None:
+        """A connection is open; it begins with the messages in `first`."""
+        self._session_id, self._use_binary_frames, self._online = session_id, use_binary_frames, True
         self._first.extend(first)
-        self.changed()
+        self.wake()
 
-    def on_lost(self) -> None:
-        """It is gone. The next session_init says what is acknowledged, and what others said is told again."""
+    def suspend(self) -> None:
+        """The connection is lost. Acknowledgements go: the next session_init carries them, and peers' results are
+        redelivered."""
         self._online = False
         self._first.clear()
         self._acks.clear()
         self._pong = None
-        self._give_back_posts()
+        self._return_messages()
 
-    def close(self, over: SessionError) -> None:
-        """Nothing more is sent; whoever waits to speak is told why."""
-        self._over = self._over or over
+    def close(self, error: SessionError) -> None:
+        """Nothing more is sent: all callers get the error."""
+        self._error = self._error or error
         self._online = False
-        for asked in self._asked.values():
-            if not asked.numbered.done():
-                asked.numbered.set_exception(SessionError(over.code, over.message))
-                asked.numbered.exception()  # whoever asked may have been cancelled
-        self._asked.clear()
-        self._give_back_posts()
-        self.changed()
+        for caller in self._callers.values():
+            if not caller.index_assigned.done():
+                caller.index_assigned.set_exception(SessionError(error.code, error.message))
+                caller.index_assigned.exception()  # the caller may have been cancelled
+        self._callers.clear()
+        self._return_messages()
+        self.wake()
 
-    def _give_back_posts(self) -> None:
-        for post in self._posts:
-            if not post.sent.done():
-                post.sent.set_result(False)
-        self._posts.clear()
+    def _return_messages(self) -> None:
+        for message in self._messages:
+            if not message.is_sent.done():
+                message.is_sent.set_result(False)
+        self._messages.clear()
 
     # --- sending ----------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Send whatever is there, until cancelled."""
+        """Send all that is due, until cancelled."""
         while True:
             self._wake.clear()
-            wait_ms = await self._send_all()
+            wait_ms = await self.send_due()
             try:
                 async with asyncio.timeout(wait_ms / 1_000 if wait_ms else None):
                     await self._wake.wait()
             except TimeoutError:
                 pass
 
-    async def _send_all(self) -> int:
-        """Send what may be sent now; how long to wait for the rest, 0 = for news."""
+    async def send_due(self) -> int:
+        """Send all that is due; the milliseconds until more is due, 0 = until `wake`."""
         while self._online:
-            post = self._posts.popleft() if self._posts and not self._first else None
-            data = wire.encode(post.message(self._session_id)) if post else self._next_short()
+            message = self._messages.popleft() if self._messages and not self._first else None
+            data = wire.encode(message.build(self._session_id)) if message else self._next_control()
             if data is None:
                 now = now_ms()
-                wait_ms = self._pace.wait_ms(now)
+                wait_ms, join_ms = self.flow.limits(now)
                 if wait_ms:
                     return wait_ms
-                item = self._speech.take(now, self._pace.join_ms(now))
+                item = self._buffer.take_due(now, join_ms)
                 if item is None:
-                    self._moved.set()
+                    self._progress.set()
                     return 0
-                self._pace.sent(now)
+                self.flow.sent_ms = now
                 data = self._encoded(item)
-            is_sent = await self._send(data)
-            if post and not post.sent.done():
-                post.sent.set_result(is_sent)
+            is_sent = await self._transmit(data)
+            if message and not message.is_sent.done():
+                message.is_sent.set_result(is_sent)
             if not is_sent:
                 return 0
-            self._moved.set()
-            await asyncio.sleep(0)  # a socket that takes everything at once must not keep others from their turn
+            self._progress.set()
+            await asyncio.sleep(0)  # a socket that accepts everything at once must not starve the other tasks
         return 0
 
-    def _next_short(self) -> str | bytes | None:
-        """What is not audio, and nobody waits for."""
+    def _next_control(self) -> str | bytes | None:
+        """The next message that has no caller: first messages of a connection, pong, acknowledgements."""
         if self._first:
             return wire.encode(self._first.popleft())
         if self._pong is not None:
@@ -226,23 +266,23 @@ class Sender:
             return wire.encode(wire.ResultAckMessage(session_id=session_id, utterance_index=self._acks.pop(session_id)))
         return None
 
-    def _encoded(self, item: Sent) -> str | bytes:
+    def _encoded(self, item: Sendable) -> str | bytes:
         if isinstance(item, Chunk):
             return self._encoded_chunk(item)
-        asked = self._asked.pop(item, None)
-        if asked is not None:
-            self._waiting.add(item.index, asked.end)
-            if not asked.numbered.done():
-                asked.numbered.set_result(item.index)
+        caller = self._callers.pop(item, None)
+        if caller is not None:
+            self._results.add(item.index, caller.result)
+            if not caller.index_assigned.done():
+                caller.index_assigned.set_result(item.index)
         return wire.encode(
             msgspec.structs.replace(item.message, session_id=self._session_id, utterance_index=item.wire_index)
         )
 
     def _encoded_chunk(self, chunk: Chunk) -> str | bytes:
         session_id, piece = self._session_id, chunk.piece
-        if self._binary and piece.is_final and not piece.audio:
+        if self._use_binary_frames and piece.is_final and not piece.audio:
             return audio_frames.encode(audio_frames.FinalFrame(session_id, chunk.seq, piece.timestamp_ms))
-        if self._binary:
+        if self._use_binary_frames:
             return audio_frames.encode(
                 audio_frames.AudioFrame(session_id, chunk.seq, piece.timestamp_ms, piece.is_final, piece.audio)
             )

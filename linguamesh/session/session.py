@@ -1,4 +1,4 @@
-"""The session SDK: speak to the mesh and get translations.
+"""The session SDK: send or stream speech to the mesh and receive translations.
 
     async with Session("ws://127.0.0.1:5010", src="en", tgt="es") as session:
         result = await session.translate(audio)          # one whole utterance
@@ -9,8 +9,8 @@
         async for result in session.results():
             print(result.text_translated)
 
-A session outlives its connection: when that is lost it dials again, at the next address, says again what the mesh may
-not have, and gets what it missed. Every utterance ends once: with a translation, or with an error that says why not.
+A session outlives its connection: it reconnects to the next address, with backoff, retries everything that the mesh may
+not have, and gets the results that it missed. Every utterance ends once: with a translation, or with an error.
 """
 
 from __future__ import annotations
@@ -20,31 +20,28 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
 from typing import Any, Final
 
-from linguamesh.errors import RoomError, SessionError, Unreachable
+from linguamesh.errors import SessionError
 from linguamesh.session.lifecycle import SessionLifecycle, SessionTimeouts
 from linguamesh.session.messages import codec_of, session_init, tts_ended, tts_started, utterance
-from linguamesh.session.send_buffer import Whole
-from linguamesh.session.source import Sound, Source
-from linguamesh.session.stream import CHUNK_MS, Streamer
-from linguamesh.session.translation import Translation
+from linguamesh.session.results import Translation
+from linguamesh.session.send_buffer import WholeUtterance
+from linguamesh.session.stream import CHUNK_MS, Sound, Source, Streamer
 from linguamesh.websocket import OPEN_TIMEOUT_S, reconnect_delay_s, with_path
 from mesh.clock import wall_ms
 from mesh.errors import ErrorCode
 from mesh.messages import client as wire
 
-__all__ = ["RoomError", "Session", "SessionError", "Translation", "Unreachable"]
-
 HEARTBEAT_INTERVAL_S: Final = 30.0
-#: A little more than the mesh itself allows a job, so that its own, better reason comes first.
+#: A little more than the mesh's own timeout of a job, so that its error, which has the reason, arrives first.
 TRANSLATE_TIMEOUT_S: Final = 35.0
-#: How long `close` waits for the last results.
+#: Timeout of `close` for the last results.
 CLOSE_TIMEOUT_S: Final = 10.0
-#: A lost connection is tried again for so long; the mesh keeps a session for as long.
+#: Reconnects are abandoned after this time; the mesh keeps a detached session for as long.
 RECONNECT_FOR_S: Final = 60.0
-#: Sound and whole utterances that have not ended; beyond, speaking waits.
+#: Bound on the send buffer: audio and whole utterances that are queued or pending. Beyond, callers wait.
 KEPT_BYTES_MAX: Final = 8 * 1024 * 1024
-#: Whole utterances on their way at once; more wait here. The mesh's own limit is the same.
-UTTERANCES_WAITING_MAX: Final = 200
+#: Whole utterances that are pending at once; more wait here. The mesh's own limit is the same.
+UTTERANCES_PENDING_MAX: Final = 200
 
 
 class Session:
@@ -53,16 +50,17 @@ class Session:
     url             ws://host:port of any edge, or a list of them; /ws/session is added
     src, tgt        language codes; src "auto" lets the node detect it
     on_event        called with every other message of the mesh: ui_event, asr_partial, backpressure, error,
-                    room_members, webrtc_offer, ..., and session_init_ack after a reconnect. Indices in it are those of
-                    the mesh, which begin anew with a session that could not be resumed
-    timeout         seconds that `translate` waits unless told otherwise
-    resume          False: a lost connection ends the session, and everything that waits fails with WS_DISCONNECTED
-    reconnect_for   seconds until a lost connection is given up
-    kept_bytes_max  sound that has not ended is kept, to be sent again; when it is more than this, speaking waits
+                    room_members, webrtc_offer, ..., and session_init_ack after a reconnect. Its indices are those of
+                    the mesh, which restart at 0 in a session that could not be resumed
+    timeout         default timeout of `translate`, in seconds
+    resume          False: a lost connection ends the session, and all pending utterances fail with WS_DISCONNECTED
+    reconnect_for   seconds until reconnects are abandoned
+    reconnect_delay backoff: failures in a row -> seconds until the next attempt
+    kept_bytes_max  bound on audio that is kept for a retry until its utterance has ended; beyond, callers wait
     close_timeout   seconds that `close` waits for the last results
-    sample_rate     of PCM16, in Hz; for streaming, and for whole utterances that do not say otherwise
-    audio_formats   what will be streamed, best first: "pcm16", "opus"; `codec` tells which one the mesh took
-    binary_frames   stream in binary frames, if the mesh does; otherwise in JSON
+    sample_rate     of PCM16, in Hz; for streaming, and the default of whole utterances
+    audio_formats   formats to offer for streaming, best first: "pcm16", "opus"; `codec` is the negotiated one
+    binary_frames   stream in binary frames, if the mesh accepts them; otherwise in JSON
     options         more fields of session_init, such as tenant_id, pairing_code, mode, lang_a, lang_b
     """
 
@@ -94,52 +92,51 @@ class Session:
         self.sample_rate = sample_rate
         self._init = session_init(src, tgt, sample_rate, audio_formats, binary_frames, resume, options)
         self._timeout = timeout
-        patience = SessionTimeouts(open_timeout, close_timeout, heartbeat_interval, reconnect_for, reconnect_delay)
-        self._life = SessionLifecycle(urls, self._init, patience, kept_bytes_max, on_event)
-        self._hearing = self._life.hearing
-        self._sender = self._life.sender
-        self._waiting = self._life.waiting
-        self._rooms = self._life.rooms
+        timeouts = SessionTimeouts(open_timeout, close_timeout, heartbeat_interval, reconnect_for, reconnect_delay)
+        self._lifecycle = SessionLifecycle(urls, self._init, timeouts, kept_bytes_max, on_event)
+        self._sender = self._lifecycle.sender
+        self._results = self._lifecycle.results
+        self._rooms = self._lifecycle.rooms
         self._streamer = Streamer(self._sender, sample_rate)
-        self._slots = asyncio.Semaphore(UTTERANCES_WAITING_MAX)
+        self._slots = asyncio.Semaphore(UTTERANCES_PENDING_MAX)
 
-    # --- what it is -------------------------------------------------------------------------------
+    # --- state ------------------------------------------------------------------------------------
 
     @property
     def session_id(self) -> str:
-        """The id that the mesh gave; "" before the session is open. A session that cannot be resumed gets another."""
-        return self._hearing.session_id
+        """Assigned by the mesh; "" before the session is open. A session that could not be resumed gets a new one."""
+        return self._lifecycle.session_id
 
     @property
     def url(self) -> str:
         """The address in use, or tried last."""
-        return self._life.connection.url
+        return self._lifecycle.connection.url
 
     @property
     def codec(self) -> str:
-        """What is to be streamed: "pcm16" or "opus"."""
-        return codec_of(self._init, self._hearing.ack)
+        """The codec of streamed audio: "pcm16" or "opus"."""
+        return codec_of(self._init, self._lifecycle.ack)
 
     @property
     def assigned_node_id(self) -> str | None:
         """The node that the session is paired with."""
-        return self._hearing.ack.assigned_node_id if self._hearing.ack else None
+        return self._lifecycle.ack.assigned_node_id if self._lifecycle.ack else None
 
     @property
     def reconnects(self) -> int:
-        """How often the connection was lost and found again."""
-        return self._life.connection.reconnects
+        """Number of successful reconnects."""
+        return self._lifecycle.connection.reconnects
 
     @property
     def lost(self) -> bool:
-        """True if the mesh said that something was lost, or could not resume the session: results may be missing, or
-        be of audio that was translated before."""
-        return self._hearing.lost
+        """True once the mesh reported a loss, or could not resume the session: results may be missing, or be of audio
+        that was translated before."""
+        return self._lifecycle.lost
 
-    # --- life -------------------------------------------------------------------------------------
+    # --- lifecycle --------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Session:
-        await self._life.open()
+        await self._lifecycle.open()
         return self
 
     async def __aexit__(
@@ -148,9 +145,9 @@ class Session:
         await self.close(wait=error is None)
 
     async def close(self, *, wait: bool = True) -> None:
-        """Say goodbye and end. The mesh translates what was said until now; results that come within `close_timeout`
-        are still yielded, and what waits then fails with SESSION_CLOSED. Safe to repeat."""
-        await self._life.close(wait=wait)
+        """Close the session. The mesh translates all audio sent until now; results that arrive within `close_timeout`
+        are still delivered, and utterances that are pending then fail with SESSION_CLOSED. Idempotent."""
+        await self._lifecycle.close(wait=wait)
 
     # --- whole utterances -------------------------------------------------------------------------
 
@@ -165,20 +162,21 @@ class Session:
         timeout: float | None = None,
         **options: Any,
     ) -> Translation:
-        """The translation of one utterance; SessionError if there is none. It waits for the end of what was streamed
-        before, and what is streamed later waits for it."""
+        """The translation of one utterance; SessionError if it fails. It is sent after all audio that was streamed
+        before has ended, and audio that is streamed later waits for it."""
         seconds = self._timeout if timeout is None else timeout
         future: asyncio.Future[Translation] = asyncio.get_running_loop().create_future()
-        whole = self._whole(audio, format, sample_rate, src, tgt, options)
+        whole = self._whole_utterance(audio, format, sample_rate, src, tgt, options)
         try:
             async with asyncio.timeout(seconds), self._slots:
-                await self._sender.ask(whole, future)
+                await self._sender.add_utterance(whole, future)
                 translation = await future
-        except TimeoutError:
+        except BaseException as error:
+            self._sender.cancel(whole)
+            if not isinstance(error, TimeoutError):
+                raise
             code, index = ErrorCode.JOB_TIMEOUT.name, None if whole.index < 0 else whole.index
             raise SessionError(code, f"no result within {seconds:g} s", utterance_index=index) from None
-        finally:
-            self._sender.give_up(whole)
         if translation.error:
             raise translation.error
         return translation
@@ -193,26 +191,26 @@ class Session:
         tgt: str | None = None,
         **options: Any,
     ) -> int:
-        """Send one utterance and return its index; its end comes from `results()`. It waits as `translate` does."""
-        if len(self._waiting) >= UTTERANCES_WAITING_MAX:
+        """Send one utterance and return its index; its result comes from `results()`. It waits as `translate` does."""
+        if len(self._results) >= UTTERANCES_PENDING_MAX:
             code = ErrorCode.TOO_MANY_UTTERANCES
-            raise SessionError(code.name, f"{len(self._waiting)} utterances wait for their results")
-        whole = self._whole(audio, format, sample_rate, src, tgt, options)
+            raise SessionError(code.name, f"{len(self._results)} utterances wait for their results")
+        whole = self._whole_utterance(audio, format, sample_rate, src, tgt, options)
         try:
-            return await self._sender.ask(whole, None)
+            return await self._sender.add_utterance(whole, None)
         except asyncio.CancelledError:
-            self._sender.give_up(whole)
+            self._sender.cancel(whole)
             raise
 
     async def results(self) -> AsyncIterator[Translation]:
-        """Every utterance that was streamed or sent with `send`, in the order in which it was said, each once.
+        """The results of all utterances that were streamed or sent with `send`, in order, each once.
 
         A failed one has `error` set: its code is the job's own, or MISSING_RESULT. Ends with the session.
         """
-        async for translation in self._waiting.results.read():
+        async for translation in self._results.unread.read():
             yield translation
 
-    def _whole(
+    def _whole_utterance(
         self,
         audio: bytes,
         audio_format: str,
@@ -220,61 +218,62 @@ class Session:
         src: str | None,
         tgt: str | None,
         options: dict[str, Any],
-    ) -> Whole:
-        self._life.check_open()
-        if self._life.speech.has_streamed and not self._life.speech.keeps:
+    ) -> WholeUtterance:
+        self._lifecycle.check_open()
+        buffer = self._lifecycle.buffer
+        if buffer.has_streamed and not buffer.is_resumable:
             text = "a whole utterance beside streamed audio needs a session that can be resumed"
             raise SessionError(ErrorCode.UNSUPPORTED_FEATURE.name, text)
         rate = self.sample_rate if sample_rate is None else sample_rate
-        return Whole(utterance(audio, audio_format, rate, src or self.src, tgt or self.tgt, options))
+        return WholeUtterance(utterance(audio, audio_format, rate, src or self.src, tgt or self.tgt, options))
 
     # --- streaming --------------------------------------------------------------------------------
 
     async def stream(self, source: Source, *, chunk_ms: int = CHUNK_MS, realtime: bool = False) -> None:
-        """Speak everything that `source` gives, and end the utterance. The mesh cuts it where no audio comes for a
-        while; for a source that also gives silence, `linguamesh.speech_gate.speech_of(source)` finds the pauses.
+        """Stream the whole `source`, and end the utterance. The mesh finalizes an utterance where no audio arrives for
+        a while; for a source that includes silence, `linguamesh.speech_gate.speech_of(source)` detects the pauses.
 
         source      an async iterator or an iterable of bytes, bytes, a binary file object that holds raw samples, or
                     the path of a WAV file. PCM16 mono comes in pieces of any size; for Opus each piece is a packet or a
                     list of packets. None between pieces ends the utterance
-        chunk_ms    sound in one message
-        realtime    send a recording as fast as it was spoken, instead of as fast as the mesh takes it
+        chunk_ms    duration of the audio in one message
+        realtime    send a recording in real time, instead of as fast as the mesh accepts it
         """
         self._check_codec()
         await self._streamer.stream(source, self.codec, chunk_ms, realtime)
-        await self._streamer.end()
+        await self._streamer.end_utterance()
 
     async def speak(self, sound: Sound) -> None:
-        """Speak a piece of sound at once: bytes of PCM16, or Opus packets. Waits while too much has not ended."""
+        """Stream a piece of audio at once: bytes of PCM16, or Opus packets. Waits while the send buffer is full."""
         self._check_codec()
         await self._streamer.speak(sound, self.codec)
 
     async def end_utterance(self) -> None:
-        """What was spoken until now is an utterance; without anything spoken there is none."""
-        self._life.check_open()
-        await self._streamer.end()
+        """Finalize the streamed utterance; no effect if it has no audio."""
+        self._lifecycle.check_open()
+        await self._streamer.end_utterance()
 
     def _check_codec(self) -> None:
-        self._life.check_open()
-        offered, ack = self._init.audio_formats or (), self._hearing.ack
+        self._lifecycle.check_open()
+        offered, ack = self._init.audio_formats or (), self._lifecycle.ack
         rate = ack.negotiated_sample_rate if ack else None
         if self.codec not in offered or (rate and rate != self.sample_rate):
-            text = f"this mesh takes streams of {self.codec} with {rate} Hz only"
+            text = f"this mesh accepts streams of {self.codec} at {rate} Hz only"
             raise SessionError(ErrorCode.UNSUPPORTED_FEATURE.name, text)
 
-    # --- playing ----------------------------------------------------------------------------------
+    # --- playback ---------------------------------------------------------------------------------
 
     async def tts_started(self, translation: Translation) -> None:
-        """The user begins to hear a translation: silence meanwhile does not end an utterance."""
+        """The playback of a translation has started: a pause meanwhile does not finalize an utterance."""
         now = wall_ms()
-        self._life.check_open()
-        await self._sender.tell(lambda own: tts_started(own, translation, now))
+        self._lifecycle.check_open()
+        await self._sender.send(lambda session_id: tts_started(session_id, translation, now))
 
     async def tts_ended(self, translation: Translation) -> None:
-        """The user has heard it."""
+        """The playback has ended."""
         now = wall_ms()
-        self._life.check_open()
-        await self._sender.tell(lambda own: tts_ended(own, translation, now))
+        self._lifecycle.check_open()
+        await self._sender.send(lambda session_id: tts_ended(session_id, translation, now))
 
     # --- rooms ------------------------------------------------------------------------------------
 
@@ -285,31 +284,32 @@ class Session:
 
     @property
     def members(self) -> list[wire.Participant]:
-        """Everybody in the room, the session itself included."""
+        """All members of the room, the session itself included."""
         return list(self._rooms.members)
 
     async def create_room(self, *, display_name: str | None = None, preferred_lang: str | None = None) -> str:
-        """Open a room and enter it; its code. What others say comes in `preferred_lang`. RoomError if refused."""
-        self._life.check_open()
+        """Create a room and join it; its code. `preferred_lang`: the language in which to receive the other members.
+        RoomError if it is refused."""
+        self._lifecycle.check_open()
         await self._sender.flush()
         return await self._rooms.create(display_name, preferred_lang)
 
     async def join_room(
         self, code: str, *, display_name: str | None = None, preferred_lang: str | None = None
     ) -> list[wire.Participant]:
-        """Enter a room; its members. RoomError if that is refused."""
-        self._life.check_open()
+        """Join a room; its members. RoomError if it is refused."""
+        self._lifecycle.check_open()
         await self._sender.flush()
         return list(await self._rooms.join(code, display_name, preferred_lang))
 
     async def leave_room(self) -> None:
-        """Leave the room, after all that was said in it; RoomError NOT_IN_ROOM if the session is in none."""
-        self._life.check_open()
+        """Leave the room, after all buffered audio is sent; RoomError NOT_IN_ROOM if the session is in none."""
+        self._lifecycle.check_open()
         await self._sender.flush()
         await self._rooms.leave()
 
     async def set_raw_voice(self, session_id: str, wanted: bool) -> None:
-        """Whether this session wants to get that member's own voice, by WebRTC."""
+        """Whether this session receives that member's own voice, by WebRTC."""
         await self._rooms.set_voice(session_id, wanted)
 
     async def signal(self, kind: str, to: str, payload: Any) -> None:
@@ -317,6 +317,6 @@ class Session:
         await self._rooms.signal(kind, to, payload)
 
     async def heard(self) -> AsyncIterator[Translation]:
-        """What others in the room say, translated: in order for each `speaker`, each once. Ends with the session."""
-        async for translation in self._life.heard.read():
+        """Results of the other members of the room, in order for each `speaker`, each once. Ends with the session."""
+        async for translation in self._lifecycle.receiver.peer_results.read():
             yield translation

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from linguamesh.node import Control, Gpu, Job, JobFailed, Node, NodeRefused, Result, Unreachable, Usage
-from tests.support.fakes.scripted_server import Peer, Scripted, scripted_server
+from tests.support.fakes.scripted_server import Peer, ScriptedServer, scripted_server
 
 AUDIO = b"\x01\x00" * 16_000
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Scripted]:
+async def server() -> AsyncIterator[ScriptedServer]:
     async with scripted_server() as scripted:
         yield scripted
 
@@ -25,11 +25,11 @@ async def echo(job: Job) -> Result:
     return Result(text_asr=f"{job.src} {job.audio_s:.1f} s", text_translated=job.tgt, tts_audio=b"\x02\x00")
 
 
-def node(server: Scripted, handler: Any = echo, **options: Any) -> Node:
+def node(server: ScriptedServer, handler: Any = echo, **options: Any) -> Node:
     return Node(server.url, handler, asr=["en"], semantic=["es"], **options)
 
 
-async def accept(server: Scripted, node_id: str = "node-1") -> Peer:
+async def accept(server: ScriptedServer, node_id: str = "node-1") -> Peer:
     """Take a connection and its registration."""
     peer = await server.peer()
     await peer.recv("node_register")
@@ -54,7 +54,7 @@ def assignment(job_id: str = "job-00-1", attempt_id: int = 1, **more: Any) -> di
     }
 
 
-async def test_it_registers_with_all_it_can_do_and_heartbeats_at_once(server: Scripted) -> None:
+async def test_node_registers_its_capabilities_and_sends_a_heartbeat(server: ScriptedServer) -> None:
     usage = Usage(cpu_percent=12.5, mem_percent=30, gpu_percent=5)
     with_usage = node(server, node_id="node-1", tts=["es"], max_jobs=7, gpus=[Gpu("RTX", 8)], usage=lambda: usage)
     running = asyncio.create_task(with_usage.run())
@@ -78,7 +78,7 @@ async def test_it_registers_with_all_it_can_do_and_heartbeats_at_once(server: Sc
     await asyncio.wait({running})
 
 
-async def test_a_job_is_acknowledged_started_and_answered(server: Scripted) -> None:
+async def test_job_is_acknowledged_started_and_completed(server: ScriptedServer) -> None:
     async def handler(job: Job) -> Result:
         await job.partial("hel")
         assert job.audio == AUDIO
@@ -102,7 +102,7 @@ async def test_a_job_is_acknowledged_started_and_answered(server: Scripted) -> N
     await running.close()
 
 
-async def test_a_repeated_assignment_does_not_run_twice(server: Scripted) -> None:
+async def test_duplicate_assignment_does_not_run_twice(server: ScriptedServer) -> None:
     runs = 0
 
     async def handler(job: Job) -> Result:
@@ -125,7 +125,7 @@ async def test_a_repeated_assignment_does_not_run_twice(server: Scripted) -> Non
     await running.close()
 
 
-async def test_an_unacknowledged_result_is_sent_again_after_a_reconnect(server: Scripted) -> None:
+async def test_unacknowledged_result_is_retried_after_a_reconnect(server: ScriptedServer) -> None:
     release = asyncio.Event()
 
     async def handler(job: Job) -> Result:
@@ -141,7 +141,7 @@ async def test_an_unacknowledged_result_is_sent_again_after_a_reconnect(server: 
     assert {(await peer.recv("job_result"))["job_id"] for _ in range(2)} == {"job-00-1", "job-00-3"}
     await peer.send("job_result_ack", job_id="job-00-3", attempt_id=1)
     await peer.connection.close()
-    release.set()  # finishes while nobody is there to hear it
+    release.set()  # finishes while there is no connection
     peer = await server.peer()
     register = await peer.recv("node_register")
     assert register["node_id"] == "node-1"
@@ -152,7 +152,7 @@ async def test_an_unacknowledged_result_is_sent_again_after_a_reconnect(server: 
     await running.close()
 
 
-async def test_no_more_than_max_jobs_run_at_once(server: Scripted) -> None:
+async def test_no_more_than_max_jobs_run_at_once(server: ScriptedServer) -> None:
     running_now = most = 0
 
     async def handler(job: Job) -> Result:
@@ -174,7 +174,7 @@ async def test_no_more_than_max_jobs_run_at_once(server: Scripted) -> None:
     await running.close()
 
 
-async def test_a_flood_is_refused(server: Scripted) -> None:
+async def test_jobs_beyond_the_bound_are_refused(server: ScriptedServer) -> None:
     async def handler(job: Job) -> Result:
         return await asyncio.Event().wait() and Result()
 
@@ -190,7 +190,7 @@ async def test_a_flood_is_refused(server: Scripted) -> None:
     await running.close()
 
 
-async def test_a_cancel_stops_the_handler(server: Scripted) -> None:
+async def test_cancel_stops_the_handler(server: ScriptedServer) -> None:
     started, stopped = asyncio.Event(), asyncio.Event()
 
     async def handler(job: Job) -> Result:
@@ -218,7 +218,9 @@ async def test_a_cancel_stops_the_handler(server: Scripted) -> None:
         (JobFailed("MODEL_NOT_AVAILABLE", "no fr", {"service_id": "x"}), "MODEL_NOT_AVAILABLE", "no fr"),
     ],
 )
-async def test_a_failing_handler_fails_its_job_only(server: Scripted, error: Exception, code: str, text: str) -> None:
+async def test_failing_handler_fails_its_job_only(
+    server: ScriptedServer, error: Exception, code: str, text: str
+) -> None:
     async def handler(job: Job) -> Result:
         if job.job_id == "job-00-bad":
             raise error
@@ -235,7 +237,7 @@ async def test_a_failing_handler_fails_its_job_only(server: Scripted, error: Exc
     await running.close()
 
 
-async def test_a_cancel_right_behind_its_assignment_leaves_nothing(server: Scripted) -> None:
+async def test_cancel_right_after_its_assignment_leaves_no_result(server: ScriptedServer) -> None:
     entering = asyncio.create_task(node(server, heartbeat_interval_s=0.01).__aenter__())
     peer = await accept(server)
     running = await entering
@@ -250,7 +252,7 @@ async def test_a_cancel_right_behind_its_assignment_leaves_nothing(server: Scrip
     await running.close()
 
 
-async def test_a_handler_cancelled_from_within_fails_its_job(server: Scripted) -> None:
+async def test_handler_cancelled_from_within_fails_its_job(server: ScriptedServer) -> None:
     async def handler(job: Job) -> Result:
         raise asyncio.CancelledError
 
@@ -262,7 +264,7 @@ async def test_a_handler_cancelled_from_within_fails_its_job(server: Scripted) -
     await running.close()
 
 
-async def test_a_result_too_large_for_the_mesh_fails_its_job(server: Scripted) -> None:
+async def test_result_over_size_limit_fails_its_job(server: ScriptedServer) -> None:
     async def handler(job: Job) -> Result:
         return Result(tts_audio=bytes(4 * 1024 * 1024))
 
@@ -274,7 +276,7 @@ async def test_a_result_too_large_for_the_mesh_fails_its_job(server: Scripted) -
     await running.close()
 
 
-async def test_a_later_attempt_replaces_the_one_that_runs(server: Scripted) -> None:
+async def test_later_attempt_replaces_the_running_one(server: ScriptedServer) -> None:
     async def handler(job: Job) -> Result:
         if job.attempt == 1:
             await asyncio.Event().wait()
@@ -291,7 +293,7 @@ async def test_a_later_attempt_replaces_the_one_that_runs(server: Scripted) -> N
     await running.close()
 
 
-async def test_audio_that_is_no_base64_fails_the_job(server: Scripted) -> None:
+async def test_audio_that_is_not_base64_fails_the_job(server: ScriptedServer) -> None:
     entering = asyncio.create_task(node(server).__aenter__())
     peer = await accept(server)
     running = await entering
@@ -300,7 +302,7 @@ async def test_audio_that_is_no_base64_fails_the_job(server: Scripted) -> None:
     await running.close()
 
 
-async def test_a_final_refusal_is_raised(server: Scripted) -> None:
+async def test_final_refusal_raises_node_refused(server: ScriptedServer) -> None:
     entering = asyncio.create_task(node(server).__aenter__())
     peer = await server.peer()
     await peer.recv("node_register")
@@ -311,7 +313,7 @@ async def test_a_final_refusal_is_raised(server: Scripted) -> None:
     assert "GPU" in refused.value.hint
 
 
-async def test_a_passing_refusal_is_tried_again(server: Scripted) -> None:
+async def test_retryable_refusal_is_retried(server: ScriptedServer) -> None:
     entering = asyncio.create_task(node(server).__aenter__())
     peer = await server.peer()
     await peer.recv("node_register")
@@ -320,7 +322,7 @@ async def test_a_passing_refusal_is_tried_again(server: Scripted) -> None:
     await (await entering).close()
 
 
-async def test_a_superseded_node_does_not_come_back(server: Scripted) -> None:
+async def test_superseded_node_does_not_reconnect(server: ScriptedServer) -> None:
     entering = asyncio.create_task(node(server).__aenter__())
     peer = await accept(server)
     running = await entering
@@ -333,7 +335,7 @@ async def test_a_superseded_node_does_not_come_back(server: Scripted) -> None:
     await running.close()
 
 
-async def test_unknown_and_malformed_messages_are_ignored(server: Scripted) -> None:
+async def test_unknown_and_malformed_messages_are_ignored(server: ScriptedServer) -> None:
     entering = asyncio.create_task(node(server).__aenter__())
     peer = await accept(server)
     running = await entering
@@ -344,13 +346,13 @@ async def test_unknown_and_malformed_messages_are_ignored(server: Scripted) -> N
     await running.close()
 
 
-async def test_nobody_there_is_one_clear_line(server: Scripted) -> None:
+async def test_refused_connection_is_unreachable_in_one_line(server: ScriptedServer) -> None:
     gone = Node("ws://127.0.0.1:1", echo, asr=["en"], semantic=["es"], connect_timeout_s=0.5)
     with pytest.raises(Unreachable, match="connection refused"):
         await gone.__aenter__()
 
 
-async def test_it_says_where_it_stands_whom_it_works_for_and_what_it_translates(server: Scripted) -> None:
+async def test_registration_has_region_tenant_and_pairs(server: ScriptedServer) -> None:
     pairs = [("en", "es")]
     special = node(server, models=["emotion"], pairs=pairs, region="eu", gpu_tier="high", tenant_id="acme")
     running = asyncio.create_task(special.run())
@@ -369,8 +371,8 @@ async def settled(condition: Any) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_a_drained_node_finishes_what_it_has_and_says_so_to_its_owner(server: Scripted) -> None:
-    told: list[Control] = []
+async def test_drained_node_finishes_its_jobs_and_calls_on_control(server: ScriptedServer) -> None:
+    controls: list[Control] = []
     finish = asyncio.Event()
 
     async def handler(job: Job) -> Result:
@@ -378,7 +380,7 @@ async def test_a_drained_node_finishes_what_it_has_and_says_so_to_its_owner(serv
         return Result(text_asr="done")
 
     def on_control(control: Control) -> None:
-        told.append(control)
+        controls.append(control)
         raise RuntimeError("the owner's own mistake")
 
     entering = asyncio.create_task(node(server, handler, on_control=on_control).__aenter__())
@@ -389,7 +391,7 @@ async def test_a_drained_node_finishes_what_it_has_and_says_so_to_its_owner(serv
     await peer.recv("job_started")
     await peer.send("node_control", command="drain", reason="upgrade", deadline_ms=30_000)
     await settled(lambda: running.draining)
-    assert told == [Control("drain", "upgrade", 30_000)]
+    assert controls == [Control("drain", "upgrade", 30_000)]
     finish.set()
     assert (await peer.recv("job_result"))["text_asr"] == "done"
     await peer.send("job_assign", **assignment("job-00-2"))
@@ -397,12 +399,12 @@ async def test_a_drained_node_finishes_what_it_has_and_says_so_to_its_owner(serv
     await peer.send("node_control", command="resume")
     await settled(lambda: not running.draining)
     await peer.send("node_control", command="dance")
-    await settled(lambda: len(told) == 3)
+    await settled(lambda: len(controls) == 3)
     assert not running.draining
     await running.close()
 
 
-async def test_its_status_is_what_the_mesh_said_last(server: Scripted) -> None:
+async def test_status_is_the_last_one_of_the_mesh(server: ScriptedServer) -> None:
     entering = asyncio.create_task(node(server).__aenter__())
     peer = await accept(server)
     running = await entering
@@ -413,7 +415,7 @@ async def test_its_status_is_what_the_mesh_said_last(server: Scripted) -> None:
     await running.close()
 
 
-async def test_a_node_that_registers_while_it_is_drained_knows_it(server: Scripted) -> None:
+async def test_node_registered_while_drained_is_draining(server: ScriptedServer) -> None:
     entering = asyncio.create_task(node(server).__aenter__())
     peer = await server.peer()
     await peer.recv("node_register")
@@ -423,7 +425,7 @@ async def test_a_node_that_registers_while_it_is_drained_knows_it(server: Script
     await running.close()
 
 
-async def test_a_node_can_give_up_a_job_or_all_of_them(server: Scripted) -> None:
+async def test_report_error_names_a_job_or_none(server: ScriptedServer) -> None:
     entering = asyncio.create_task(node(server).__aenter__())
     peer = await accept(server)
     running = await entering

@@ -13,68 +13,70 @@ import pytest
 from linguamesh.cli import node as demo
 from linguamesh.cli.main import build_parser
 from linguamesh.node import Job, Node, NodeRefused, Result, Unreachable
-from tests.support.fakes.scripted_server import Peer, Scripted, scripted_server
+from tests.support.fakes.scripted_server import Peer, ScriptedServer, scripted_server
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Scripted]:
+async def server() -> AsyncIterator[ScriptedServer]:
     async with scripted_server() as scripted:
         yield scripted
 
 
-async def accept(server: Scripted) -> Peer:
+async def accept(server: ScriptedServer) -> Peer:
     peer = await server.peer()
     register = await peer.recv("node_register")
     await peer.send("node_register_ack", node_id=register.get("node_id") or "node-1")
     return peer
 
 
-async def registered(server: Scripted, handler: Any = None) -> tuple[Node, Peer]:
+async def registered(server: ScriptedServer, handler: Any = None) -> tuple[Node, Peer]:
     node = Node(server.url, handler, asr=["en"], semantic=["es"])
     entering = asyncio.create_task(node.__aenter__())
     peer = await accept(server)
     return await entering, peer
 
 
-async def test_a_node_gets_a_code(server: Scripted) -> None:
+async def test_node_gets_a_pairing_code(server: ScriptedServer) -> None:
     node, peer = await registered(server)
-    asking = [asyncio.create_task(node.pairing_code()) for _ in range(2)]
+    requesting = [asyncio.create_task(node.pairing_code()) for _ in range(2)]
     for code in ("111111", "222222"):
         assert (await peer.recv("pairing_code_request"))["node_id"] == "node-1"
         await peer.send("pairing_code", node_id="node-1", code=code, expires_in_ms=1_500)
-    assert await asyncio.gather(*asking) == [("111111", 1.5), ("222222", 1.5)]
+    assert await asyncio.gather(*requesting) == [("111111", 1.5), ("222222", 1.5)]
     await node.close()
 
 
-async def test_a_refusal_is_raised_and_the_node_lives_on(server: Scripted) -> None:
+async def test_refused_pairing_code_raises_and_the_node_serves_on(server: ScriptedServer) -> None:
     node, peer = await registered(server)
-    asking = asyncio.create_task(node.pairing_code())
+    requesting = asyncio.create_task(node.pairing_code())
     await peer.recv("pairing_code_request")
     await peer.send("error", code="SLOW_DOWN", message="too many codes")
     with pytest.raises(NodeRefused, match="SLOW_DOWN: too many codes"):
-        await asking
+        await requesting
     assert node.is_registered
     await node.close()
 
 
-async def test_no_connection_is_no_code(server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pairing_code_without_a_connection_is_unreachable(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     node, peer = await registered(server)
-    asking = asyncio.create_task(node.pairing_code())
+    requesting = asyncio.create_task(node.pairing_code())
     await peer.recv("pairing_code_request")
     peer.connection.transport.abort()
     with pytest.raises(Unreachable, match="the connection is lost"):
-        await asking
+        await requesting
     with pytest.raises(Unreachable, match="no connection now"):
         await node.pairing_code()
     await accept(server)
     await node.registered()
-    monkeypatch.setattr("linguamesh.node.pairing.ANSWER_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("linguamesh.node.control.PAIRING_TIMEOUT_S", 0.05)
     with pytest.raises(Unreachable, match=r"within 0.05 s"):
         await node.pairing_code()
     await node.close()
 
 
-async def test_a_job_says_how_it_was_cut_and_what_was_said_before(server: Scripted) -> None:
+async def test_job_has_its_finalize_reason_and_context(server: ScriptedServer) -> None:
     seen: asyncio.Queue[Job] = asyncio.Queue()
 
     async def handler(job: Job) -> Result:
@@ -103,18 +105,22 @@ async def test_a_job_says_how_it_was_cut_and_what_was_said_before(server: Script
     assert [getattr(full, name) for name in flags] == [True] * 4
     assert [getattr(plain, name) for name in flags] == [False] * 4
     assert (plain.group_id, plain.part_index, plain.context_text, plain.turn_id, plain.padding_ms) == (
-        None, None, None, None, 0,
-    )  # fmt: skip
+        None,
+        None,
+        None,
+        None,
+        0,
+    )
     await node.close()
 
 
-def options(server: Scripted, *words: str) -> argparse.Namespace:
-    return build_parser().parse_args(["node", "--url", server.url, "--count", "2", "--name", "n", "--pair", *words])
+def options(server: ScriptedServer, *arguments: str) -> argparse.Namespace:
+    return build_parser().parse_args(["node", "--url", server.url, "--count", "2", "--name", "n", "--pair", *arguments])
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-async def test_demo_nodes_print_their_codes(
-    server: Scripted, capsys: pytest.CaptureFixture[str], as_json: bool
+async def test_demo_nodes_print_their_pairing_codes(
+    server: ScriptedServer, capsys: pytest.CaptureFixture[str], as_json: bool
 ) -> None:
     stop = asyncio.Event()
     serving = asyncio.create_task(demo._serve(options(server, *(["--json"] if as_json else [])), stop))

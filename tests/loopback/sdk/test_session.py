@@ -11,25 +11,25 @@ import pytest
 
 from linguamesh.session import Session, SessionError, Translation, Unreachable
 from tests.support.fakes.played_mesh import recv_close
-from tests.support.fakes.scripted_server import Peer, Scripted, scripted_server
+from tests.support.fakes.scripted_server import Peer, ScriptedServer, scripted_server
 
 AUDIO = b"\x01\x00" * 160
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Scripted]:
+async def server() -> AsyncIterator[ScriptedServer]:
     async with scripted_server() as scripted:
         yield scripted
 
 
-async def accept(server: Scripted) -> Peer:
+async def accept(server: ScriptedServer) -> Peer:
     peer = await server.peer()
     await peer.recv("session_init")
     await peer.send("session_init_ack", session_id="s-1", message="session created", trace_id="t-1")
     return peer
 
 
-async def opened(server: Scripted, **options: Any) -> tuple[Session, Peer]:
+async def opened(server: ScriptedServer, **options: Any) -> tuple[Session, Peer]:
     entering = asyncio.create_task(Session(server.url, src="en", tgt="es", **options).__aenter__())
     peer = await accept(server)
     return await entering, peer
@@ -56,7 +56,7 @@ def result(index: int, **more: Any) -> dict[str, Any]:
     }
 
 
-async def test_it_opens_translates_and_closes(server: Scripted) -> None:
+async def test_session_opens_translates_and_closes(server: ScriptedServer) -> None:
     entering = asyncio.create_task(Session(server.url, src="en", tgt="es", tenant_id="acme").__aenter__())
     peer = await server.peer()
     assert peer.connection.request is not None
@@ -82,20 +82,22 @@ async def test_it_opens_translates_and_closes(server: Scripted) -> None:
     await closed(session, peer)
 
 
-async def test_concurrent_utterances_get_their_own_results_in_any_order(server: Scripted) -> None:
+async def test_concurrent_utterances_get_their_own_results_in_any_order(server: ScriptedServer) -> None:
     session, peer = await opened(server)
     translating = [asyncio.create_task(session.translate(AUDIO)) for _ in range(5)]
     indices = [(await peer.recv("utterance"))["utterance_index"] for _ in range(5)]
     assert sorted(indices) == [0, 1, 2, 3, 4]
     for index in reversed(indices):
         await peer.send("translation_result", **result(index))
-        await peer.send("translation_result", **result(index, text_asr="a repeat"))
-    answers = await asyncio.gather(*translating)
-    assert [answer.text_asr for answer in answers] == [f"heard {answer.utterance_index}" for answer in answers]
+        await peer.send("translation_result", **result(index, text_asr="a duplicate"))
+    translations = await asyncio.gather(*translating)
+    assert [translation.text_asr for translation in translations] == [
+        f"heard {translation.utterance_index}" for translation in translations
+    ]
     await closed(session, peer)
 
 
-async def test_sent_utterances_end_in_the_iterator_in_the_order_in_which_they_were_said(server: Scripted) -> None:
+async def test_results_of_sent_utterances_are_in_order(server: ScriptedServer) -> None:
     session, peer = await opened(server)
     assert [await session.send(AUDIO) for _ in range(3)] == [0, 1, 2]
     await peer.send("translation_result", **result(1))
@@ -113,14 +115,23 @@ async def test_sent_utterances_end_in_the_iterator_in_the_order_in_which_they_we
     assert [t.error.code if t.error else "" for t in seen] == ["MISSING_RESULT", "", "SESSION_CLOSED"]
 
 
-async def test_an_error_names_its_utterance(server: Scripted) -> None:
+async def test_error_fails_the_utterance_that_it_names(server: ScriptedServer) -> None:
     session, peer = await opened(server)
     first, second = asyncio.create_task(session.translate(AUDIO)), asyncio.create_task(session.translate(AUDIO))
     for _ in range(2):
         await peer.recv("utterance")
     details = {"utterance_index": 1, "reason": "language"}
-    await peer.send("ui_event", trace_id="t-1", session_id="s-1", job_id="", utterance_index=1, event="ERROR",
-                    status="error", error_code="NO_AVAILABLE_NODE", hint="later")  # fmt: skip
+    await peer.send(
+        "ui_event",
+        trace_id="t-1",
+        session_id="s-1",
+        job_id="",
+        utterance_index=1,
+        event="ERROR",
+        status="error",
+        error_code="NO_AVAILABLE_NODE",
+        hint="later",
+    )
     await peer.send("error", code="NO_AVAILABLE_NODE", message="no node", details=details)
     with pytest.raises(SessionError) as failed:
         await second
@@ -132,13 +143,21 @@ async def test_an_error_names_its_utterance(server: Scripted) -> None:
     await closed(session, peer)
 
 
-async def test_an_error_event_alone_is_enough(server: Scripted) -> None:
+async def test_error_event_without_an_error_fails_its_utterance(server: ScriptedServer) -> None:
     session, peer = await opened(server)
     translating = [asyncio.create_task(session.translate(AUDIO)) for _ in range(2)]
     for _ in translating:
         await peer.recv("utterance")
-    await peer.send("ui_event", trace_id="t-1", session_id="s-1", job_id="", utterance_index=0, event="ERROR",
-                    status="error", error_code="JOB_TIMEOUT")  # fmt: skip
+    await peer.send(
+        "ui_event",
+        trace_id="t-1",
+        session_id="s-1",
+        job_id="",
+        utterance_index=0,
+        event="ERROR",
+        status="error",
+        error_code="JOB_TIMEOUT",
+    )
     with pytest.raises(SessionError, match="JOB_TIMEOUT"):
         await translating[0]
     await peer.send("translation_result", **result(1))
@@ -146,13 +165,14 @@ async def test_an_error_event_alone_is_enough(server: Scripted) -> None:
     await closed(session, peer)
 
 
-async def test_an_error_after_its_event_belongs_to_that_utterance(server: Scripted) -> None:
+async def test_error_after_its_event_fails_that_utterance(server: ScriptedServer) -> None:
     session, peer = await opened(server)
     translating = [asyncio.create_task(session.translate(AUDIO)) for _ in range(3)]
     for _ in translating:
         await peer.recv("utterance")
-    await peer.send("ui_event", trace_id="t-1", session_id="s-1", job_id="", utterance_index=2, event="ERROR",
-                    status="error")  # fmt: skip
+    await peer.send(
+        "ui_event", trace_id="t-1", session_id="s-1", job_id="", utterance_index=2, event="ERROR", status="error"
+    )
     await peer.send("error", code="OUT_OF_TEA", message="a node's own code")
     with pytest.raises(SessionError, match="OUT_OF_TEA: a node's own code"):
         await translating[2]
@@ -162,7 +182,7 @@ async def test_an_error_after_its_event_belongs_to_that_utterance(server: Script
     await closed(session, peer)
 
 
-async def test_an_error_without_an_index_fails_the_only_utterance(server: Scripted) -> None:
+async def test_error_without_an_index_fails_the_only_utterance(server: ScriptedServer) -> None:
     session, peer = await opened(server)
     translating = asyncio.create_task(session.translate(AUDIO))
     await peer.recv("utterance")
@@ -172,7 +192,7 @@ async def test_an_error_without_an_index_fails_the_only_utterance(server: Script
     await closed(session, peer)
 
 
-async def test_a_lost_connection_fails_what_waits(server: Scripted) -> None:
+async def test_lost_connection_without_resume_fails_pending_utterances(server: ScriptedServer) -> None:
     session, peer = await opened(server)
     translating = asyncio.create_task(session.translate(AUDIO))
     await peer.recv("utterance")
@@ -184,20 +204,20 @@ async def test_a_lost_connection_fails_what_waits(server: Scripted) -> None:
     await session.close()
 
 
-async def test_a_translation_that_does_not_come_times_out(server: Scripted) -> None:
+async def test_translate_without_a_result_times_out(server: ScriptedServer) -> None:
     session, peer = await opened(server)
     with pytest.raises(SessionError, match="JOB_TIMEOUT: no result within"):
         await session.translate(AUDIO, timeout=0.05)
     translating = asyncio.create_task(session.translate(AUDIO))
     await peer.recv("utterance")
     await peer.recv("utterance")
-    await peer.send("translation_result", **result(0))  # late: nobody waits for it
+    await peer.send("translation_result", **result(0))  # late: the caller has timed out
     await peer.send("translation_result", **result(1))
     assert (await translating).utterance_index == 1
     await closed(session, peer)
 
 
-async def test_events_reach_the_callback_and_its_bugs_do_no_harm(server: Scripted) -> None:
+async def test_events_reach_the_callback_and_its_exceptions_are_logged(server: ScriptedServer) -> None:
     events: list[Any] = []
 
     def on_event(message: Any) -> None:
@@ -207,8 +227,9 @@ async def test_events_reach_the_callback_and_its_bugs_do_no_harm(server: Scripte
     session, peer = await opened(server, on_event=on_event)
     translating = asyncio.create_task(session.translate(AUDIO))
     await peer.recv("utterance")
-    await peer.send("asr_partial", session_id="s-1", utterance_index=0, job_id="", text="hea", is_final=False,
-                    trace_id="t-1")  # fmt: skip
+    await peer.send(
+        "asr_partial", session_id="s-1", utterance_index=0, job_id="", text="hea", is_final=False, trace_id="t-1"
+    )
     await peer.send("backpressure", action="SLOW_DOWN", resume_after_ms=1)
     await peer.send("translation_result", **result(0))
     await translating
@@ -216,14 +237,14 @@ async def test_events_reach_the_callback_and_its_bugs_do_no_harm(server: Scripte
     await closed(session, peer)
 
 
-async def test_it_heartbeats(server: Scripted) -> None:
+async def test_session_sends_heartbeats(server: ScriptedServer) -> None:
     session, peer = await opened(server, heartbeat_interval=0.01)
     beat = await peer.recv("client_heartbeat")
     assert beat["session_id"] == "s-1"
     await closed(session, peer)
 
 
-async def test_a_refused_session_is_an_error(server: Scripted) -> None:
+async def test_refused_session_is_a_session_error(server: ScriptedServer) -> None:
     entering = asyncio.create_task(Session(server.url, src="en", tgt="es").__aenter__())
     peer = await server.peer()
     await peer.recv("session_init")
@@ -232,7 +253,7 @@ async def test_a_refused_session_is_an_error(server: Scripted) -> None:
         await entering
 
 
-async def test_a_silent_server_is_unreachable(server: Scripted) -> None:
+async def test_server_without_a_reply_is_unreachable(server: ScriptedServer) -> None:
     with pytest.raises(Unreachable, match="did not answer session_init"):
         await Session(server.url, tgt="es", open_timeout=0.2).__aenter__()
 
@@ -241,12 +262,12 @@ async def test_a_silent_server_is_unreachable(server: Scripted) -> None:
     ("url", "text"),
     [("ws://127.0.0.1:1", "refused"), ("http://127.0.0.1:1", "refused"), ("ftp://127.0.0.1:1", "not a WebSocket")],
 )
-async def test_nobody_there_is_one_clear_line(url: str, text: str) -> None:
+async def test_refused_connection_is_unreachable_in_one_line(url: str, text: str) -> None:
     with pytest.raises(Unreachable, match=text) as error:
         await Session(url, tgt="es").__aenter__()
     assert "\n" not in str(error.value)
 
 
-async def test_a_session_that_is_not_open_says_so() -> None:
+async def test_session_that_is_not_open_refuses_utterances() -> None:
     with pytest.raises(SessionError, match="not open"):
         await Session("ws://127.0.0.1:1", tgt="es").translate(AUDIO)

@@ -11,10 +11,10 @@ import pytest
 
 from linguamesh.session import Session, SessionError, Translation
 from tests.support.fakes.played_mesh import played_mesh, recv_close
-from tests.support.fakes.scripted_server import Peer, Scripted, scripted_server
+from tests.support.fakes.scripted_server import Peer, ScriptedServer, scripted_server
 
 AUDIO = b"\x01\x00" * 160
-PATIENCE_S = 60
+TIMEOUT_S = 60
 
 
 def samples(first: int, count: int) -> bytes:
@@ -26,8 +26,8 @@ def numbers(translations: list[Translation]) -> list[int]:
     return [int(number) for translation in translations for number in translation.text_asr.split()]
 
 
-def again(failures: int) -> float:
-    """Nobody waits in a test."""
+def no_delay(failures: int) -> float:
+    """Reconnect without backoff."""
     return 0.0
 
 
@@ -40,10 +40,10 @@ async def collect(session: Session) -> list[Translation]:
 
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("seed", range(12))
-async def test_whatever_is_cut_everything_is_translated_once_and_in_order(seed: int, binary: bool) -> None:
-    async with asyncio.timeout(PATIENCE_S), played_mesh(3, seed=seed, cuts=12, binary=binary) as mesh:
+async def test_all_audio_is_translated_once_and_in_order_across_lost_connections(seed: int, binary: bool) -> None:
+    async with asyncio.timeout(TIMEOUT_S), played_mesh(3, seed=seed, cuts=12, binary=binary) as mesh:
         mesh.is_busy = seed % 2 == 0
-        session = Session(mesh.urls, src="en", tgt="es", reconnect_delay=again, close_timeout=PATIENCE_S)
+        session = Session(mesh.urls, src="en", tgt="es", reconnect_delay=no_delay, close_timeout=TIMEOUT_S)
         async with session:
             reading = asyncio.create_task(collect(session))
             first, whole = 0, 0
@@ -65,16 +65,16 @@ async def test_whatever_is_cut_everything_is_translated_once_and_in_order(seed: 
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_a_mesh_that_forgets_gets_what_has_not_ended_again(seed: int) -> None:
-    async with asyncio.timeout(PATIENCE_S), played_mesh(2, seed=seed, cuts=12, forgets=True) as mesh:
-        session = Session(mesh.urls, src="en", tgt="es", reconnect_delay=again, close_timeout=PATIENCE_S)
+async def test_pending_audio_is_retried_in_a_session_that_replaces_a_lost_one(seed: int) -> None:
+    async with asyncio.timeout(TIMEOUT_S), played_mesh(2, seed=seed, cuts=12, forgets=True) as mesh:
+        session = Session(mesh.urls, src="en", tgt="es", reconnect_delay=no_delay, close_timeout=TIMEOUT_S)
         async with session:
             reading = asyncio.create_task(collect(session))
             for round_ in range(12):
                 await session.speak(samples(30 * round_, 30))
                 if round_ % 2:
                     await session.end_utterance()
-            # Whoever closes does not go on with a new session: wait until all of it has ended.
+            # A session that is closing is not replaced: wait until all utterances have ended.
             last = await session.translate(samples(360, 1))
         translations = await reading
     assert [translation.utterance_index for translation in translations] == list(range(last.utterance_index))
@@ -82,9 +82,9 @@ async def test_a_mesh_that_forgets_gets_what_has_not_ended_again(seed: int) -> N
     assert session.lost == (mesh.sessions > 1)
 
 
-async def test_translate_does_not_notice_lost_connections() -> None:
-    async with asyncio.timeout(PATIENCE_S), played_mesh(2, seed=3, cuts=10) as mesh:
-        session = Session(mesh.urls, src="en", tgt="es", reconnect_delay=again, close_timeout=PATIENCE_S)
+async def test_translate_succeeds_across_lost_connections() -> None:
+    async with asyncio.timeout(TIMEOUT_S), played_mesh(2, seed=3, cuts=10) as mesh:
+        session = Session(mesh.urls, src="en", tgt="es", reconnect_delay=no_delay, close_timeout=TIMEOUT_S)
         async with session:
             results = await asyncio.gather(*(session.translate(samples(number, 1)) for number in range(30)))
     assert numbers(results) == list(range(30))
@@ -95,12 +95,12 @@ async def test_translate_does_not_notice_lost_connections() -> None:
 
 
 @pytest.fixture
-async def servers() -> AsyncIterator[tuple[Scripted, Scripted]]:
+async def servers() -> AsyncIterator[tuple[ScriptedServer, ScriptedServer]]:
     async with scripted_server() as first, scripted_server() as second:
         yield first, second
 
 
-async def accept(server: Scripted, session_id: str = "s-1", **more: Any) -> tuple[Peer, dict[str, Any]]:
+async def accept(server: ScriptedServer, session_id: str = "s-1", **more: Any) -> tuple[Peer, dict[str, Any]]:
     """Take a connection; it, and its session_init."""
     peer = await server.peer()
     init = await peer.recv("session_init")
@@ -109,9 +109,9 @@ async def accept(server: Scripted, session_id: str = "s-1", **more: Any) -> tupl
     return peer, init
 
 
-async def opened(servers: tuple[Scripted, ...], **options: Any) -> tuple[Session, Peer]:
+async def opened(servers: tuple[ScriptedServer, ...], **options: Any) -> tuple[Session, Peer]:
     urls = [server.url for server in servers]
-    session = Session(urls, src="en", tgt="es", **{"reconnect_delay": again, **options})
+    session = Session(urls, src="en", tgt="es", **{"reconnect_delay": no_delay, **options})
     entering = asyncio.create_task(session.__aenter__())
     peer, init = await accept(servers[0])
     assert init["resumable"] is True and "resume_token" not in init
@@ -140,7 +140,7 @@ def result(index: int, session_id: str = "s-1", **more: Any) -> dict[str, Any]:
     }
 
 
-async def test_it_resumes_at_the_next_address_with_what_it_has(servers: tuple[Scripted, Scripted]) -> None:
+async def test_resume_at_the_next_address_carries_the_position(servers: tuple[ScriptedServer, ScriptedServer]) -> None:
     events: list[Any] = []
     session, peer = await opened(servers, on_event=events.append, pairing_code="123456")
     reading = asyncio.create_task(collect(session))
@@ -158,7 +158,7 @@ async def test_it_resumes_at_the_next_address_with_what_it_has(servers: tuple[Sc
     assert (init["resume_token"], init["last_index"], init["last_seq"]) == ("s-1.secret", 0, 1)
     assert "pairing_code" not in init, "it was good for one use"
     assert await peer.recv("audio_chunk") == lost[1], "unchanged, and only from where the mesh wants it"
-    await peer.send("translation_result", **result(0, last_seq=1))  # told again
+    await peer.send("translation_result", **result(0, last_seq=1))  # a duplicate
     assert (await peer.recv("result_ack"))["utterance_index"] == 0
     await peer.send("translation_result", **result(1, last_seq=3))
     assert (await peer.recv("result_ack"))["utterance_index"] == 1
@@ -168,7 +168,7 @@ async def test_it_resumes_at_the_next_address_with_what_it_has(servers: tuple[Sc
     assert [translation.text_asr for translation in await reading] == ["heard 0", "heard 1"]
 
 
-async def test_a_whole_utterance_is_the_same_when_it_is_sent_again(servers: tuple[Scripted, Scripted]) -> None:
+async def test_retried_whole_utterance_is_identical(servers: tuple[ScriptedServer, ScriptedServer]) -> None:
     session, peer = await opened(servers)
     translating = asyncio.create_task(session.translate(AUDIO))
     utterance = await peer.recv("utterance")
@@ -182,7 +182,9 @@ async def test_a_whole_utterance_is_the_same_when_it_is_sent_again(servers: tupl
     await closed(session, peer)
 
 
-async def test_a_session_that_is_gone_goes_on_as_a_new_one(servers: tuple[Scripted, Scripted]) -> None:
+async def test_session_that_cannot_be_resumed_continues_as_a_new_one(
+    servers: tuple[ScriptedServer, ScriptedServer],
+) -> None:
     session, peer = await opened(servers)
     reading = asyncio.create_task(collect(session))
     assert await session.send(AUDIO) == 0
@@ -207,7 +209,7 @@ async def test_a_session_that_is_gone_goes_on_as_a_new_one(servers: tuple[Script
     assert [translation.utterance_index for translation in await reading] == [0, 1, 2, 3]
 
 
-async def test_what_the_mesh_lost_ends_with_an_error(servers: tuple[Scripted, Scripted]) -> None:
+async def test_results_lost_by_the_mesh_fail(servers: tuple[ScriptedServer, ScriptedServer]) -> None:
     session, peer = await opened(servers)
     reading = asyncio.create_task(collect(session))
     for _ in range(3):
@@ -224,7 +226,7 @@ async def test_what_the_mesh_lost_ends_with_an_error(servers: tuple[Scripted, Sc
 
 
 @pytest.mark.parametrize("how", ["error", "close code"])
-async def test_a_session_that_was_taken_over_does_not_come_back(servers: tuple[Scripted, Scripted], how: str) -> None:
+async def test_superseded_session_does_not_reconnect(servers: tuple[ScriptedServer, ScriptedServer], how: str) -> None:
     session, peer = await opened(servers)
     translating = asyncio.create_task(session.translate(AUDIO))
     await peer.recv("utterance")
@@ -240,7 +242,7 @@ async def test_a_session_that_was_taken_over_does_not_come_back(servers: tuple[S
     assert session.reconnects == 0
 
 
-async def test_a_mesh_that_stays_away_is_given_up(servers: tuple[Scripted, Scripted]) -> None:
+async def test_reconnects_are_abandoned_after_reconnect_for(servers: tuple[ScriptedServer, ScriptedServer]) -> None:
     session = Session(servers[0].url, src="en", tgt="es", reconnect_for=0.3, reconnect_delay=lambda failures: 0.05)
     entering = asyncio.create_task(session.__aenter__())
     peer, _ = await accept(servers[0])
@@ -255,7 +257,9 @@ async def test_a_mesh_that_stays_away_is_given_up(servers: tuple[Scripted, Scrip
     await session.close()
 
 
-async def test_without_resume_a_lost_connection_ends_the_session(servers: tuple[Scripted, Scripted]) -> None:
+async def test_without_resume_a_lost_connection_ends_the_session(
+    servers: tuple[ScriptedServer, ScriptedServer],
+) -> None:
     session = Session([server.url for server in servers], src="en", tgt="es", resume=False)
     entering = asyncio.create_task(session.__aenter__())
     peer, init = await accept(servers[0])
@@ -269,7 +273,9 @@ async def test_without_resume_a_lost_connection_ends_the_session(servers: tuple[
     await session.close()
 
 
-async def test_a_refusal_that_may_pass_is_tried_again_and_another_is_final(servers: tuple[Scripted, Scripted]) -> None:
+async def test_retryable_refusal_is_retried_and_another_is_final(
+    servers: tuple[ScriptedServer, ScriptedServer],
+) -> None:
     session, peer = await opened(servers)
     translating = asyncio.create_task(session.translate(AUDIO))
     await peer.recv("utterance")
@@ -283,7 +289,7 @@ async def test_a_refusal_that_may_pass_is_tried_again_and_another_is_final(serve
     await session.close()
 
 
-async def test_the_first_address_that_answers_opens_the_session(servers: tuple[Scripted, Scripted]) -> None:
+async def test_first_reachable_address_opens_the_session(servers: tuple[ScriptedServer, ScriptedServer]) -> None:
     session = Session(["ws://127.0.0.1:1", servers[1].url], src="en", tgt="es")
     entering = asyncio.create_task(session.__aenter__())
     peer, _ = await accept(servers[1])
@@ -291,8 +297,8 @@ async def test_the_first_address_that_answers_opens_the_session(servers: tuple[S
     await closed(session, peer)
 
 
-async def test_a_connection_that_is_lost_while_the_session_closes_costs_nothing(
-    servers: tuple[Scripted, Scripted],
+async def test_connection_lost_during_close_is_replaced(
+    servers: tuple[ScriptedServer, ScriptedServer],
 ) -> None:
     session, peer = await opened(servers)
     reading = asyncio.create_task(collect(session))
@@ -310,7 +316,7 @@ async def test_a_connection_that_is_lost_while_the_session_closes_costs_nothing(
     assert [translation.text_asr for translation in await reading] == ["heard 0"]
 
 
-async def test_a_session_that_was_closed_already_is_not_opened_again(servers: tuple[Scripted, Scripted]) -> None:
+async def test_closed_session_is_not_replaced(servers: tuple[ScriptedServer, ScriptedServer]) -> None:
     session, peer = await opened(servers)
     await session.speak(AUDIO)
     closing = asyncio.create_task(session.close())

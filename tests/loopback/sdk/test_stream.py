@@ -18,7 +18,7 @@ from linguamesh.session import Session, SessionError, Translation
 from mesh.messages import audio_frames
 from mesh.messages.audio_frames import AudioFrame, FinalFrame, PingFrame, PongFrame
 from tests.support.fakes.played_mesh import recv_close
-from tests.support.fakes.scripted_server import PATIENCE_S, Peer, Scripted, scripted_server
+from tests.support.fakes.scripted_server import TIMEOUT_S, Peer, ScriptedServer, scripted_server
 
 #: 250 ms of PCM16 at 16 kHz, no two samples alike.
 SOUND = array("h", range(4_000)).tobytes()
@@ -26,12 +26,12 @@ PACKET = 3_200  # bytes of 100 ms
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Scripted]:
+async def server() -> AsyncIterator[ScriptedServer]:
     async with scripted_server() as scripted:
         yield scripted
 
 
-async def opened(server: Scripted, ack: dict[str, Any] | None = None, **options: Any) -> tuple[Session, Peer]:
+async def opened(server: ScriptedServer, ack: dict[str, Any] | None = None, **options: Any) -> tuple[Session, Peer]:
     session = Session(server.url, src="en", tgt="es", reconnect_delay=lambda failures: 0.0, **options)
     entering = asyncio.create_task(session.__aenter__())
     peer = await server.peer()
@@ -48,7 +48,7 @@ async def closed(session: Session, peer: Peer) -> None:
     await closing
 
 
-async def said(peer: Peer) -> list[dict[str, Any]]:
+async def recv_utterance(peer: Peer) -> list[dict[str, Any]]:
     """The chunks up to the end of the utterance."""
     chunks = [await peer.recv("audio_chunk")]
     while not chunks[-1]["is_final"]:
@@ -78,7 +78,7 @@ def result(index: int, **more: Any) -> dict[str, Any]:
     }
 
 
-async def test_what_is_offered_is_pcm16_and_what_goes_with_resuming(server: Scripted) -> None:
+async def test_session_init_offers_pcm16_and_resume(server: ScriptedServer) -> None:
     entering = asyncio.create_task(Session(server.url, tgt="es", sample_rate=8_000).__aenter__())
     peer = await server.peer()
     init = await peer.recv("session_init")
@@ -112,7 +112,7 @@ def pieces() -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("kind", ["async iterator", "iterable", "bytes", "file", "WAV", "text path"])
-async def test_any_source_is_cut_into_packets_of_whole_samples(server: Scripted, tmp_path: Path, kind: str) -> None:
+async def test_any_source_is_packetized_in_whole_samples(server: ScriptedServer, tmp_path: Path, kind: str) -> None:
     path = wav(tmp_path / "a.wav", SOUND)
     sources: dict[str, Any] = {
         "async iterator": microphone(),
@@ -124,7 +124,7 @@ async def test_any_source_is_cut_into_packets_of_whole_samples(server: Scripted,
     }
     session, peer = await opened(server)
     await session.stream(sources[kind])
-    chunks = await said(peer)
+    chunks = await recv_utterance(peer)
     assert sizes(chunks) == [PACKET, PACKET, len(SOUND) - 2 * PACKET, 0]
     assert sound_of(chunks) == SOUND
     assert [chunk["seq"] for chunk in chunks] == [0, 1, 2, 3]
@@ -132,17 +132,15 @@ async def test_any_source_is_cut_into_packets_of_whole_samples(server: Scripted,
     await closed(session, peer)
 
 
-async def test_the_time_of_a_recording_is_its_place_in_it(server: Scripted) -> None:
+async def test_timestamps_of_a_recording_are_positions_in_it(server: ScriptedServer) -> None:
     session, peer = await opened(server)
     await session.stream(SOUND)
-    first, second, third, _ = [chunk["client_timestamp_ms"] for chunk in await said(peer)]
+    first, second, third, _ = [chunk["client_timestamp_ms"] for chunk in await recv_utterance(peer)]
     assert (second - first, third - first) == (100, 200)
     await closed(session, peer)
 
 
-async def test_a_recording_is_spoken_as_fast_as_it_was_if_asked_for(
-    server: Scripted, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_realtime_recording_is_sent_in_real_time(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     session, peer = await opened(server)
     slept: list[float] = []
     sleep = asyncio.sleep
@@ -155,20 +153,20 @@ async def test_a_recording_is_spoken_as_fast_as_it_was_if_asked_for(
     monkeypatch.setattr("linguamesh.session.stream.now_ms", lambda: 5_000)
     await session.stream(SOUND, realtime=True, chunk_ms=50)
     assert [one for one in slept if one] == [0.05, 0.1, 0.15, 0.2]
-    assert sizes(await said(peer)) == [PACKET // 2] * 5 + [0]
+    assert sizes(await recv_utterance(peer)) == [PACKET // 2] * 5 + [0]
     monkeypatch.undo()
     await closed(session, peer)
 
 
-async def test_a_piece_from_hand_goes_out_at_once_and_half_a_sample_waits(server: Scripted) -> None:
+async def test_speak_sends_at_once_and_half_a_sample_waits(server: ScriptedServer) -> None:
     session, peer = await opened(server)
     await session.speak(SOUND[:7])
     assert sizes([await peer.recv("audio_chunk")]) == [6]
     await session.speak(SOUND[7:10])
     await session.speak(SOUND[10 : 10 + PACKET + 1])
     await session.end_utterance()
-    await session.end_utterance()  # nothing was said since
-    chunks = await said(peer)
+    await session.end_utterance()  # no audio since
+    chunks = await recv_utterance(peer)
     assert sizes(chunks) == [4, PACKET, 0]
     assert sound_of(chunks) == SOUND[6 : 10 + PACKET]
     await session.speak(SOUND[:2])
@@ -176,12 +174,12 @@ async def test_a_piece_from_hand_goes_out_at_once_and_half_a_sample_waits(server
     await closed(session, peer)
 
 
-async def test_opus_packets_go_out_behind_their_lengths(server: Scripted) -> None:
+async def test_opus_packets_are_sent_after_their_lengths(server: ScriptedServer) -> None:
     session, peer = await opened(server, {"negotiated_codec": "opus"}, audio_formats=["opus", "pcm16"])
     assert session.codec == "opus"
     packets = [bytes([number]) * (number + 1) for number in range(7)]
     await session.stream(iter(packets))
-    chunks = await said(peer)
+    chunks = await recv_utterance(peer)
     framed = [len(packet).to_bytes(2, "little") + packet for packet in packets]
     assert [base64.b64decode(chunk.get("payload") or "") for chunk in chunks] == [
         b"".join(framed[:5]),
@@ -195,7 +193,7 @@ async def test_opus_packets_go_out_behind_their_lengths(server: Scripted) -> Non
     await closed(session, peer)
 
 
-async def test_what_cannot_be_streamed_is_said_at_once(server: Scripted, tmp_path: Path) -> None:
+async def test_unusable_source_raises_at_once(server: ScriptedServer, tmp_path: Path) -> None:
     session, peer = await opened(server)
     (tmp_path / "text.wav").write_text("hello")
     expected: list[tuple[Any, str]] = [
@@ -215,9 +213,9 @@ async def test_what_cannot_be_streamed_is_said_at_once(server: Scripted, tmp_pat
     await closed(session, peer)
 
 
-async def test_a_mesh_that_takes_only_opus_gets_no_pcm(server: Scripted) -> None:
+async def test_pcm_is_refused_if_opus_was_negotiated(server: ScriptedServer) -> None:
     session, peer = await opened(server, {"negotiated_codec": "opus", "negotiated_sample_rate": 16_000})
-    with pytest.raises(SessionError, match=r"UNSUPPORTED_FEATURE: this mesh takes streams of opus"):
+    with pytest.raises(SessionError, match=r"UNSUPPORTED_FEATURE: this mesh accepts streams of opus"):
         await session.stream(SOUND)
     await closed(session, peer)
 
@@ -227,14 +225,14 @@ async def test_a_mesh_that_takes_only_opus_gets_no_pcm(server: Scripted) -> None
 
 async def frame(peer: Peer) -> audio_frames.BinaryFrame:
     """The next binary frame."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             data = await peer.connection.recv()
             if isinstance(data, bytes):
                 return audio_frames.decode(data)
 
 
-async def test_sound_goes_out_in_binary_frames_if_the_mesh_takes_them(server: Scripted) -> None:
+async def test_audio_is_sent_in_binary_frames_if_negotiated(server: ScriptedServer) -> None:
     session, peer = await opened(server, {"use_binary_frame": True})
     await session.stream(SOUND)
     frames = [await frame(peer) for _ in range(4)]
@@ -253,7 +251,7 @@ async def test_sound_goes_out_in_binary_frames_if_the_mesh_takes_them(server: Sc
 # --- results ------------------------------------------------------------------------------------------
 
 
-async def test_results_of_a_stream_come_in_order_with_their_reasons(server: Scripted) -> None:
+async def test_results_of_a_stream_are_in_order_with_their_errors(server: ScriptedServer) -> None:
     events: list[Any] = []
     session, peer = await opened(server, on_event=events.append)
     seen: list[Translation] = []
@@ -265,16 +263,26 @@ async def test_results_of_a_stream_come_in_order_with_their_reasons(server: Scri
     reading = asyncio.create_task(read())
     for _ in range(4):
         await session.stream(SOUND[:64])
-        await said(peer)
+        await recv_utterance(peer)
     details = {"utterance_index": 2, "request_id": "r"}
-    await peer.send("ui_event", trace_id="t", session_id="s-1", job_id="", utterance_index=2, event="ERROR",
-                    status="error", error_code="JOB_TIMEOUT")  # fmt: skip
+    await peer.send(
+        "ui_event",
+        trace_id="t",
+        session_id="s-1",
+        job_id="",
+        utterance_index=2,
+        event="ERROR",
+        status="error",
+        error_code="JOB_TIMEOUT",
+    )
     await peer.send("error", code="OUT_OF_TEA", message="a node's own code", details=details)
     await peer.send("translation_result", **result(0, last_seq=1))
-    await peer.send("missing_result", session_id="s-1", utterance_index=1, reason="silence_detected", created_at_ms=1,
-                    last_seq=3)  # fmt: skip
-    await peer.send("missing_result", session_id="s-1", utterance_index=2, reason="job_failed", created_at_ms=1,
-                    last_seq=5)  # fmt: skip
+    await peer.send(
+        "missing_result", session_id="s-1", utterance_index=1, reason="silence_detected", created_at_ms=1, last_seq=3
+    )
+    await peer.send(
+        "missing_result", session_id="s-1", utterance_index=2, reason="job_failed", created_at_ms=1, last_seq=5
+    )
     await peer.send("utterance_ended", session_id="s-1", utterance_index=3, last_seq=7)
     while (await peer.recv("result_ack"))["utterance_index"] < 3:
         pass
@@ -292,11 +300,11 @@ async def test_results_of_a_stream_come_in_order_with_their_reasons(server: Scri
     assert [error.utterance_index for error in errors if error] == [1, 2]
 
 
-async def test_whole_utterances_and_a_stream_take_turns(server: Scripted) -> None:
+async def test_whole_utterances_and_a_stream_take_turns(server: ScriptedServer) -> None:
     session, peer = await opened(server)
     await session.stream(SOUND[:64])
     translating = asyncio.create_task(session.translate(SOUND[:2]))
-    await said(peer)
+    await recv_utterance(peer)
     await peer.send("translation_result", **result(0, last_seq=1))
     assert (await peer.recv("utterance"))["utterance_index"] == 1
     await session.speak(SOUND[:64])
@@ -306,7 +314,7 @@ async def test_whole_utterances_and_a_stream_take_turns(server: Scripted) -> Non
     await closed(session, peer)
 
 
-async def test_without_resume_a_whole_utterance_cannot_follow_a_stream(server: Scripted) -> None:
+async def test_without_resume_a_whole_utterance_cannot_follow_a_stream(server: ScriptedServer) -> None:
     session, peer = await opened(server, resume=False)
     await session.speak(SOUND[:64])
     with pytest.raises(SessionError, match="UNSUPPORTED_FEATURE: a whole utterance beside streamed audio"):
@@ -314,7 +322,7 @@ async def test_without_resume_a_whole_utterance_cannot_follow_a_stream(server: S
     await closed(session, peer)
 
 
-async def test_closing_flushes_and_yields_what_comes_before_the_end(server: Scripted) -> None:
+async def test_close_flushes_and_delivers_the_last_results(server: ScriptedServer) -> None:
     session, peer = await opened(server)
     await session.speak(SOUND)
     closing = asyncio.create_task(session.close())
@@ -328,7 +336,7 @@ async def test_closing_flushes_and_yields_what_comes_before_the_end(server: Scri
     assert [translation.text_asr async for translation in session.results()] == ["heard 0"]
 
 
-async def test_what_the_mesh_was_too_busy_for_is_sent_before_the_end(server: Scripted) -> None:
+async def test_rejected_audio_is_retried_before_session_close(server: ScriptedServer) -> None:
     session, peer = await opened(server)
     await session.speak(SOUND[:64])
     closing = asyncio.create_task(session.close())
@@ -343,18 +351,18 @@ async def test_what_the_mesh_was_too_busy_for_is_sent_before_the_end(server: Scr
     await closing
 
 
-async def test_a_mesh_that_does_not_acknowledge_the_end_is_not_waited_for_long(server: Scripted) -> None:
+async def test_close_without_an_acknowledgement_times_out(server: ScriptedServer) -> None:
     session, peer = await opened(server, close_timeout=0.05)
     await session.close()
     await recv_close(peer)
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         await peer.connection.wait_closed()
 
 
 # --- backpressure and bounds --------------------------------------------------------------------------
 
 
-async def test_speaking_waits_while_too_much_has_not_ended(server: Scripted) -> None:
+async def test_speak_waits_while_the_send_buffer_is_full(server: ScriptedServer) -> None:
     session, peer = await opened(server, kept_bytes_max=2 * PACKET)
     await session.speak(SOUND[:PACKET])
     speaking = asyncio.create_task(session.speak(SOUND[:PACKET]))
@@ -369,27 +377,27 @@ async def test_speaking_waits_while_too_much_has_not_ended(server: Scripted) -> 
 
 
 async def next_message(peer: Peer) -> dict[str, Any]:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         message: dict[str, Any] = json.loads(await peer.connection.recv())
         return message
 
 
-async def test_a_slow_mesh_gets_fewer_and_larger_chunks(server: Scripted) -> None:
+async def test_slow_down_makes_chunks_fewer_and_larger(server: ScriptedServer) -> None:
     session, peer = await opened(server)
     await peer.send("backpressure", action="PAUSE", resume_after_ms=50)
     await peer.send("backpressure", action="SLOW_DOWN", resume_after_ms=60_000)
-    await told(session, peer)
+    await recv_playback(session, peer)
     for start in range(0, 7 * PACKET, PACKET):
         await session.speak((SOUND * 4)[start : start + PACKET])
     await session.end_utterance()
-    chunks = await said(peer)
+    chunks = await recv_utterance(peer)
     assert sizes(chunks) == [5 * PACKET, 2 * PACKET]
     assert sound_of(chunks) == (SOUND * 4)[: 7 * PACKET]
     assert [chunk["seq"] for chunk in chunks] == [0, 1]
     await closed(session, peer)
 
 
-async def test_a_busy_mesh_gets_what_it_refused_again(server: Scripted) -> None:
+async def test_rejected_chunk_is_retried_after_the_pause(server: ScriptedServer) -> None:
     session, peer = await opened(server)
     for _ in range(3):
         await session.speak(SOUND[:64])
@@ -410,7 +418,7 @@ async def test_a_busy_mesh_gets_what_it_refused_again(server: Scripted) -> None:
     await closed(session, peer)
 
 
-async def test_a_busy_word_about_something_else_fails_no_utterance(server: Scripted) -> None:
+async def test_slow_down_without_an_item_fails_no_utterance(server: ScriptedServer) -> None:
     session, peer = await opened(server)
     translating = asyncio.create_task(session.translate(SOUND[:2]))
     await peer.recv("utterance")
@@ -421,7 +429,7 @@ async def test_a_busy_word_about_something_else_fails_no_utterance(server: Scrip
     await closed(session, peer)
 
 
-async def test_the_number_of_an_utterance_that_was_not_wanted_is_used_again(server: Scripted) -> None:
+async def test_index_of_an_unaccepted_utterance_is_reused(server: ScriptedServer) -> None:
     session, peer = await opened(server)
     translating = asyncio.create_task(session.translate(b""))
     await peer.recv("utterance")
@@ -435,9 +443,9 @@ async def test_the_number_of_an_utterance_that_was_not_wanted_is_used_again(serv
     await closed(session, peer)
 
 
-async def told(session: Session, peer: Peer) -> None:
-    """Returns when the session has heard everything that was said to it."""
-    translating = asyncio.create_task(session.translate(SOUND[:2], timeout=PATIENCE_S))
+async def recv_playback(session: Session, peer: Peer) -> None:
+    """Returns once the session has received all messages sent to it."""
+    translating = asyncio.create_task(session.translate(SOUND[:2], timeout=TIMEOUT_S))
     await peer.recv("utterance")
     await peer.send("error", code="INVALID_AUDIO", message="", details={"utterance_index": 0})
     with pytest.raises(SessionError):
@@ -447,7 +455,7 @@ async def told(session: Session, peer: Peer) -> None:
 # --- playing ------------------------------------------------------------------------------------------
 
 
-async def test_playing_is_told_with_group_and_trace(server: Scripted) -> None:
+async def test_playback_messages_have_group_and_trace(server: ScriptedServer) -> None:
     session, peer = await opened(server)
     translating = asyncio.create_task(session.translate(SOUND[:2]))
     await peer.recv("utterance")
@@ -461,7 +469,7 @@ async def test_playing_is_told_with_group_and_trace(server: Scripted) -> None:
     await closed(session, peer)
 
 
-async def test_a_wrong_pairing_code_opens_no_session(server: Scripted) -> None:
+async def test_invalid_pairing_code_is_a_session_error(server: ScriptedServer) -> None:
     entering = asyncio.create_task(Session([server.url] * 2, tgt="es", pairing_code="000000").__aenter__())
     peer = await server.peer()
     assert (await peer.recv("session_init"))["pairing_code"] == "000000"

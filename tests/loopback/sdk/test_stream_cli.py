@@ -18,8 +18,8 @@ from tests.support.fakes.played_mesh import played_mesh, recv_close
 from tests.support.fakes.scripted_server import Peer, scripted_server
 
 
-def options(path: Path, url: str, *words: str) -> argparse.Namespace:
-    return build_parser().parse_args(["translate", str(path), "--to", "es", "--url", url, "--stream", *words])
+def options(path: Path, url: str, *arguments: str) -> argparse.Namespace:
+    return build_parser().parse_args(["translate", str(path), "--to", "es", "--url", url, "--stream", *arguments])
 
 
 def write(path: Path, samples: list[int], *, rate: int = 16_000, channels: int = 1) -> Path:
@@ -31,18 +31,18 @@ def write(path: Path, samples: list[int], *, rate: int = 16_000, channels: int =
     return path
 
 
-async def test_a_file_of_any_length_is_streamed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_file_of_any_length_is_streamed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     samples = [number % 1_000 for number in range(9_999)]
     path = write(tmp_path / "a.wav", [sample for sample in samples for _ in "LR"], channels=2)
     async with played_mesh() as mesh:
         assert await translate._stream(options(path, mesh.urls[0], "--json"), path) == EXIT_OK
     (line,) = capsys.readouterr().out.splitlines()
-    told = json.loads(line)
-    assert told["utterance_index"] == 0 and "error" not in told
-    assert told["text_asr"].split() == [str(sample) for sample in samples]
+    printed = json.loads(line)
+    assert printed["utterance_index"] == 0 and "error" not in printed
+    assert printed["text_asr"].split() == [str(sample) for sample in samples]
 
 
-async def test_failures_are_told_in_their_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_failures_are_printed_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "a.wav", [1, 2, 3], rate=8_000)
 
     async def answer(peer: Peer, reason: str) -> None:
@@ -67,7 +67,7 @@ async def test_failures_are_told_in_their_places(tmp_path: Path, capsys: pytest.
         assert lines[-1] == f"[1] MISSING_RESULT: {reason}"
 
 
-def test_what_cannot_be_streamed_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unusable_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     silent = write(tmp_path / "silent.wav", [])
     absent = tmp_path / "absent.wav"
     good = write(tmp_path / "a.wav", [1])
@@ -79,7 +79,7 @@ def test_what_cannot_be_streamed_is_one_clear_line(tmp_path: Path, capsys: pytes
     assert "holds no sound" in lines[0] and "cannot read" in lines[1] and "lingua up" in lines[2]
 
 
-async def test_a_mesh_that_says_nothing_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_stream_without_results_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "a.wav", [1])
     async with scripted_server() as server:
         running = asyncio.create_task(translate._stream(options(path, server.url, "--timeout", "0.1"), path))

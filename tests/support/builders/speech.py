@@ -1,7 +1,7 @@
-"""Sound of known loudness for speech gates, and what is speech in it: one table for Python's and the page's.
+"""Audio of known levels for speech gates, and the speech in it: one table for the Python gate and its twin in the page.
 
-Samples are +level or -level at random. So the root mean square of any frame is known exactly, and no two stretches of
-it are alike.
+Samples are +level or -level at random. So the root mean square of any frame is known exactly, and no two stretches are
+equal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ VOICE = 3_000
 
 @dataclass(frozen=True)
 class Case:
-    """What is heard, and from where to where, in milliseconds, it is speech."""
+    """Audio, and the (start, end) of its utterances in milliseconds."""
 
     script: Script
     utterances: list[tuple[int, int]]
@@ -40,7 +40,7 @@ CASES: dict[str, Case] = {
     "nothing": Case([], []),
     "silence": Case([(3_000, 0)], []),
     "a quiet room": Case([(3_000, QUIET)], []),
-    "speech with the sound before and after it": Case([(1_000, QUIET), (500, VOICE), (1_500, QUIET)], [(700, 1_800)]),
+    "speech with its pre-roll and hangover": Case([(1_000, QUIET), (500, VOICE), (1_500, QUIET)], [(700, 1_800)]),
     "speech at once": Case([(500, VOICE), (1_000, QUIET)], [(0, 800)]),
     "speech until the end": Case([(1_000, QUIET), (500, VOICE)], [(700, 1_500)], is_open=True),
     "a pause that is not over": Case([(1_000, QUIET), (500, VOICE), (690, QUIET)], [(700, 1_800)], is_open=True),
@@ -53,17 +53,17 @@ CASES: dict[str, Case] = {
     "an utterance as soon as the last one has ended": Case(
         [(300, QUIET), (200, VOICE), (700, QUIET), (200, VOICE), (1_000, QUIET)], [(0, 800), (900, 1_700)]
     ),
-    "what was passed already is not passed again": Case(
+    "passed audio is not passed twice": Case(
         [(300, QUIET), (200, VOICE), (400, QUIET), (200, VOICE), (1_000, QUIET)],
         [(0, 800), (800, 1_400)],
         options={"pause_ms": 400},
     ),
-    "a pause that is shorter than what is passed of it": Case(
+    "a pause shorter than the hangover": Case(
         [(500, QUIET), (200, VOICE), (500, QUIET), (200, VOICE), (500, QUIET)],
         [(200, 800), (900, 1_500)],
         options={"pause_ms": 100},
     ),
-    "a long pause is one if that is wished": Case(
+    "a long pause between words with a long pause_ms": Case(
         [(500, QUIET), (200, VOICE), (1_900, QUIET), (200, VOICE), (2_000, QUIET)],
         [(200, 3_100)],
         options={"pause_ms": 2_000},
@@ -72,13 +72,13 @@ CASES: dict[str, Case] = {
     "the shortest word": Case([(1_000, QUIET), (60, VOICE), (1_000, QUIET)], [(700, 1_360)]),
     "too soft": Case([(1_000, QUIET), (500, 149), (1_000, QUIET)], []),
     "just loud enough to begin": Case([(1_000, QUIET), (60, 153), (1_000, QUIET)], [(700, 1_360)]),
-    "soft, but loud enough if that is wished": Case(
+    "soft speech with a low level_min": Case(
         [(1_000, QUIET), (500, 100), (1_000, QUIET)], [(700, 1_800)], options={"level_min": 60}
     ),
     "loud enough to go on": Case([(1_000, QUIET), (100, 160), (200, 120), (1_000, QUIET)], [(700, 1_600)]),
     "not loud enough to begin with": Case([(1_000, QUIET), (300, 120), (1_000, QUIET)], []),
     # The floor rises from 50 by 3 dB in a second: after 199 frames it is half of the noise, which then is no speech.
-    "noise is speech until it is known, and then speech is louder": Case(
+    "noise is speech until the floor has risen": Case(
         [(8_000, 400), (500, VOICE), (1_000, 400)], [(0, 4_280), (7_700, 8_800)]
     ),
     "soft speech as soon as the noise is over": Case(
@@ -95,34 +95,34 @@ def sound_of(script: Script, rate: int = RATE, seed: int = 0) -> bytes:
 
 
 def random_case(seed: int, rate: int = RATE) -> tuple[bytes, list[int]]:
-    """Sound with everything in it, noise included, and the bytes in each of its pieces."""
-    chance = random.Random(seed)
+    """Audio of random levels, noise included, and the bytes in each of its pieces."""
+    rng = random.Random(seed)
     levels = [0, QUIET, 60, 100, 150, 250, 600, VOICE, 32_767]
-    script = [(chance.randrange(1, 900), chance.choice(levels)) for _ in range(chance.randrange(5, 25))]
+    script = [(rng.randrange(1, 900), rng.choice(levels)) for _ in range(rng.randrange(5, 25))]
     sound = sound_of(script, rate, seed)
     sizes: list[int] = []
     while sum(sizes) < len(sound):
-        sizes.append(2 * chance.choice([1, 7, 160, 320, 333, 1_600, 5_000, 40_000]))
+        sizes.append(2 * rng.choice([1, 7, 160, 320, 333, 1_600, 5_000, 40_000]))
     return sound, sizes
 
 
 def pieces_of(sound: bytes, sizes: list[int]) -> list[bytes]:
-    """The sound in pieces of those sizes."""
+    """The audio in pieces of those sizes."""
     ends = np.cumsum(sizes).tolist()
     return [sound[end - size : end] for end, size in zip(ends, sizes, strict=True)]
 
 
 def passed_by(gate: SpeechGate, sound: bytes, size: int) -> Passed:
-    """All that the gate passes of sound that comes in pieces of that many bytes."""
+    """The gate's output for audio in pieces of that many bytes."""
     return [passed for at in range(0, len(sound), size) for passed in gate.push(sound[at : at + size])]
 
 
 def utterances_in(passed: Passed) -> list[bytes]:
-    """The sound between ends."""
+    """The audio of each utterance."""
     return [b"".join(part) for is_sound, part in groupby(passed, lambda one: one is not None) if is_sound]  # type: ignore[arg-type]
 
 
 def expected(case: Case, sound: bytes, rate: int = RATE) -> list[bytes]:
-    """Its utterances, cut out of the sound."""
+    """The utterances of the case, as slices of the audio."""
     at_ms = rate * 2 // 1_000
     return [sound[start * at_ms : end * at_ms] for start, end in case.utterances]

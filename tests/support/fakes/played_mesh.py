@@ -1,7 +1,7 @@
-"""A mesh for one session that plays by docs/protocol.md on real WebSockets, at several addresses, and loses them.
+"""A mesh for one session that follows docs/protocol.md on real WebSockets, at several addresses, and loses connections.
 
-It answers every utterance with what it heard. All randomness comes from the seed: where connections are cut, and how
-much of the session the next one finds.
+The result of an utterance is the list of its samples. All randomness comes from the seed: where connections are cut,
+and how much of the session the next one finds.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from websockets.exceptions import ConnectionClosed
 
 from mesh.messages import audio_frames
 from mesh.messages.audio_frames import AudioFrame, FinalFrame
-from tests.support.fakes.scripted_server import PATIENCE_S, Peer
+from tests.support.fakes.scripted_server import TIMEOUT_S, Peer
 
-#: On a connection that is lost.
+#: Most messages on a connection before it is cut.
 MESSAGES_MAX = 12
-#: Chunks that are taken between two words of backpressure.
+#: Every such chunk is rejected with backpressure while the mesh is busy.
 BUSY_EVERY = 7
 
 
-def heard(audio: bytes) -> list[int]:
+def samples_of(audio: bytes) -> list[int]:
     """The samples of PCM16."""
     return array("h", audio).tolist()
 
 
 async def recv_close(peer: Peer) -> None:
-    """A scripted edge waits for session_close, and answers the heartbeat before it."""
-    async with asyncio.timeout(PATIENCE_S):
+    """Wait for session_close, and reply to the heartbeat before it."""
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             message = json.loads(await peer.connection.recv())
             if message["type"] == "client_heartbeat":
@@ -44,24 +44,24 @@ async def recv_close(peer: Peer) -> None:
                 return
 
 
-class Cut(Exception):
+class ConnectionCut(Exception):
     """The connection is lost here."""
 
 
 class PlayedMesh:
-    """What all its edges know of the session.
+    """The session's state, as all its edges share it.
 
-    cuts        connections that are lost; later ones hold
-    forgets     half of the connections find no session
-    binary      the mesh takes binary frames
+    cuts        number of connections that are lost; later ones are not
+    forgets     half of the resumes find no session
+    binary      the mesh accepts binary frames
     """
 
     def __init__(self, seed: int = 0, cuts: int = 0, *, forgets: bool = False, binary: bool = True) -> None:
         self.urls: list[str] = []
         self.inits: list[dict[str, Any]] = []
-        #: Which address was dialled, each time.
+        #: The index of the address of each connection.
         self.dialled: list[int] = []
-        #: Sessions that were begun.
+        #: Number of sessions, with those that replaced a lost one.
         self.sessions = 0
         self.is_busy = False
         self._random = random.Random(seed)
@@ -82,25 +82,25 @@ class PlayedMesh:
         self._complete: dict[int, dict[str, Any]] = {}
         self._next_index = 0
         self._next_end = 0
-        self._told: dict[int, dict[str, Any]] = {}
+        self._unacked: dict[int, dict[str, Any]] = {}
         self._ended_seq = -1
 
     @property
     def session_id(self) -> str:
-        """Of the session as it is now."""
+        """Of the current session."""
         return f"s-{self.sessions}"
 
     # --- one connection ---------------------------------------------------------------------------
 
-    async def serve(self, connection: ServerConnection, place: int) -> None:
-        """One connection, until it is cut or the client goes."""
-        self.dialled.append(place)
+    async def serve(self, connection: ServerConnection, address: int) -> None:
+        """One connection, until it is cut or closed."""
+        self.dialled.append(address)
         try:
             await self._open_session(connection, json.loads(await connection.recv()))
             async for data in connection:
                 self._maybe_cut()
                 await self._on_data(connection, data)
-        except Cut:
+        except ConnectionCut:
             connection.transport.abort()
         except ConnectionClosed:
             pass
@@ -111,13 +111,13 @@ class PlayedMesh:
             if self._left <= 0:
                 self.cuts -= 1
                 self._left = self._random.randint(1, MESSAGES_MAX)
-                raise Cut
+                raise ConnectionCut
 
     async def _open_session(self, connection: ServerConnection, init: dict[str, Any]) -> None:
         self._maybe_cut()
         self.inits.append(init)
         ack: dict[str, Any] = {"trace_id": "t-1", "negotiated_codec": "pcm16", "negotiated_sample_rate": 16_000}
-        again: list[dict[str, Any]] = []
+        redelivered: list[dict[str, Any]] = []
         if init.get("resume_token"):
             is_known = init["resume_token"] == f"{self.session_id}.secret"
             if not is_known or (self._forgets and self._random.random() < 0.5):
@@ -128,24 +128,24 @@ class PlayedMesh:
                     self._move_to_another_edge(init["last_seq"])
                 ack |= {"resumed": True, "lost": False, "next_utterance_index": self._next_index}
                 ack |= {"resend_from_seq": self._next_seq}
-                again = [end for index, end in self._told.items() if index > init["last_index"]]
+                redelivered = [end for index, end in self._unacked.items() if index > init["last_index"]]
         ack |= {"session_id": self.session_id, "resume_token": f"{self.session_id}.secret"}
-        await self._say(connection, "session_init_ack", use_binary_frame=self._binary, **ack)
+        await self._send(connection, "session_init_ack", use_binary_frame=self._binary, **ack)
         self._is_open = True
-        for end in again:
-            await self._say(connection, **end)
+        for end in redelivered:
+            await self._send(connection, **end)
 
     def _move_to_another_edge(self, last_seq: int) -> None:
-        """It knows what has ended, and nothing of what has not."""
+        """It knows ended utterances only."""
         self._next_seq = max(last_seq, self._ended_seq) + 1
         self._early, self._open, self._complete = {}, b"", {}
         self._next_index = self._next_end
 
-    async def _say(self, connection: ServerConnection, type: str, **fields: Any) -> None:
+    async def _send(self, connection: ServerConnection, type: str, **fields: Any) -> None:
         self._maybe_cut()
         await connection.send(json.dumps({"type": type, **fields}))
 
-    # --- what the client says ---------------------------------------------------------------------
+    # --- messages of the client -------------------------------------------------------------------
 
     async def _on_data(self, connection: ServerConnection, data: str | bytes) -> None:
         if isinstance(data, bytes):
@@ -162,21 +162,23 @@ class PlayedMesh:
         elif message["type"] == "utterance":
             await self._on_utterance(connection, message)
         elif message["type"] == "result_ack" and message["session_id"] == self.session_id:
-            for index in [index for index in self._told if index <= message["utterance_index"]]:
-                del self._told[index]
+            for index in [index for index in self._unacked if index <= message["utterance_index"]]:
+                del self._unacked[index]
         elif message["type"] == "client_heartbeat":
-            await self._say(connection, "server_heartbeat", session_id=self.session_id, timestamp=1)
+            await self._send(connection, "server_heartbeat", session_id=self.session_id, timestamp=1)
         elif message["type"] == "session_close":
-            self._cut_here()
-            await self._tell_ends(connection)
-            await self._say(connection, "session_close_ack", session_id=self.session_id)
+            self._finalize()
+            await self._send_results(connection)
+            await self._send(connection, "session_close_ack", session_id=self.session_id)
 
-    async def _on_chunk(self, connection: ServerConnection, own: str, seq: int, audio: bytes, is_final: bool) -> None:
-        assert own == self.session_id
+    async def _on_chunk(
+        self, connection: ServerConnection, session_id: str, seq: int, audio: bytes, is_final: bool
+    ) -> None:
+        assert session_id == self.session_id
         self._busy_chunks += 1
         if self.is_busy and self._busy_chunks % BUSY_EVERY == 0:
-            await self._say(connection, "backpressure", action="BUSY", resume_after_ms=1)
-            await self._say(connection, "error", code="SLOW_DOWN", message="later", details={"seq": seq})
+            await self._send(connection, "backpressure", action="BUSY", resume_after_ms=1)
+            await self._send(connection, "error", code="SLOW_DOWN", message="later", details={"seq": seq})
             return
         if seq >= self._next_seq:
             self._early[seq] = (audio, is_final)
@@ -185,10 +187,10 @@ class PlayedMesh:
             self._open, self._open_seq = self._open + more, self._next_seq
             self._next_seq += 1
             if ends:
-                self._cut_here()
-        await self._tell_ends(connection)
+                self._finalize()
+        await self._send_results(connection)
 
-    def _cut_here(self) -> None:
+    def _finalize(self) -> None:
         if self._open:
             self._complete[self._next_index] = self._result(self._next_index, self._open, last_seq=self._open_seq)
             self._open = b""
@@ -200,7 +202,7 @@ class PlayedMesh:
         if index >= self._next_end:
             self._complete[index] = self._result(index, base64.b64decode(message["audio"]))
             self._next_index = max(self._next_index, index + 1)
-        await self._tell_ends(connection)
+        await self._send_results(connection)
 
     def _result(self, index: int, audio: bytes, **more: Any) -> dict[str, Any]:
         return {
@@ -208,7 +210,7 @@ class PlayedMesh:
             "session_id": self.session_id,
             "utterance_index": index,
             "job_id": f"job-{index}",
-            "text_asr": " ".join(map(str, heard(audio))),
+            "text_asr": " ".join(map(str, samples_of(audio))),
             "text_translated": "",
             "tts_audio": "",
             "tts_format": "pcm16",
@@ -216,30 +218,30 @@ class PlayedMesh:
             **more,
         }
 
-    async def _tell_ends(self, connection: ServerConnection) -> None:
+    async def _send_results(self, connection: ServerConnection) -> None:
         while self._next_end in self._complete:
             end = self._complete.pop(self._next_end)
-            self._told[self._next_end] = end
+            self._unacked[self._next_end] = end
             self._ended_seq = max(self._ended_seq, end.get("last_seq", -1))
             self._next_end += 1
-            await self._say(connection, **end)
+            await self._send(connection, **end)
 
 
 @asynccontextmanager
 async def played_mesh(edges: int = 2, **options: Any) -> AsyncIterator[PlayedMesh]:
-    """A running mesh of so many addresses."""
+    """A running mesh with that many addresses."""
     mesh = PlayedMesh(**options)
 
-    def handler(place: int) -> Any:
+    def handler(address: int) -> Any:
         async def on_connection(connection: ServerConnection) -> None:
-            await mesh.serve(connection, place)
+            await mesh.serve(connection, address)
 
         return on_connection
 
     async with AsyncExitStack() as stack:
-        for place in range(edges):
+        for address in range(edges):
             server = await stack.enter_async_context(
-                serve(handler(place), "127.0.0.1", 0, compression=None, close_timeout=1)
+                serve(handler(address), "127.0.0.1", 0, compression=None, close_timeout=1)
             )
             mesh.urls.append(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         yield mesh

@@ -1,4 +1,4 @@
-"""A WebSocket server on loopback that a test scripts: it sees every connection and says what it likes."""
+"""A WebSocket server on loopback whose every message a test scripts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 
 
 class Peer:
@@ -21,19 +21,19 @@ class Peer:
 
     async def recv(self, kind: str) -> dict[str, Any]:
         """The next message of type `kind`; others before it are skipped."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while True:
                 message: dict[str, Any] = json.loads(await self.connection.recv())
                 if message["type"] == kind:
                     return message
 
     async def send(self, kind: str, **fields: Any) -> None:
-        """Say something."""
+        """Send a message."""
         await self.connection.send(json.dumps({"type": kind, **fields}))
 
 
-class Scripted:
-    """The server and the connections that came in, in order."""
+class ScriptedServer:
+    """The server and its accepted connections, in order."""
 
     def __init__(self) -> None:
         self._incoming: asyncio.Queue[Peer] = asyncio.Queue()
@@ -47,7 +47,7 @@ class Scripted:
 
     async def peer(self) -> Peer:
         """The next connection."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             return await self._incoming.get()
 
     async def _on_connection(self, connection: ServerConnection) -> None:
@@ -56,9 +56,9 @@ class Scripted:
 
 
 @asynccontextmanager
-async def scripted_server() -> AsyncIterator[Scripted]:
+async def scripted_server() -> AsyncIterator[ScriptedServer]:
     """A running scripted server."""
-    scripted = Scripted()
+    scripted = ScriptedServer()
     async with serve(scripted._on_connection, "127.0.0.1", 0, compression=None, close_timeout=1) as server:
         scripted._server = server
         yield scripted

@@ -1,4 +1,4 @@
-"""A tiny real server that answers an operator as an edge would, with what a test tells it to."""
+"""A small server that replies to an operator as an edge would, with the replies of a test."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from websockets.sync.server import ServerConnection, serve
 
 @dataclass
 class SmallEdge:
-    """`pages`: path -> answers of which each is given once and the last for ever. `answers`: one per command."""
+    """`pages`: path -> replies, each used once and the last one repeatedly. `answers`: one reply per command."""
 
     url: str = ""
     pages: dict[str, list[tuple[int, Any]]] = field(default_factory=dict)
     answers: list[dict[str, Any]] = field(default_factory=list)
     commands: list[dict[str, Any]] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
+    requested: list[str] = field(default_factory=list)
 
     def admit(self, connection: ServerConnection, request: Request) -> Response | None:
-        self.asked.append(request.path)
+        self.requested.append(request.path)
         if request.path == "/ws/control":
             return None
         answers = self.pages.get(request.path, [(404, {"code": "NOT_FOUND", "message": "nothing here"})])
@@ -40,7 +40,7 @@ class SmallEdge:
 
 @contextmanager
 def small_edge() -> Iterator[SmallEdge]:
-    """One on a free port of loopback."""
+    """A running one on a free port of loopback."""
     edge = SmallEdge()
     with serve(edge.obey, "127.0.0.1", 0, process_request=edge.admit) as server:
         edge.url = f"http://127.0.0.1:{server.socket.getsockname()[1]}"

@@ -36,7 +36,7 @@ async def until(condition: Callable[[], T | Awaitable[T]], what: str, seconds: f
 
 async def asked(operator: Operator, *path: str, **params: str) -> Any:
     """The answer of the mesh, without holding up the nodes and sessions of this event loop."""
-    return await asyncio.to_thread(operator.ask, *path, **params)
+    return await asyncio.to_thread(operator.query, *path, **params)
 
 
 async def status_of(operator: Operator, node_id: str) -> str:

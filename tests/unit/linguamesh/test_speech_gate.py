@@ -1,20 +1,15 @@
-"""The speech gate, alone and in front of a session. The page's twin goes through the same table in tests/browser."""
+"""The speech gate. Its twin for web pages runs the same table in tests/browser."""
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from linguamesh.session import SessionError
 from linguamesh.speech_gate import SpeechGate, speech_of
-from tests.loopback.sdk.test_stream import closed, opened, said
-from tests.loopback.sdk.test_stream import sound_of as sound_in
 from tests.support.builders.speech import (
     CASES,
     QUIET,
@@ -26,7 +21,6 @@ from tests.support.builders.speech import (
     sound_of,
     utterances_in,
 )
-from tests.support.fakes.scripted_server import Scripted, scripted_server
 
 #: Bytes of one millisecond, at 16 kHz.
 MS = RATE * 2 // 1_000
@@ -35,7 +29,7 @@ MS = RATE * 2 // 1_000
 @pytest.mark.parametrize("piece_ms", [1, 100, 20_000])
 @pytest.mark.parametrize("rate", [8_000, 16_000, 48_000])
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_speech_is_passed_whole_and_nothing_else(name: str, rate: int, piece_ms: int) -> None:
+def test_gate_passes_exactly_the_speech(name: str, rate: int, piece_ms: int) -> None:
     case = CASES[name]
     sound = sound_of(case.script, rate)
     passed = passed_by(SpeechGate(sample_rate=rate, **case.options), sound, piece_ms * rate // 1_000 * 2)
@@ -44,7 +38,7 @@ def test_what_is_speech_is_passed_whole_and_nothing_else(name: str, rate: int, p
 
 
 @pytest.mark.parametrize("rate", [1_000, 11_025, 44_100, 192_000])
-def test_at_any_rate_an_utterance_is_heard_and_ends(rate: int) -> None:
+def test_utterance_is_detected_at_any_sample_rate(rate: int) -> None:
     sound = sound_of([(1_000, QUIET), (500, VOICE), (1_500, QUIET)], rate)
     passed = passed_by(SpeechGate(sample_rate=rate), sound, 998)
     (utterance,) = utterances_in(passed)
@@ -52,7 +46,7 @@ def test_at_any_rate_an_utterance_is_heard_and_ends(rate: int) -> None:
     assert 1.05 * rate * 2 <= len(utterance) <= 1.15 * rate * 2
 
 
-def test_sound_of_an_open_gate_does_not_wait() -> None:
+def test_open_gate_passes_audio_at_once() -> None:
     gate = SpeechGate()
     gate.push(sound_of([(100, VOICE)]))
     for size in (2, 100, 638, 640, 642):
@@ -60,7 +54,7 @@ def test_sound_of_an_open_gate_does_not_wait() -> None:
         assert gate.push(sound) == [sound]
 
 
-def test_the_frame_that_makes_it_speech_is_passed_at_once_each_time() -> None:
+def test_frame_that_opens_the_gate_is_passed_at_once() -> None:
     gate = SpeechGate()
     quiet, word = sound_of([(1_000, QUIET)]), sound_of([(60, VOICE)])
     for _ in range(3):
@@ -68,7 +62,7 @@ def test_the_frame_that_makes_it_speech_is_passed_at_once_each_time() -> None:
         assert gate.push(word) == [quiet[-300 * MS :] + word]
 
 
-def test_silence_that_is_held_back_comes_before_the_next_word_and_with_it() -> None:
+def test_buffered_silence_is_passed_with_the_next_word() -> None:
     gate = SpeechGate()
     silence, word = sound_of([(680, QUIET)]), sound_of([(20, VOICE)], seed=1)
     gate.push(sound_of([(100, VOICE)]))
@@ -83,11 +77,11 @@ def test_half_a_sample_waits_for_its_other_half() -> None:
     assert [gate.push(sound[:3]), gate.push(sound[3:4]), gate.push(sound[4:5])] == [[sound[:2]], [sound[2:4]], []]
 
 
-def test_what_is_held_is_bounded() -> None:
+def test_buffered_audio_is_bounded() -> None:
     gate = SpeechGate(pause_ms=10_000)
     for script in ([(60_000, QUIET)], [(500, VOICE), (9_000, QUIET)]):
         passed_by(gate, sound_of(script), 1_000)
-        assert len(gate._held) <= 10_000 * MS
+        assert len(gate._buffered) <= 10_000 * MS
 
 
 @pytest.mark.parametrize(
@@ -100,28 +94,28 @@ def test_what_is_held_is_bounded() -> None:
         ({"level_min": float("nan")}, "level_min is nan"),
     ],
 )
-def test_options_that_cannot_be_right_are_named(options: dict[str, Any], text: str) -> None:
+def test_option_out_of_range_is_named(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         SpeechGate(**options)
 
 
-# --- anything that may be said ----------------------------------------------------------------------
+# --- random speech ----------------------------------------------------------------------------------
 
-#: Words long enough to be heard, softer sound that is none, and pauses that clearly do or do not end an utterance.
+#: Words long enough to be detected, and pauses that clearly do or do not end an utterance.
 WORD = st.tuples(st.integers(80, 1_500), st.integers(2_000, 32_767))
 PAUSE = st.tuples(st.integers(1, 650) | st.integers(750, 2_500), st.integers(0, 40))
 
 
 @settings(deadline=None, max_examples=150)
 @given(PAUSE, st.lists(st.tuples(WORD, PAUSE), max_size=6), st.integers(0, 2**32 - 1))
-def test_every_word_is_passed_whole_and_every_pause_ends_once(
+def test_every_word_is_passed_and_every_pause_ends_one_utterance(
     first: tuple[int, int], spoken: list[tuple[tuple[int, int], tuple[int, int]]], seed: int
 ) -> None:
     script = [first, *(part for word_and_pause in spoken for part in word_and_pause)]
     sound = sound_of(script, seed=seed)
-    passed, consumed = heard_at_random(sound, random.Random(seed))
+    passed, consumed = passed_at_random(sound, random.Random(seed))
 
-    # What comes out are stretches of what went in, unaltered and in order, with one end between any two.
+    # The output consists of stretches of the input, unchanged and in order, with one end between any two.
     places: list[tuple[int, int]] = []
     for utterance in utterances_in(passed):
         start = sound.find(utterance, places[-1][1] if places else 0)
@@ -130,7 +124,7 @@ def test_every_word_is_passed_whole_and_every_pause_ends_once(
     assert all(one is not None or passed[place - 1] is not None for place, one in enumerate(passed))
     assert passed.count(None) in (len(places), len(places) - 1)
 
-    # A word is in one of them, from what came before it to what came after.
+    # Each word is in one utterance, with the audio before and after it.
     at = len(sound_of([first]))
     for (word_ms, _), (pause_ms, _) in spoken:
         word_end = at + word_ms * MS
@@ -140,14 +134,14 @@ def test_every_word_is_passed_whole_and_every_pause_ends_once(
         assert end >= word_end + min(280, pause_ms) * MS
         at = word_end + pause_ms * MS
 
-    # An end is told when the pause is over, and not before.
+    # An end is reported when the pause is over, and not before.
     ends = [at for one, at in zip(passed, consumed, strict=True) if one is None]
-    assert all(told >= end + 400 * MS for told, (_, end) in zip(ends, places, strict=False))
+    assert all(reported >= end + 400 * MS for reported, (_, end) in zip(ends, places, strict=False))
     assert len(ends) == sum(pause_ms >= 750 for _, (pause_ms, _) in spoken)
 
 
-def heard_at_random(sound: bytes, chance: random.Random) -> tuple[Passed, list[int]]:
-    """What is passed of sound in pieces of any size, and how many bytes the gate had got when it passed each."""
+def passed_at_random(sound: bytes, chance: random.Random) -> tuple[Passed, list[int]]:
+    """The output for pieces of random size, and the number of bytes the gate had consumed for each."""
     gate = SpeechGate()
     passed: Passed = []
     consumed: list[int] = []
@@ -161,63 +155,8 @@ def heard_at_random(sound: bytes, chance: random.Random) -> tuple[Passed, list[i
     return passed, consumed
 
 
-# --- in front of a session --------------------------------------------------------------------------
-
-TWO = [(500, QUIET), (200, VOICE), (1_000, QUIET), (200, VOICE), (1_000, QUIET)]
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Scripted]:
-    async with scripted_server() as scripted:
-        yield scripted
-
-
-async def microphone(sound: bytes) -> AsyncIterator[bytes]:
-    for start in range(0, len(sound), 999):
-        yield sound[start : start + 999]
-
-
-async def test_two_utterances_of_a_microphone_are_two_utterances_of_the_session(server: Scripted) -> None:
-    session, peer = await opened(server)
-    sound = sound_of(TWO)
-    await session.stream(speech_of(microphone(sound)))
-    first, second = await said(peer), await said(peer)
-    assert sound_in(first) == sound[200 * MS : 1_000 * MS]
-    assert sound_in(second) == sound[1_400 * MS : 2_200 * MS]
-    assert [chunk["seq"] for chunk in [*first, *second]] == list(range(len(first) + len(second)))
-    await closed(session, peer)
-
-
-async def test_none_in_any_source_ends_the_utterance_and_only_once(server: Scripted) -> None:
-    def pieces() -> Iterator[bytes | None]:
-        yield from (None, b"one ", b"more", None, None, b"last")
-
-    session, peer = await opened(server)
-    await session.stream(pieces())
-    assert [sound_in(await said(peer)), sound_in(await said(peer))] == [b"one more", b"last"]
-    await closed(session, peer)
-
-
-async def test_a_session_that_is_over_is_noticed_in_silence(server: Scripted) -> None:
-    listening = asyncio.Event()
-
-    async def silence() -> AsyncIterator[bytes]:
-        while True:
-            yield bytes(3_200)
-            listening.set()
-            await asyncio.sleep(0)
-
-    session, peer = await opened(server)
-    streaming = asyncio.create_task(session.stream(speech_of(silence())))
-    await listening.wait()
-    await peer.send("error", code="SESSION_SUPERSEDED", message="taken over")
-    with pytest.raises(SessionError, match="SESSION_SUPERSEDED"):
-        await streaming
-    await session.close()
-
-
-async def test_speech_is_found_in_any_source_of_pcm16_and_in_no_other() -> None:
-    sound = sound_of(TWO)
+async def test_speech_of_accepts_pcm16_and_no_other_format() -> None:
+    sound = sound_of([(500, QUIET), (200, VOICE), (1_000, QUIET), (200, VOICE), (1_000, QUIET)])
     passed = [one async for one in speech_of(sound)]
     assert utterances_in(passed) == [sound[200 * MS : 1_000 * MS], sound[1_400 * MS : 2_200 * MS]]
     with pytest.raises(TypeError, match="as bytes"):

@@ -1,4 +1,4 @@
-"""Addresses and the wait before the next dial."""
+"""Addresses, and the backoff of reconnects."""
 
 import pytest
 
@@ -19,17 +19,17 @@ from linguamesh.websocket import RECONNECT_BASE_S, RECONNECT_CAP_S, dial, reconn
         ("127.0.0.1:5010", "127.0.0.1:5010"),
     ],
 )
-def test_a_path_and_a_scheme_are_mended_where_it_is_clear_how(url: str, full: str) -> None:
+def test_path_and_scheme_are_completed(url: str, full: str) -> None:
     assert with_path(url, "/ws/node") == full
 
 
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1:1/x", "127.0.0.1:5010", "nonsense", "http://[::1", "ws://h:x"])
-async def test_an_address_that_cannot_be_says_which_can(url: str) -> None:
+async def test_invalid_address_names_the_valid_schemes(url: str) -> None:
     with pytest.raises(Unreachable, match="ws:// or wss://"):
         await dial(with_path(url, "/ws/node"))
 
 
-def test_the_wait_has_full_jitter_and_a_cap() -> None:
+def test_backoff_has_full_jitter_and_a_cap() -> None:
     first = [reconnect_delay_s(0) for _ in range(200)]
     late = [reconnect_delay_s(5_000) for _ in range(200)]
     assert 0 <= min(first) <= max(first) <= RECONNECT_BASE_S

@@ -1,4 +1,4 @@
-"""`lingua node`: what its options make of demo nodes."""
+"""`lingua node`: demo nodes from its options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from linguamesh.cli.main import build_parser
 from mesh.errors import ConfigError
 
 
-def test_demo_nodes_are_as_slow_placed_and_bound_as_they_are_told() -> None:
+def test_demo_nodes_have_the_speed_region_and_tenant_of_the_options() -> None:
     words = [
         "node",
         "--count",
@@ -32,11 +32,11 @@ def test_demo_nodes_are_as_slow_placed_and_bound_as_they_are_told() -> None:
     assert [node.node_id for node in nodes] == ["d-0", "d-1"]
     register = nodes[0]._profile.register("d-0")
     assert (register.region, register.gpu_tier, register.tenant_id) == ("eu", "high", "acme")
-    handler = nodes[0]._work._handler
+    handler = nodes[0]._jobs._handler
     assert isinstance(handler, partial) and handler.keywords == {"ms_per_s": 240.0}
 
 
-def test_the_usual_demo_node_has_the_usual_speed() -> None:
+def test_demo_node_has_the_default_speed() -> None:
     options = build_parser().parse_args(["node"])
     assert options.speed == demo_pipeline.MS_PER_S
     register = demo._nodes(options)[0]._profile.register(None)
@@ -44,6 +44,6 @@ def test_the_usual_demo_node_has_the_usual_speed() -> None:
 
 
 @pytest.mark.parametrize("speed", ["0", "-1", "60001", "nan"])
-def test_a_speed_that_makes_no_sense_is_refused(speed: str) -> None:
+def test_speed_out_of_range_is_refused(speed: str) -> None:
     with pytest.raises(ConfigError, match="--speed"):
         demo._nodes(build_parser().parse_args(["node", "--speed", speed]))

@@ -1,83 +1,11 @@
-"""Supervision of one child process, with real ones."""
+"""The restart backoff of a supervised process; real processes are in tests/loopback."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
-import sys
-from collections.abc import Callable
-from pathlib import Path
-
-import psutil
-import pytest
-
-from linguamesh.local import process as child_module
-from linguamesh.local.process import ProcessFailed, ProcessSpec, SupervisedProcess
-
-SERVES = """
-import signal, sys, time
-print('{"ready": true, "extra": 7}', flush=True)
-signal.pause()
-"""
-REFUSES = "import sys; print('error: edge.port is wrong', file=sys.stderr); sys.exit(2)"
-DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('{}', flush=True); time.sleep(600)"
+from linguamesh.local.process import RESTART_BASE_S, RESTART_CAP_S, restart_delay_s
 
 
-def child(code: str, tmp_path: Path, say: Callable[[str], None] = print) -> SupervisedProcess:
-    spec = ProcessSpec("edge", "edge-0", [sys.executable, "-c", code])
-    return SupervisedProcess(spec, tmp_path / "edge-0.log", say)
-
-
-async def test_it_starts_and_stops(tmp_path: Path) -> None:
-    running = child(SERVES, tmp_path)
-    await running.start()
-    assert running.ready["extra"] == 7
-    assert os.getsid(running.pid) == running.pid  # Ctrl-C in our terminal does not reach it
-    running.supervise()
-    await running.stop()
-    assert not psutil.pid_exists(running.pid)
-    await running.stop()
-
-
-async def test_a_child_that_does_not_start_says_why_and_passes_its_code_on(tmp_path: Path) -> None:
-    with pytest.raises(ProcessFailed, match=r"edge-0 did not start: error: edge\.port is wrong") as failed:
-        await child(REFUSES, tmp_path).start()
-    assert failed.value.exit_code == 2
-
-
-async def test_a_crashed_child_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child_module, "RESTART_BASE_S", 0.01)
-    said: asyncio.Queue[str] = asyncio.Queue()
-    running = child(SERVES, tmp_path, said.put_nowait)
-    await running.start()
-    running.supervise()
-    first = running.pid
-    os.kill(first, signal.SIGKILL)
-    async with asyncio.timeout(20):
-        assert await said.get() == f"edge-0 (pid {first}) ended with code -9; starting it again in 0.01 s"
-        assert await said.get() == f"edge-0 is back (pid {running.pid})"
-    assert running.pid != first
-    await running.stop()
-    assert not psutil.pid_exists(running.pid)
-
-
-async def test_a_child_that_keeps_crashing_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child_module, "RESTART_BASE_S", 0.001)
-    monkeypatch.setattr(child_module, "CRASHES_MAX", 2)
-    running = child("print('{}', flush=True)", tmp_path)
-    await running.start()
-    with pytest.raises(ProcessFailed, match="crashed 3 times in a row; giving up"):
-        async with asyncio.timeout(20):
-            await running.supervise()
-    await running.stop()
-
-
-async def test_a_child_that_does_not_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child_module, "STOP_TIMEOUT_S", 0.1)
-    said: list[str] = []
-    running = child(DEAF, tmp_path, said.append)
-    await running.start()
-    await running.stop()
-    assert not psutil.pid_exists(running.pid)
-    assert "does not stop; killing it" in said[0]
+def test_restart_backoff_doubles_up_to_the_cap() -> None:
+    delays = [restart_delay_s(crashes) for crashes in range(1, 9)]
+    assert delays[:3] == [RESTART_BASE_S, 2 * RESTART_BASE_S, 4 * RESTART_BASE_S]
+    assert delays == sorted(delays) and delays[-1] == RESTART_CAP_S

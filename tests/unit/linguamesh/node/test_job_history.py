@@ -1,64 +1,64 @@
-"""What a node remembers of its jobs."""
+"""The job history of a node: deduplication, unacknowledged results, eviction."""
 
 from linguamesh.node import job_history
-from linguamesh.node.job_history import JobHistory, Seen
+from linguamesh.node.job_history import AssignmentState, JobHistory
 
 
-def test_a_job_runs_once() -> None:
-    memory = JobHistory()
-    assert memory.assigned("job-1", 1) is Seen.NEW
-    assert memory.assigned("job-1", 1) is Seen.RUNNING
-    memory.finished("job-1", 1, "result", 0)
-    assert memory.assigned("job-1", 1) is Seen.KEPT
-    assert memory.kept_result("job-1") == "result"
-    memory.acknowledged("job-1", 1)
-    assert memory.assigned("job-1", 1) is Seen.DONE
-    assert memory.kept_results(0) == []
+def test_duplicate_assignment_does_not_run_again() -> None:
+    history = JobHistory()
+    assert history.assign("job-1", 1) is AssignmentState.NEW
+    assert history.assign("job-1", 1) is AssignmentState.RUNNING
+    history.finish("job-1", 1, "result", 0)
+    assert history.assign("job-1", 1) is AssignmentState.UNACKED
+    assert history.unacked_result("job-1") == "result"
+    history.acknowledge("job-1", 1)
+    assert history.assign("job-1", 1) is AssignmentState.DONE
+    assert history.unacked_results(0) == []
 
 
-def test_a_later_attempt_replaces_a_running_one() -> None:
-    memory = JobHistory()
-    memory.assigned("job-1", 1)
-    assert memory.assigned("job-1", 2) is Seen.NEW
-    memory.finished("job-1", 1, "old", 0)
-    assert memory.kept_results(0) == []
-    memory.finished("job-1", 2, "new", 0)
-    assert memory.kept_results(0) == ["new"]
-    assert memory.assigned("job-1", 1) is Seen.DONE
+def test_later_attempt_replaces_a_running_one() -> None:
+    history = JobHistory()
+    history.assign("job-1", 1)
+    assert history.assign("job-1", 2) is AssignmentState.NEW
+    history.finish("job-1", 1, "old", 0)
+    assert history.unacked_results(0) == []
+    history.finish("job-1", 2, "new", 0)
+    assert history.unacked_results(0) == ["new"]
+    assert history.assign("job-1", 1) is AssignmentState.DONE
 
 
-def test_a_cancelled_job_leaves_no_result_and_is_not_run_again() -> None:
-    memory = JobHistory()
-    memory.assigned("job-1", 1)
-    memory.finished("job-1", 1, None, 0)
-    assert memory.running() == []
-    assert memory.kept_results(0) == []
-    assert memory.assigned("job-1", 1) is Seen.DONE
+def test_cancelled_job_leaves_no_result_and_is_not_run_again() -> None:
+    history = JobHistory()
+    history.assign("job-1", 1)
+    history.finish("job-1", 1, None, 0)
+    assert history.running() == []
+    assert history.unacked_results(0) == []
+    assert history.assign("job-1", 1) is AssignmentState.DONE
 
 
-def test_an_acknowledgement_of_an_older_attempt_keeps_the_result() -> None:
-    memory = JobHistory()
-    memory.assigned("job-1", 2)
-    memory.finished("job-1", 2, "result", 0)
-    memory.acknowledged("job-1", 1)
-    assert memory.kept_results(0) == ["result"]
+def test_acknowledgement_of_an_older_attempt_keeps_the_result() -> None:
+    history = JobHistory()
+    history.assign("job-1", 2)
+    history.finish("job-1", 2, "result", 0)
+    history.acknowledge("job-1", 1)
+    assert history.unacked_results(0) == ["result"]
 
 
-def test_kept_results_are_bounded_in_number_and_age() -> None:
-    memory = JobHistory()
+def test_unacked_results_are_evicted_by_number_and_age() -> None:
+    history = JobHistory()
     surplus = 10
-    for number in range(job_history.RESULTS_KEPT_MAX + surplus):
-        memory.assigned(f"job-{number}", 1)
-        memory.finished(f"job-{number}", 1, str(number), 0)
-    assert memory.kept_results(0)[0] == str(surplus)
-    assert memory.dropped == surplus
-    assert memory.kept_results(job_history.RESULT_KEPT_MS + 1) == []
+    for number in range(job_history.UNACKED_MAX + surplus):
+        history.assign(f"job-{number}", 1)
+        history.finish(f"job-{number}", 1, str(number), 0)
+    assert history.unacked_results(0)[0] == str(surplus)
+    assert len(history.unacked_results(0)) == job_history.UNACKED_MAX
+    assert history.unacked_results(job_history.UNACKED_MS_MAX + 1) == []
 
 
 def test_finished_ids_are_bounded() -> None:
-    memory = JobHistory()
+    history = JobHistory()
     for number in range(job_history.FINISHED_MAX + 1):
-        memory.assigned(f"job-{number}", 1)
-        memory.finished(f"job-{number}", 1, None, 0)
-    assert memory.assigned("job-0", 1) is Seen.NEW
-    assert memory.assigned("job-1", 1) is Seen.DONE
+        history.assign(f"job-{number}", 1)
+        history.finish(f"job-{number}", 1, None, 0)
+    assert history.assign("job-0", 1) is AssignmentState.NEW
+    assert history.assign("job-1", 1) is AssignmentState.DONE

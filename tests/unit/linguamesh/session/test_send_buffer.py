@@ -1,25 +1,25 @@
-"""What a session keeps and sends, and under which numbers: one case after another."""
+"""The send buffer: order, numbers, retries and capacity, case by case."""
 
 from __future__ import annotations
 
 from linguamesh.session.messages import utterance
 from linguamesh.session.send_buffer import (
-    AHEAD_MAX,
     CHUNKS_RECENT_MAX,
-    PIECE_BYTES,
+    EARLY_MAX,
+    ITEM_OVERHEAD_BYTES,
     Chunk,
     Piece,
+    Sendable,
     SendBuffer,
-    Sent,
-    Whole,
+    WholeUtterance,
 )
 
 
-def speech(*, keeps: bool = True, kept_bytes_max: int = 1_000_000) -> SendBuffer:
-    """An open session that nothing was said in."""
-    new = SendBuffer(kept_bytes_max)
-    new.keeps = keeps
-    new.connected(resumed=False)
+def open_buffer(*, is_resumable: bool = True, bytes_max: int = 1_000_000) -> SendBuffer:
+    """The buffer of an open session, empty."""
+    new = SendBuffer(bytes_max)
+    new.is_resumable = is_resumable
+    new.on_restarted()
     return new
 
 
@@ -30,292 +30,315 @@ def piece(audio: bytes, *, is_final: bool = False, ms: int = 100) -> Piece:
 FINAL = Piece(b"", 0, True, 8)
 
 
-def whole() -> Whole:
-    return Whole(utterance(b"\1\0", "pcm16", 16_000, "en", "es", {}))
+def whole() -> WholeUtterance:
+    return WholeUtterance(utterance(b"\1\0", "pcm16", 16_000, "en", "es", {}))
 
 
-def sent(core: SendBuffer, join_ms: int = 0) -> list[Sent]:
-    """Everything that may be sent now."""
-    items: list[Sent] = []
-    while (item := core.take(0, join_ms)) is not None:
+def take_all(buffer: SendBuffer, join_ms: int = 0) -> list[Sendable]:
+    """All items that are due."""
+    items: list[Sendable] = []
+    while (item := buffer.take_due(0, join_ms)) is not None:
         items.append(item)
-        core.check()
+        buffer.check()
     return items
 
 
-def seqs(items: list[Sent]) -> list[int]:
+def seqs(items: list[Sendable]) -> list[int]:
     return [item.seq for item in items if isinstance(item, Chunk)]
 
 
-def wires(items: list[Sent]) -> list[int]:
-    return [item.wire_index for item in items if isinstance(item, Whole)]
+def wires(items: list[Sendable]) -> list[int]:
+    return [item.wire_index for item in items if isinstance(item, WholeUtterance)]
 
 
-def say(core: SendBuffer, *items: Piece | Whole) -> list[Sent]:
+def add_and_send(buffer: SendBuffer, *items: Piece | WholeUtterance) -> list[Sendable]:
     for item in items:
-        core.add(item)
-    return sent(core)
+        buffer.add(item)
+    return take_all(buffer)
 
 
-def cut_and_back(core: SendBuffer, *, resumed: bool = True, resend_from_seq: int | None = None) -> list[Sent]:
-    """The connection is lost and comes back; what is sent on it."""
-    core.disconnected()
-    assert core.take(0) is None
-    core.connected(resumed=resumed, resend_from_seq=resend_from_seq)
-    core.check()
-    return sent(core)
+def reconnect(buffer: SendBuffer, *, resumed: bool = True, resend_from_seq: int | None = None) -> list[Sendable]:
+    """The connection is lost and a new one opens; the items sent on it."""
+    buffer.suspend()
+    assert buffer.take_due(0) is None
+    if resumed:
+        buffer.on_resumed(resend_from_seq)
+    else:
+        buffer.on_restarted()
+    buffer.check()
+    return take_all(buffer)
 
 
-def test_pieces_are_numbered_as_they_are_sent_and_sent_once() -> None:
-    core = speech()
-    chunks = say(core, piece(b"aa"), piece(b"bb"), FINAL)
+def test_pieces_are_numbered_when_sent_and_sent_once() -> None:
+    buffer = open_buffer()
+    chunks = add_and_send(buffer, piece(b"aa"), piece(b"bb"), FINAL)
     assert [(c.seq, c.piece.audio, c.piece.is_final) for c in chunks if isinstance(c, Chunk)] == [
         (0, b"aa", False),
         (1, b"bb", False),
         (2, b"", True),
     ]
-    assert core.is_said and sent(core) == []
+    assert buffer.is_all_sent and take_all(buffer) == []
 
 
 def test_chunks_are_kept_until_their_utterance_has_ended() -> None:
-    core = speech()
-    say(core, piece(b"aa"), FINAL, piece(b"bb"))
-    assert core.kept_bytes == 4 + 3 * PIECE_BYTES
-    assert core.ended(0, 1) == 0
-    assert core.kept_bytes == 2 + PIECE_BYTES
-    assert (core.last_index, core.last_seq) == (0, 1)
-    assert core.ended(0, 1) is None  # a repeat
-    assert core.ended(1, 2) == 1
-    assert core.kept_bytes == 0
-    core.check()
+    buffer = open_buffer()
+    add_and_send(buffer, piece(b"aa"), FINAL, piece(b"bb"))
+    assert buffer.used_bytes == 4 + 3 * ITEM_OVERHEAD_BYTES
+    assert buffer.acknowledge(0, 1) == 0
+    assert buffer.used_bytes == 2 + ITEM_OVERHEAD_BYTES
+    assert (buffer.last_index, buffer.last_seq) == (0, 1)
+    assert buffer.acknowledge(0, 1) is None  # a duplicate
+    assert buffer.acknowledge(1, 2) == 1
+    assert buffer.used_bytes == 0
+    buffer.check()
 
 
-def test_an_end_that_comes_early_frees_nothing_of_the_utterances_before_it() -> None:
-    core = speech()
-    say(core, piece(b"aa"), piece(b"bb"))
-    assert core.ended(1, 1) == 1
-    assert (core.last_index, core.last_seq, core.kept_bytes) == (-1, -1, 4 + 2 * PIECE_BYTES)
-    assert core.ended(1, 1) is None
-    assert core.ended(0, 0) == 0
-    assert (core.last_index, core.last_seq, core.kept_bytes) == (1, 1, 0)
-    core.check()
+def test_utterance_that_ends_early_frees_no_chunks_of_earlier_ones() -> None:
+    buffer = open_buffer()
+    add_and_send(buffer, piece(b"aa"), piece(b"bb"))
+    assert buffer.acknowledge(1, 1) == 1
+    assert (buffer.last_index, buffer.last_seq, buffer.used_bytes) == (-1, -1, 4 + 2 * ITEM_OVERHEAD_BYTES)
+    assert buffer.acknowledge(1, 1) is None
+    assert buffer.acknowledge(0, 0) == 0
+    assert (buffer.last_index, buffer.last_seq, buffer.used_bytes) == (1, 1, 0)
+    buffer.check()
 
 
-def test_a_resumed_connection_gets_what_the_mesh_asks_for_and_the_rest() -> None:
-    core = speech()
-    first = say(core, piece(b"aa"), piece(b"bb"), piece(b"cc"))
-    core.add(piece(b"dd"))
-    again = cut_and_back(core, resend_from_seq=1)
+def test_resume_retries_chunks_from_the_requested_seq() -> None:
+    buffer = open_buffer()
+    first = add_and_send(buffer, piece(b"aa"), piece(b"bb"), piece(b"cc"))
+    buffer.add(piece(b"dd"))
+    again = reconnect(buffer, resend_from_seq=1)
     assert seqs(again) == [1, 2, 3]
     assert again[:2] == first[1:], "the same chunks, with the same times"
-    assert seqs(cut_and_back(core, resend_from_seq=9)) == []
-    core.ended(0, 1)
-    assert seqs(cut_and_back(core)) == [2, 3], "without a word of the mesh: all that has not ended"
+    assert seqs(reconnect(buffer, resend_from_seq=9)) == []
+    buffer.acknowledge(0, 1)
+    assert seqs(reconnect(buffer)) == [2, 3], "without resend_from_seq: all pending chunks"
 
 
-def test_whole_utterances_that_have_not_ended_are_sent_again() -> None:
-    core = speech()
+def test_resume_retries_pending_whole_utterances() -> None:
+    buffer = open_buffer()
     first, second = whole(), whole()
-    assert wires(say(core, first, second)) == [0, 1]
-    core.ended(0, None)
-    assert cut_and_back(core) == [second]
-    assert cut_and_back(core) == [second]
+    assert wires(add_and_send(buffer, first, second)) == [0, 1]
+    buffer.acknowledge(0, None)
+    assert reconnect(buffer) == [second]
+    assert reconnect(buffer) == [second]
 
 
 def test_whole_utterances_and_streamed_audio_take_turns() -> None:
-    core = speech()
-    assert seqs(say(core, piece(b"aa"), FINAL, whole(), whole(), piece(b"bb"))) == [0, 1]
-    core.ended(0, 1)
-    assert wires(sent(core)) == [1, 2]
-    core.ended(1, None)
-    assert sent(core) == []
-    core.ended(2, None)
-    assert seqs(sent(core)) == [2]
+    buffer = open_buffer()
+    assert seqs(add_and_send(buffer, piece(b"aa"), FINAL, whole(), whole(), piece(b"bb"))) == [0, 1]
+    buffer.acknowledge(0, 1)
+    assert wires(take_all(buffer)) == [1, 2]
+    buffer.acknowledge(1, None)
+    assert take_all(buffer) == []
+    buffer.acknowledge(2, None)
+    assert seqs(take_all(buffer)) == [2]
 
 
-def test_an_end_without_sound_holds_no_whole_utterance_up() -> None:
-    core = speech()
-    items = say(core, FINAL, whole())
+def test_final_piece_without_audio_does_not_block_a_whole_utterance() -> None:
+    buffer = open_buffer()
+    items = add_and_send(buffer, FINAL, whole())
     assert (seqs(items), wires(items)) == ([0], [0])
 
 
-def test_what_the_mesh_refused_is_sent_again_and_first() -> None:
-    core = speech()
-    say(core, piece(b"aa"), piece(b"bb"))
-    core.add(piece(b"cc"))
-    assert core.refused_chunk(1) and core.refused_chunk(0) and core.refused_chunk(1)
-    assert seqs(sent(core)) == [0, 1, 2]
-    core.ended(0, 2)
-    assert not core.refused_chunk(1), "it has ended all the same"
-    say(core, whole(), whole())
-    core.add(whole())
-    assert core.refused_whole(2) and core.refused_whole(1)
-    assert wires(sent(core)) == [1, 2, 3]
+def test_rejected_items_are_retried_first() -> None:
+    buffer = open_buffer()
+    add_and_send(buffer, piece(b"aa"), piece(b"bb"))
+    buffer.add(piece(b"cc"))
+    assert buffer.on_rejected(seq=1) and buffer.on_rejected(seq=0) and buffer.on_rejected(seq=1)
+    assert seqs(take_all(buffer)) == [0, 1, 2]
+    buffer.acknowledge(0, 2)
+    assert not buffer.on_rejected(seq=1), "it has ended meanwhile"
+    add_and_send(buffer, whole(), whole())
+    buffer.add(whole())
+    assert buffer.on_rejected(wire_index=2) and buffer.on_rejected(wire_index=1)
+    assert wires(take_all(buffer)) == [1, 2, 3]
 
 
-def test_what_was_refused_is_not_sent_twice_when_the_connection_is_lost_too() -> None:
-    core = speech()
-    say(core, piece(b"aa"))
-    core.refused_chunk(0)
-    assert seqs(cut_and_back(core, resend_from_seq=0)) == [0]
+def test_rejected_chunk_is_retried_once_after_a_reconnect() -> None:
+    buffer = open_buffer()
+    add_and_send(buffer, piece(b"aa"))
+    buffer.on_rejected(seq=0)
+    assert seqs(reconnect(buffer, resend_from_seq=0)) == [0]
 
 
-def test_a_new_session_numbers_anew_and_the_user_does_not_notice() -> None:
-    core = speech()
-    say(core, piece(b"aa"), FINAL)
-    assert core.ended(0, 1) == 0
-    say(core, piece(b"bb"), FINAL, piece(b"cc"))
-    items = cut_and_back(core, resumed=False)
+def test_restart_numbers_from_zero_and_continues_user_indices() -> None:
+    buffer = open_buffer()
+    add_and_send(buffer, piece(b"aa"), FINAL)
+    assert buffer.acknowledge(0, 1) == 0
+    add_and_send(buffer, piece(b"bb"), FINAL, piece(b"cc"))
+    items = reconnect(buffer, resumed=False)
     assert [(c.seq, c.piece.audio) for c in items if isinstance(c, Chunk)] == [(0, b"bb"), (1, b""), (2, b"cc")]
-    assert (core.last_index, core.last_seq) == (-1, -1)
-    assert core.ended(0, 1) == 1
-    assert core.ended(1, 2) == 2
-    assert core.kept_bytes == 0
+    assert (buffer.last_index, buffer.last_seq) == (-1, -1)
+    assert buffer.acknowledge(0, 1) == 1
+    assert buffer.acknowledge(1, 2) == 2
+    assert buffer.used_bytes == 0
 
 
-def test_whole_utterances_keep_their_index_in_a_new_session() -> None:
-    core = speech()
+def test_restart_keeps_indices_of_whole_utterances() -> None:
+    buffer = open_buffer()
     wholes = [whole() for _ in range(4)]
-    say(core, *wholes)
-    assert core.ended(0, None) == 0
-    assert core.failed(2) == 2
-    items = cut_and_back(core, resumed=False)
-    assert [(w.wire_index, w.index) for w in items if isinstance(w, Whole)] == [(0, 1), (1, 3)]
-    assert wires(say(core, whole())) == [2]
-    assert [core.ended(number, None) for number in range(3)] == [1, 3, 4]
-    core.check()
+    add_and_send(buffer, *wholes)
+    assert buffer.acknowledge(0, None) == 0
+    assert buffer.on_failed(2) == 2
+    items = reconnect(buffer, resumed=False)
+    assert [(w.wire_index, w.index) for w in items if isinstance(w, WholeUtterance)] == [(0, 1), (1, 3)]
+    assert wires(add_and_send(buffer, whole())) == [2]
+    assert [buffer.acknowledge(number, None) for number in range(3)] == [1, 3, 4]
+    buffer.check()
 
 
-def test_one_that_nobody_waits_for_leaves_no_gap_in_a_new_session() -> None:
-    core = speech()
+def test_restart_leaves_no_gap_for_a_cancelled_utterance() -> None:
+    buffer = open_buffer()
     before, first, second = whole(), whole(), whole()
-    say(core, before, first, second)
-    core.withdraw(before)
-    core.disconnected()
-    core.connected(resumed=False)
-    core.withdraw(first)
-    assert wires(sent(core)) == [0]
-    assert (second.index, core.ended(0, None)) == (2, 2)
-    assert seqs(say(core, piece(b"aa"))) == [0]
-    assert core.ended(1, 0) == 3
-    core.check()
+    add_and_send(buffer, before, first, second)
+    buffer.cancel(before)
+    buffer.suspend()
+    buffer.on_restarted()
+    buffer.cancel(first)
+    assert wires(take_all(buffer)) == [0]
+    assert (second.index, buffer.acknowledge(0, None)) == (2, 2)
+    assert seqs(add_and_send(buffer, piece(b"aa"))) == [0]
+    assert buffer.acknowledge(1, 0) == 3
+    buffer.check()
 
 
-def test_one_that_nobody_waits_for_holds_its_number_while_the_mesh_may_have_it() -> None:
-    core = speech()
-    given_up = whole()
-    say(core, given_up, piece(b"aa"))
-    core.withdraw(given_up)
-    assert sent(core) == [] and cut_and_back(core) == [given_up]
-    core.ended(0, None)
-    assert seqs(sent(core)) == [0]
+def test_cancelled_utterance_keeps_its_number_while_the_mesh_may_have_it() -> None:
+    buffer = open_buffer()
+    cancelled = whole()
+    add_and_send(buffer, cancelled, piece(b"aa"))
+    buffer.cancel(cancelled)
+    assert take_all(buffer) == [] and reconnect(buffer) == [cancelled]
+    buffer.acknowledge(0, None)
+    assert seqs(take_all(buffer)) == [0]
 
 
-def test_the_number_of_one_that_the_mesh_did_not_want_is_used_again() -> None:
-    core = speech()
-    say(core, *(whole() for _ in range(4)))
-    assert core.failed(1, taken=False) == 1
-    assert core.failed(3, taken=False) == 3
-    assert core.failed(2, taken=False) == 2
-    core.check()
-    (fresh,) = say(core, whole())
-    assert isinstance(fresh, Whole) and (fresh.wire_index, fresh.index) == (1, 4)
-    assert [core.ended(0, None), core.ended(1, None)] == [0, 4]
-    core.check()
+def test_number_of_an_unaccepted_utterance_is_reused() -> None:
+    buffer = open_buffer()
+    add_and_send(buffer, *(whole() for _ in range(4)))
+    assert buffer.on_failed(1, accepted=False) == 1
+    assert buffer.on_failed(3, accepted=False) == 3
+    assert buffer.on_failed(2, accepted=False) == 2
+    buffer.check()
+    (fresh,) = add_and_send(buffer, whole())
+    assert isinstance(fresh, WholeUtterance) and (fresh.wire_index, fresh.index) == (1, 4)
+    assert [buffer.acknowledge(0, None), buffer.acknowledge(1, None)] == [0, 4]
+    buffer.check()
 
 
-def test_an_edge_that_knows_nothing_of_a_failure_uses_its_number_again() -> None:
-    core = speech()
-    say(core, whole(), whole())
-    assert core.failed(1) == 1
-    core.add(piece(b"aa"))
-    core.ended(0, None)
-    core.disconnected()
-    core.connected(resumed=True, resend_from_seq=0, next_wire_index=1)
-    assert seqs(sent(core)) == [0]
-    assert core.ended(1, 0) == 2, "what was streamed has an index of its own"
-    core.check()
+def test_resume_at_an_edge_without_the_failure_reuses_its_number() -> None:
+    buffer = open_buffer()
+    add_and_send(buffer, whole(), whole())
+    assert buffer.on_failed(1) == 1
+    buffer.add(piece(b"aa"))
+    buffer.acknowledge(0, None)
+    buffer.suspend()
+    buffer.on_resumed(resend_from_seq=0, next_wire_index=1)
+    assert seqs(take_all(buffer)) == [0]
+    assert buffer.acknowledge(1, 0) == 2, "the streamed utterance has an index of its own"
+    buffer.check()
 
 
-def test_one_that_nobody_waits_for_is_not_sent_and_has_no_number() -> None:
-    core = speech()
-    core.disconnected()
-    given_up, kept = whole(), whole()
-    core.add(given_up)
-    core.add(kept)
-    core.withdraw(given_up)
-    core.connected(resumed=True)
-    assert (sent(core), kept.index) == ([kept], 0)
-    core.withdraw(given_up)
-    core.check()
+def test_utterance_cancelled_in_the_queue_is_not_sent_and_has_no_number() -> None:
+    buffer = open_buffer()
+    buffer.suspend()
+    cancelled, kept = whole(), whole()
+    buffer.add(cancelled)
+    buffer.add(kept)
+    buffer.cancel(cancelled)
+    buffer.on_resumed()
+    assert (take_all(buffer), kept.index) == ([kept], 0)
+    buffer.cancel(cancelled)
+    buffer.check()
 
 
-def test_only_the_latest_chunks_are_kept_for_a_mesh_that_tells_no_ends() -> None:
-    core = speech(keeps=False)
-    say(core, *(piece(b"%d" % number) for number in range(CHUNKS_RECENT_MAX + 5)))
-    assert not core.refused_chunk(4) and core.refused_chunk(5)
-    assert seqs(sent(core)) == [5]
+def test_session_without_resume_keeps_only_recent_chunks() -> None:
+    buffer = open_buffer(is_resumable=False)
+    add_and_send(buffer, *(piece(b"%d" % number) for number in range(CHUNKS_RECENT_MAX + 5)))
+    assert not buffer.on_rejected(seq=4) and buffer.on_rejected(seq=5)
+    assert seqs(take_all(buffer)) == [5]
 
 
-def test_a_mesh_that_tells_no_ends_is_not_waited_for() -> None:
-    core = speech(keeps=False)
-    given_up = whole()
-    say(core, given_up, whole())
-    core.withdraw(given_up)
-    assert core.failed(1) == 1
-    assert (core.last_index, core.kept_bytes) == (1, 0)
+def test_session_without_resume_frees_failed_and_cancelled_utterances() -> None:
+    buffer = open_buffer(is_resumable=False)
+    cancelled = whole()
+    add_and_send(buffer, cancelled, whole())
+    buffer.cancel(cancelled)
+    assert buffer.on_failed(1) == 1
+    assert (buffer.last_index, buffer.used_bytes) == (1, 0)
 
 
-def test_pieces_are_joined_up_to_a_length_and_never_over_an_end() -> None:
-    core = speech()
+def test_pieces_are_joined_up_to_join_ms_and_never_across_a_final() -> None:
+    buffer = open_buffer()
     for one in (piece(b"a"), piece(b"b"), piece(b"c"), FINAL, piece(b"d")):
-        core.add(one)
-    chunks = [item for item in sent(core, join_ms=200) if isinstance(item, Chunk)]
+        buffer.add(one)
+    chunks = [item for item in take_all(buffer, join_ms=200) if isinstance(item, Chunk)]
     assert [(c.piece.audio, c.piece.ms, c.piece.is_final) for c in chunks] == [
         (b"ab", 200, False),
         (b"c", 100, True),
         (b"d", 100, False),
     ]
-    assert core.kept_bytes == 4 + 3 * PIECE_BYTES
+    assert buffer.used_bytes == 4 + 3 * ITEM_OVERHEAD_BYTES
 
 
-def test_there_is_room_until_the_bound_and_for_one_thing_that_is_larger() -> None:
-    core = speech(kept_bytes_max=2 * PIECE_BYTES + 10)
-    assert core.has_room(10_000)
-    core.add(piece(b"aa"))
-    assert core.has_room(PIECE_BYTES + 8) and not core.has_room(PIECE_BYTES + 9)
-    sent(core)
-    assert not core.has_room(PIECE_BYTES + 9)
-    core.ended(0, 0)
-    assert core.has_room(10_000)
+def test_capacity_is_bounded_and_one_oversized_item_fits_alone() -> None:
+    buffer = open_buffer(bytes_max=2 * ITEM_OVERHEAD_BYTES + 10)
+    assert buffer.has_capacity_for(10_000)
+    buffer.add(piece(b"aa"))
+    assert buffer.has_capacity_for(ITEM_OVERHEAD_BYTES + 8) and not buffer.has_capacity_for(ITEM_OVERHEAD_BYTES + 9)
+    take_all(buffer)
+    assert not buffer.has_capacity_for(ITEM_OVERHEAD_BYTES + 9)
+    buffer.acknowledge(0, 0)
+    assert buffer.has_capacity_for(10_000)
 
 
-def test_indices_that_the_mesh_lost_end_when_a_later_one_does() -> None:
-    core = speech()
-    say(core, piece(b"aa"), FINAL, piece(b"bb"), FINAL, piece(b"cc"), FINAL)
-    assert core.lost_before(0) == []
-    assert core.lost_before(2) == [0, 1]
-    assert core.kept_bytes > 0, "whose chunks were lost is only known by the end of the next one"
-    assert core.ended(2, 5) == 2
-    assert core.kept_bytes == 0
+def test_lost_indices_end_when_a_later_one_does() -> None:
+    buffer = open_buffer()
+    add_and_send(buffer, piece(b"aa"), FINAL, piece(b"bb"), FINAL, piece(b"cc"), FINAL)
+    assert buffer.acknowledge_lost_before(0) == []
+    assert buffer.acknowledge_lost_before(2) == [0, 1]
+    assert buffer.used_bytes > 0, "which chunks were lost is only known when the next one ends"
+    assert buffer.acknowledge(2, 5) == 2
+    assert buffer.used_bytes == 0
 
 
-def test_an_end_that_is_absurdly_far_ahead_is_dropped() -> None:
-    core = speech()
-    assert core.ended(AHEAD_MAX, None) is None
-    assert core.ended(AHEAD_MAX - 1, None) == AHEAD_MAX - 1
-    assert core.lost_before(10**12) == []
-    core.check()
+def test_index_too_far_ahead_is_ignored() -> None:
+    buffer = open_buffer()
+    assert buffer.acknowledge(EARLY_MAX, None) is None
+    assert buffer.acknowledge(EARLY_MAX - 1, None) == EARLY_MAX - 1
+    assert buffer.acknowledge_lost_before(10**12) == []
+    buffer.check()
 
 
-def test_the_time_of_an_utterance_is_that_of_its_last_chunk() -> None:
-    core = speech()
-    core.add(piece(b"aa"))
-    core.take(100)
-    core.add(FINAL)
-    core.take(250)
-    assert core.sent_ms(0, 1) == 250 and core.sent_ms(0, None) is None
-    core.add(whole())
-    core.ended(0, 1)
-    core.take(300)
-    assert core.sent_ms(1, None) == 300
+def test_sent_time_of_an_utterance_is_that_of_its_last_chunk() -> None:
+    buffer = open_buffer()
+    buffer.add(piece(b"aa"))
+    buffer.take_due(100)
+    buffer.add(FINAL)
+    buffer.take_due(250)
+    assert buffer.sent_ms(0, 1) == 250 and buffer.sent_ms(0, None) is None
+    buffer.add(whole())
+    buffer.acknowledge(0, 1)
+    buffer.take_due(300)
+    assert buffer.sent_ms(1, None) == 300
+
+
+def test_end_utterance_adds_one_final_piece_and_none_without_audio() -> None:
+    buffer = open_buffer()
+    buffer.end_utterance(1)
+    assert take_all(buffer) == []
+    buffer.add(piece(b"aa"))
+    buffer.end_utterance(2)
+    buffer.end_utterance(3)
+    chunks = [item for item in take_all(buffer) if isinstance(item, Chunk)]
+    assert [(c.piece.audio, c.piece.is_final) for c in chunks] == [(b"aa", False), (b"", True)]
+
+
+def test_restart_without_streamed_audio_resets_has_streamed() -> None:
+    buffer = open_buffer()
+    add_and_send(buffer, piece(b"aa"), FINAL)
+    buffer.acknowledge(0, 1)
+    assert buffer.has_streamed
+    reconnect(buffer, resumed=False)
+    assert not buffer.has_streamed

@@ -1,8 +1,8 @@
-"""A session against a mesh that loses connections: whatever is said ends, once where the protocol can hold that.
+"""The send buffer against a model of a mesh that loses connections: every utterance ends, once where the protocol
+guarantees that.
 
-The client's side is the real core. The mesh is a model of what docs/protocol.md allows it: it puts chunks in order by
-seq, cuts where it likes, ends utterances in order, refuses what it has no room for, resumes with more or less of what
-it had, or not at all.
+The client's side is the real send buffer. The mesh is a model of docs/protocol.md: it orders chunks by seq, finalizes
+anywhere, ends utterances in order, rejects items, resumes with more or less of its state, or not at all.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from linguamesh.session.messages import utterance
-from linguamesh.session.result_order import ResultOrder
-from linguamesh.session.send_buffer import Chunk, Piece, SendBuffer, Whole
+from linguamesh.session.results import ResultOrder
+from linguamesh.session.send_buffer import Chunk, Piece, SendBuffer, WholeUtterance
 
-Said = list[str]  # names of what was said, in order
+Names = list[str]  # of pieces and whole utterances, in the order in which they were added
 
 
 @dataclass
 class Ended:
-    """What the mesh tells of an utterance."""
+    """The mesh reports the end of an utterance."""
 
     index: int
     last_seq: int | None
-    content: Said
+    content: Names
 
 
 @dataclass
-class Refused:
-    """The mesh had no room for it."""
+class Rejected:
+    """The mesh was too busy for it."""
 
     seq: int | None = None
     index: int | None = None
@@ -40,24 +40,24 @@ class Refused:
 
 @dataclass
 class Failed:
-    """A whole utterance failed. `taken`: the mesh ends its index later."""
+    """A whole utterance failed. `accepted`: the mesh ends its index later."""
 
     index: int
     name: str
-    taken: bool
+    accepted: bool
 
 
 @dataclass
 class Mesh:
-    """One session, as the edges see it together."""
+    """One session, as all edges together see it."""
 
     chunks: dict[int, Chunk] = field(default_factory=dict)
     next_seq: int = 0
-    open: list[Chunk] = field(default_factory=list)  # of the utterance that is being spoken
+    open: list[Chunk] = field(default_factory=list)  # of the utterance that is not finalized
     complete: dict[int, Ended] = field(default_factory=dict)
     next_index: int = 0
     next_end: int = 0
-    told: list[Ended] = field(default_factory=list)
+    ended: list[Ended] = field(default_factory=list)
 
     def on_chunk(self, chunk: Chunk) -> None:
         if chunk.seq < self.next_seq:
@@ -68,12 +68,12 @@ class Mesh:
             self.open.append(ready)
             self.next_seq += 1
             if ready.piece.is_final:
-                self.cut()
+                self.finalize()
 
-    def cut(self) -> None:
+    def finalize(self) -> None:
         content = [chunk.piece.audio.decode() for chunk in self.open if chunk.piece.audio]
         if not content:
-            return  # no sound, no utterance: the next one's last_seq covers it
+            return  # no audio, no utterance: the next one's last_seq covers it
         self.complete[self.next_index] = Ended(self.next_index, self.open[-1].seq, content)
         self.next_index += 1
         self.open = []
@@ -81,7 +81,7 @@ class Mesh:
     def on_whole(self, index: int, name: str) -> None:
         if index < self.next_end or index in self.complete:
             return
-        assert not any(chunk.piece.audio for chunk in self.open), "its index is that of what is being spoken"
+        assert not any(chunk.piece.audio for chunk in self.open), "its index is that of the open utterance"
         self.complete[index] = Ended(index, None, [name])
         self.next_index = max(self.next_index, index + 1)
 
@@ -91,73 +91,73 @@ class Mesh:
     def end_next(self) -> Ended:
         ended = self.complete.pop(self.next_end)
         self.next_end += 1
-        self.told.append(ended)
+        self.ended.append(ended)
         return ended
 
     def move(self, last_seq: int) -> None:
-        """Another edge goes on: it knows what ended, and nothing of what did not."""
-        ends = [ended.last_seq for ended in self.told if ended.last_seq is not None]
+        """Another edge takes over: it knows ended utterances only."""
+        ends = [ended.last_seq for ended in self.ended if ended.last_seq is not None]
         self.next_seq = max([last_seq, *ends]) + 1
         self.next_index = self.next_end
         self.chunks, self.open, self.complete = {}, [], {}
 
 
 class Losses(RuleBasedStateMachine):
-    """One session. Messages on their way are lost with the connection that they are on."""
+    """One session. Messages in flight are lost with their connection."""
 
     @initialize()
     def open_session(self) -> None:
-        self.core = SendBuffer(10_000)
-        self.core.keeps = True
-        self.core.connected(resumed=False)
+        self.buffer = SendBuffer(10_000)
+        self.buffer.is_resumable = True
+        self.buffer.on_restarted()
         self.mesh = Mesh()
         self.connected = True
-        self.to_mesh: deque[Chunk | tuple[int, Whole]] = deque()
-        self.to_client: deque[Ended | Refused | Failed] = deque()
-        self.sent_now: set[tuple[str, int]] = set()  # on this connection, and not refused
+        self.to_mesh: deque[Chunk | tuple[int, WholeUtterance]] = deque()
+        self.to_client: deque[Ended | Rejected | Failed] = deque()
+        self.sent_now: set[tuple[str, int]] = set()  # on this connection, and not rejected
         self.order: ResultOrder[Ended] = ResultOrder()
-        self.yielded: list[Ended] = []
-        self.said: Said = []
+        self.released: list[Ended] = []
+        self.added: Names = []
         self.names = 0
-        self.given_up: set[str] = set()
-        self.anew = False
+        self.cancelled: set[str] = set()
+        self.restarted = False
 
     def name(self) -> str:
         self.names += 1
-        self.said.append(str(self.names))
+        self.added.append(str(self.names))
         return str(self.names)
 
     # --- the user ---------------------------------------------------------------------------------
 
     @rule()
     def speak(self) -> None:
-        self.core.add(Piece(f"{self.name()}.".encode(), 100, False, self.names))
+        self.buffer.add(Piece(f"{self.name()}.".encode(), 100, False, self.names))
 
     @rule()
     def end_utterance(self) -> None:
-        self.core.add(Piece(b"", 0, True, self.names))
+        self.buffer.add(Piece(b"", 0, True, self.names))
 
     @rule()
-    def ask(self) -> None:
-        whole = Whole(utterance(b"", "pcm16", 16_000, "en", "es", {"trace_id": self.name()}))
-        self.core.add(whole)
+    def send_whole(self) -> None:
+        whole = WholeUtterance(utterance(b"", "pcm16", 16_000, "en", "es", {"trace_id": self.name()}))
+        self.buffer.add(whole)
 
-    @precondition(lambda self: self.core._wholes)
+    @precondition(lambda self: self.buffer._utterances)
     @rule(data=st.data())
-    def give_up(self, data: st.DataObject) -> None:
-        """Nobody waits for a whole utterance any more."""
-        wire_index = data.draw(st.sampled_from(sorted(self.core._wholes)))
-        whole = self.core._wholes[wire_index]
-        self.core.withdraw(whole)
-        self.given_up.add(whole.message.trace_id or "")
-        self.yielded += self.order.put(whole.index, Ended(wire_index, None, [whole.message.trace_id or ""]))
+    def cancel(self, data: st.DataObject) -> None:
+        """The caller of a whole utterance no longer waits."""
+        wire_index = data.draw(st.sampled_from(sorted(self.buffer._utterances)))
+        whole = self.buffer._utterances[wire_index]
+        self.buffer.cancel(whole)
+        self.cancelled.add(whole.message.trace_id or "")
+        self.released += self.order.put(whole.index, Ended(wire_index, None, [whole.message.trace_id or ""]))
 
-    # --- the way ----------------------------------------------------------------------------------
+    # --- the connection ---------------------------------------------------------------------------
 
     @precondition(lambda self: self.connected)
     @rule(join_ms=st.sampled_from([0, 0, 300]))
     def send(self, join_ms: int) -> None:
-        item = self.core.take(0, join_ms)
+        item = self.buffer.take_due(0, join_ms)
         if item is None:
             return
         key = ("seq", item.seq) if isinstance(item, Chunk) else ("index", item.wire_index)
@@ -176,48 +176,48 @@ class Losses(RuleBasedStateMachine):
 
     @precondition(lambda self: self.to_mesh)
     @rule()
-    def refuse(self) -> None:
+    def reject_temporarily(self) -> None:
         item = self.to_mesh.popleft()
         if isinstance(item, Chunk):
             if item.seq >= self.mesh.next_seq and item.seq not in self.mesh.chunks:
-                self.to_client.append(Refused(seq=item.seq))
+                self.to_client.append(Rejected(seq=item.seq))
         elif item[0] >= self.mesh.next_end and item[0] not in self.mesh.complete:
-            self.to_client.append(Refused(index=item[0]))
+            self.to_client.append(Rejected(index=item[0]))
 
     @precondition(lambda self: self.to_mesh and not isinstance(self.to_mesh[0], Chunk))
     @rule()
     def reject(self) -> None:
-        """The mesh does not want a whole utterance, now or ever."""
+        """The mesh refuses a whole utterance for good."""
         index, whole = self.to_mesh.popleft()  # type: ignore[misc]
         if index >= self.mesh.next_end and index not in self.mesh.complete:
-            self.to_client.append(Failed(index, whole.message.trace_id or "", taken=False))
+            self.to_client.append(Failed(index, whole.message.trace_id or "", accepted=False))
 
     @precondition(lambda self: self.to_client)
     @rule()
-    def hear(self) -> None:
+    def receive(self) -> None:
         message = self.to_client.popleft()
-        if isinstance(message, Refused):
-            if message.seq is not None and self.core.refused_chunk(message.seq):
+        if isinstance(message, Rejected):
+            if message.seq is not None and self.buffer.on_rejected(seq=message.seq):
                 self.sent_now.discard(("seq", message.seq))
-            if message.index is not None and self.core.refused_whole(message.index):
+            if message.index is not None and self.buffer.on_rejected(wire_index=message.index):
                 self.sent_now.discard(("index", message.index))
             return
         if isinstance(message, Failed):
-            index = self.core.failed(message.index, taken=message.taken)
+            index = self.buffer.on_failed(message.index, accepted=message.accepted)
             if index is not None:
                 self.sent_now.discard(("index", message.index))
-                self.yielded += self.order.put(index, Ended(message.index, None, [message.name]))
+                self.released += self.order.put(index, Ended(message.index, None, [message.name]))
             return
-        index = self.core.ended(message.index, message.last_seq)
+        index = self.buffer.acknowledge(message.index, message.last_seq)
         if index is not None:
-            self.yielded += self.order.put(index, message)
+            self.released += self.order.put(index, message)
 
     # --- the mesh ---------------------------------------------------------------------------------
 
     @precondition(lambda self: self.mesh.open)
     @rule()
     def pause(self) -> None:
-        self.mesh.cut()
+        self.mesh.finalize()
 
     @precondition(lambda self: self.mesh.next_end in self.mesh.complete)
     @rule()
@@ -229,17 +229,17 @@ class Losses(RuleBasedStateMachine):
     @precondition(lambda self: self.connected and any(one.last_seq is None for one in self.mesh.complete.values()))
     @rule(data=st.data())
     def fail(self, data: st.DataObject) -> None:
-        """A job fails: the client hears at once, and at its turn that the result is missing."""
+        """A job fails: the client gets the error at once, and missing_result in order."""
         wholes = {index: one for index, one in self.mesh.complete.items() if one.last_seq is None and one.content}
         if wholes:
             index = data.draw(st.sampled_from(sorted(wholes)))
-            self.to_client.append(Failed(index, wholes[index].content[0], taken=True))
+            self.to_client.append(Failed(index, wholes[index].content[0], accepted=True))
 
     @precondition(lambda self: self.mesh.has_gap())
     @rule()
     def time_out(self) -> None:
-        """Nothing came for an index that others wait for, because the mesh did not want it."""
-        if not any(whole.wire_index == self.mesh.next_end for whole in self.core._wholes.values()):
+        """The head-of-line timeout ends an index that the mesh did not accept."""
+        if not any(whole.wire_index == self.mesh.next_end for whole in self.buffer._utterances.values()):
             self.mesh.complete[self.mesh.next_end] = Ended(self.mesh.next_end, None, [])
 
     @precondition(lambda self: self.connected)
@@ -248,81 +248,84 @@ class Losses(RuleBasedStateMachine):
         for _ in range(min(arrived, len(self.to_mesh))):
             self.arrive()
         self.connected = False
-        self.core.disconnected()
+        self.buffer.suspend()
         self.to_mesh.clear()
         self.to_client.clear()
         self.sent_now.clear()
 
     @precondition(lambda self: not self.connected)
     @rule(how=st.sampled_from(["same", "same", "other", "other", "new"]))
-    def come_back(self, how: str) -> None:
+    def reconnect(self, how: str) -> None:
         self.connected = True
-        last_index, last_seq = self.core.last_index, self.core.last_seq
+        last_index, last_seq = self.buffer.last_index, self.buffer.last_seq
         if how == "new":
-            self.mesh, self.anew = Mesh(), True
-            self.core.connected(resumed=False, resend_from_seq=0, next_wire_index=0)
+            self.mesh, self.restarted = Mesh(), True
+            self.buffer.on_restarted()
             return
         if how == "other":
             self.mesh.move(last_seq)
-        self.core.connected(resumed=True, resend_from_seq=self.mesh.next_seq, next_wire_index=self.mesh.next_index)
-        self.to_client.extend(ended for ended in self.mesh.told if ended.index > last_index)
+        self.buffer.on_resumed(resend_from_seq=self.mesh.next_seq, next_wire_index=self.mesh.next_index)
+        self.to_client.extend(ended for ended in self.mesh.ended if ended.index > last_index)
 
-    # --- what holds -------------------------------------------------------------------------------
+    # --- invariants -------------------------------------------------------------------------------
 
     @invariant()
-    def everything_is_ended_or_kept(self) -> None:
-        self.core.check()
-        kept = {
-            *(chunk.piece.audio for chunk in self.core._chunks.values()),
-            *(item.audio for item in self.core._queue if isinstance(item, Piece)),
+    def everything_is_ended_or_buffered(self) -> None:
+        self.buffer.check()
+        buffered = {
+            *(chunk.piece.audio for chunk in self.buffer._chunks.values()),
+            *(item.audio for item in self.buffer._queue if isinstance(item, Piece)),
         }
-        names = {one for audio in kept for one in _names(audio)}
-        wholes = [*self.core._wholes.values(), *(item for item in self.core._queue if isinstance(item, Whole))]
+        names = {one for audio in buffered for one in _names(audio)}
+        wholes = [
+            *self.buffer._utterances.values(),
+            *(item for item in self.buffer._queue if isinstance(item, WholeUtterance)),
+        ]
         names |= {whole.message.trace_id or "" for whole in wholes}
-        names |= {name for ended in self.yielded for name in _all_names(ended)}
-        names |= {name for ended in self.order._ahead.values() if ended for name in _all_names(ended)}
-        assert set(self.said) <= names
+        names |= {name for ended in self.released for name in _all_names(ended)}
+        names |= {name for ended in self.order._early.values() if ended for name in _all_names(ended)}
+        assert set(self.added) <= names
 
     @invariant()
     def ends_come_in_order_and_once(self) -> None:
-        heard = [name for ended in self.yielded for name in _all_names(ended)]
-        assert self.order.next_index == len(self.yielded), "each index is yielded, and contiguously"
-        if not self.anew:
-            assert heard == self.said[: len(heard)], "without a new session everything is translated once, in order"
+        received = [name for ended in self.released for name in _all_names(ended)]
+        assert self.order.next_index == len(self.released), "each index is yielded, and contiguously"
+        if not self.restarted:
+            assert received == self.added[: len(received)], "without a restart everything is translated once, in order"
 
     def teardown(self) -> None:
         if not hasattr(self, "core"):
             return
         if not self.connected:
-            self.come_back("other")
+            self.reconnect("other")
         rounds = 0
-        while self.core._wholes or self.core._open_bytes or self.core._queue:
+        while self.buffer._utterances or self.buffer._pending_bytes or self.buffer._queue:
             rounds += 1
-            assert rounds <= 2 * len(self.said) + 4, "something never ends"
-            for _ in range(len(self.core._queue) + len(self.core._again) + 1):
+            assert rounds <= 2 * len(self.added) + 4, "something never ends"
+            for _ in range(len(self.buffer._queue) + len(self.buffer._retries) + 1):
                 self.send(0)
             while self.to_mesh:
                 self.arrive()
-            self.mesh.cut()  # the speaker pauses
+            self.mesh.finalize()  # the speaker pauses
             if self.mesh.has_gap():
                 self.time_out()
             while self.mesh.next_end in self.mesh.complete:
                 self.end()
             while self.to_client:
-                self.hear()
-        heard = [name for ended in self.yielded for name in _all_names(ended)]
-        assert set(heard) == set(self.said)
-        assert self.anew or heard == self.said
-        self.core.check()
+                self.receive()
+        received = [name for ended in self.released for name in _all_names(ended)]
+        assert set(received) == set(self.added)
+        assert self.restarted or received == self.added
+        self.buffer.check()
 
 
-def _names(audio: bytes) -> Said:
+def _names(audio: bytes) -> Names:
     return audio.decode().split(".")[:-1] if audio else []
 
 
-def _all_names(ended: Ended) -> Said:
+def _all_names(ended: Ended) -> Names:
     return [name for part in ended.content for name in (_names(part.encode()) if "." in part else [part])]
 
 
 Losses.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
-test_whatever_is_said_ends_however_often_the_connection_is_lost = Losses.TestCase
+test_every_utterance_ends_however_often_the_connection_is_lost = Losses.TestCase
