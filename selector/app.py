@@ -7,7 +7,7 @@ Whatever one message does wrong costs that message: it is logged with its ids, i
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
@@ -33,11 +33,13 @@ from mesh.frames import (
     PairingUse,
     Post,
     Query,
+    Role,
     RoomRequest,
     RoomSignal,
     SessionClaim,
     SessionNote,
     SessionRelease,
+    frames_to,
 )
 from mesh.link.link import Link, Received
 from mesh.log import get_logger
@@ -53,18 +55,17 @@ from selector.fleet.registration import NodeRegistration
 from selector.fleet.snapshot import Snapshot
 from selector.frame_guard import FrameGuard
 from selector.jobs.handler import JobHandler
+from selector.lanes import BatchHandler, TaskLane
 from selector.metrics import SelectorMetrics
 from selector.operators.decision_log import DecisionLog
 from selector.operators.fleet_view import FleetView
 from selector.operators.queries import Queries
-from selector.placement.core.replies import TAKEN
 from selector.placement.placer import Placer
 from selector.placement.weights import CurrentWeights
 from selector.sessions.handler import SessionHandler
 from selector.sessions.pairing import PairingHandler
 from selector.sessions.rooms import RoomHandler
 
-BatchHandler = Callable[[list[Received]], Awaitable[None]]
 Handler = Callable[[Received], Awaitable[None]]
 Dropped = Callable[[Received], None]
 
@@ -74,49 +75,10 @@ MODELS_BATCH: Final = 512
 QUERIES_MAX: Final = 256
 QUERIES_BATCH: Final = 8
 
+#: Frames that a selector handles, each in a lane. Any other is logged and dropped.
+HANDLED: Final = frames_to(Role.SELECTOR)
+
 log = get_logger()
-
-
-class TaskLane:
-    """A bounded queue and the task that works it off, batch by batch, in order of arrival."""
-
-    def __init__(
-        self, name: str, handle: BatchHandler, done: Callable[[Iterable[Received]], None], batch: int, bound: int
-    ) -> None:
-        self.name = name
-        self.dropped = 0
-        #: Nothing waits and nothing is under way.
-        self.idle = asyncio.Event()
-        self.idle.set()
-        self._handle = handle
-        self._done = done
-        self._batch_max = batch
-        self._bound = bound
-        self._queue: deque[Received] = deque()
-        self._wake = asyncio.Event()
-
-    def put(self, message: Received) -> bool:
-        """Queue a message; False if the lane is full."""
-        if len(self._queue) >= self._bound:
-            self.dropped += 1
-            return False
-        self._queue.append(message)
-        self.idle.clear()
-        self._wake.set()
-        return True
-
-    async def run(self) -> None:
-        """Work for ever."""
-        while True:
-            if not self._queue:
-                self.idle.set()
-                self._wake.clear()
-                await self._wake.wait()
-            batch = [self._queue.popleft() for _ in range(min(len(self._queue), self._batch_max))]
-            try:
-                await self._handle(batch)
-            finally:
-                self._done(batch)
 
 
 class Selector:
@@ -159,8 +121,8 @@ class Selector:
         self._announcer = PresenceAnnouncer(store, identity, version, config.selector, self._registry.ledger_counts)
         self._together, self._alone = self._handlers()
         self._lanes = self._make_lanes()
-        assert set(self._lanes) == TAKEN, "every frame that a selector takes needs a lane"
-        assert set(self._together) | set(self._alone) == TAKEN, "every frame that a selector takes needs a handler"
+        assert set(self._lanes) == HANDLED, "every frame that a selector handles needs a lane"
+        assert set(self._together) | set(self._alone) == HANDLED, "every frame that a selector handles needs a handler"
         #: What is done about a frame that its lane has no room for, beside counting it.
         self._dropped: dict[type[Frame], Dropped] = {
             ModelMissing: self._models.dropped,

@@ -8,8 +8,7 @@ from typing import Final
 import numpy as np
 
 from mesh.frames import NodeCaps, NodeLoad
-from selector.core.interner import bits
-from selector.core.interners import NOBODYS, RowInterns
+from selector.core.interner import NOBODYS, RowInterns, bits
 from selector.core.kernel import (
     DRAINING_STATUS,
     LANGUAGE_PLANES,

@@ -16,8 +16,7 @@ from mesh.frames import NodeCaps, NodeLoad
 from mesh.states.speed import Speed
 from selector.core import pool_index
 from selector.core.column_layout import empty_columns, small, write_caps, write_load
-from selector.core.interner import Interner, bits
-from selector.core.interners import HELD_NOTHING, NodeInterners, RowInterns
+from selector.core.interner import HELD_NOTHING, Interner, NodeInterners, RowInterns, bits
 from selector.core.kernel import NO_ROW, Columns, Floats, PoolIndex
 from selector.core.node_speeds import NodeSpeeds, clear
 from selector.core.pools import home_among

@@ -21,13 +21,13 @@ from mesh.states.node import Status
 from mesh.words import LedgerRepair, NodeChange
 from selector.core.node_table import NodeFacts, NodeTable
 from selector.core.pools import PoolPlan
+from selector.core.reply import Reply, store_down
 from selector.fleet.core import node_replies
 from selector.fleet.core.node_health import is_healthy
 from selector.fleet.snapshot import Snapshot
 from selector.frame_guard import FrameGuard
 from selector.metrics import SelectorMetrics
 from selector.operators.core.report_json import LEDGER_COUNTS
-from selector.placement.core import replies
 
 #: The store tells a few changes of a cell at a time; so often it is asked again before the next scan.
 SCAN_PAGES_MAX: Final = 16
@@ -72,13 +72,13 @@ class NodeRegistration:
         try:
             registered = await self._store.register_node(frame.node_id, frame.edge, frame.caps, pools, frame.ref)
         except StoreError:
-            self._answer(message, frame.node_id, node_replies.store_down(frame.ref, frame.edge))
+            self._answer(message, frame.node_id, store_down(frame.ref, frame.edge))
             raise
         if registered.is_new:
             self._metrics.nodes_total.labels(NodeChange.REGISTERED).inc()
             log.info("node_registered", node_id=frame.node_id, edge=frame.edge, epoch=registered.epoch)
         answer = NodeRegistered(frame.ref, frame.node_id, registered.epoch, registered.status)
-        self._answer(message, frame.node_id, replies.Reply(frame.edge, answer))
+        self._answer(message, frame.node_id, Reply(frame.edge, answer))
 
     # --- heartbeats -----------------------------------------------------------------------------------------
 
@@ -232,7 +232,7 @@ class NodeRegistration:
     def _cell(self, record_id: str) -> int:
         return cell_of(record_id, self._config.mesh.cells)
 
-    def _answer(self, message: Received, record_id: str, answer: replies.Reply) -> None:
+    def _answer(self, message: Received, record_id: str, answer: Reply) -> None:
         self._send(answer.to, self._cell(record_id), answer.frame, prefer=message.broker)
 
 

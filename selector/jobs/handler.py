@@ -22,6 +22,7 @@ from mesh.log import get_logger
 from mesh.states.job import JobAction
 from mesh.words import BounceReason, NodeChange, ParkedKind
 from selector.core.node_table import NodeTable
+from selector.core.reply import Reply
 from selector.fleet.snapshot import Snapshot
 from selector.frame_guard import FrameGuard
 from selector.jobs.core import result_routing
@@ -224,7 +225,7 @@ class JobHandler:
         bound = await self._store.find_request(frame.request_id, frame.session_id)
         return bound if bound is not None and bound.attempt == frame.attempt else None
 
-    def _undo(self, message: Received, answer: replies.Reply | None, job_id: str, reason: str) -> None:
+    def _undo(self, message: Received, answer: Reply | None, job_id: str, reason: str) -> None:
         if answer is not None:
             self._metrics.undone_total.labels(reason).inc()
             self._send(answer.to, cell_of_job(job_id), answer.frame, prefer=message.broker)

@@ -27,6 +27,7 @@ from selector.core.job_rows import job_rows, order_of
 from selector.core.kernel import NO_ROW, Choice, Floats, JobRows, Rules, choose
 from selector.core.node_table import NodeTable
 from selector.core.pools import PoolPlan
+from selector.core.reply import Reply
 from selector.fleet.core import node_replies
 from selector.fleet.snapshot import Snapshot
 from selector.metrics import SelectorMetrics
@@ -356,7 +357,7 @@ class Placer:
             return
         self._table.patch(answer.node_id, released.used, released.version)
 
-    def _tell(self, request: Placement, reply: replies.Reply, cell: int) -> None:
+    def _tell(self, request: Placement, reply: Reply, cell: int) -> None:
         payload = request.payload if isinstance(reply.frame, Assign) else []
         deadline_ms = request.dispatch.deadline_ms
         self._send(reply.to, cell, reply.frame, *payload, deadline_ms=deadline_ms, prefer=request.broker)

@@ -26,10 +26,9 @@ from mesh.frames import (
 from mesh.link.link import Received, Send
 from mesh.log import get_logger
 from mesh.words import ParkedKind, PostVerdict, TakenCause
-from selector.fleet.core import node_replies
+from selector.core.reply import Reply, store_down
 from selector.frame_guard import FrameGuard
 from selector.metrics import FORWARDED, SelectorMetrics
-from selector.placement.core.replies import Reply
 from selector.sessions.core import session_routing
 
 Lives = Callable[[str], bool]
@@ -68,7 +67,7 @@ class SessionHandler:
         try:
             claimed = await self._store.claim(session_routing.claim_of(frame))
         except StoreError:
-            self._answer(message.broker, frame.session_id, node_replies.store_down(frame.ref, frame.edge))
+            self._answer(message.broker, frame.session_id, store_down(frame.ref, frame.edge))
             raise
         self._metrics.claims_total.labels(claimed.verdict).inc()
         for answer in session_routing.on_claimed(frame, claimed):
@@ -109,7 +108,7 @@ class SessionHandler:
         try:
             page = await self._store.read_mail(frame.session_id, frame.edge, frame.epoch, frame.after)
         except StoreError:
-            self._answer(message.broker, frame.session_id, node_replies.store_down(frame.ref, frame.edge))
+            self._answer(message.broker, frame.session_id, store_down(frame.ref, frame.edge))
             raise
         answer = session_routing.on_mail(frame, page)
         self._answer(message.broker, frame.session_id, answer, *(page.parts if page else ()))

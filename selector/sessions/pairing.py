@@ -13,7 +13,7 @@ from mesh.link.link import Received, Send
 from mesh.log import get_logger
 from mesh.random_ids import new_code
 from mesh.words import PairingOutcome
-from selector.fleet.core.node_replies import store_down
+from selector.core.reply import store_down
 from selector.metrics import SelectorMetrics
 
 #: Random codes tried before a node is told to ask later.

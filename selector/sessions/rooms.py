@@ -17,9 +17,8 @@ from mesh.link.link import Received, Send
 from mesh.log import get_logger
 from mesh.random_ids import new_code, new_room_id
 from mesh.words import RoomAction
-from selector.fleet.core.node_replies import store_down
+from selector.core.reply import Reply, store_down
 from selector.metrics import SIGNAL_ACTION, UNKNOWN_ACTION, SelectorMetrics
-from selector.placement.core.replies import Reply
 from selector.sessions.core import room_replies
 
 #: Tells sessions something, wherever they are.

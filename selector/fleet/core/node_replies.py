@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from lua.store.types import Drained, HeartbeatReply
-from mesh.errors import ErrorCode
-from mesh.frames import ControlNode, Failed, NodeHeartbeat, NodeStale, StatusChanged
+from mesh.frames import ControlNode, NodeHeartbeat, NodeStale, StatusChanged
 from mesh.words import NodeCommand, StaleReason
-from selector.placement.core.replies import Reply
+from selector.core.reply import Reply
 
 
 def on_beaten(frame: NodeHeartbeat, beaten: HeartbeatReply) -> Reply | None:
@@ -30,9 +29,3 @@ def on_drained(node_id: str, drained: Drained, reason: str, deadline_ms: int) ->
 def on_lost(node_id: str, edge: str, epoch: int) -> Reply:
     """Redis has no such connection of the node any more: if it is there still, its edge registers it again."""
     return Reply(edge, NodeStale(node_id, epoch, StaleReason.UNKNOWN))
-
-
-def store_down(ref: str, edge: str) -> Reply:
-    """Redis cannot be used: the edge should hear it now rather than wait for its timeout."""
-    code = ErrorCode.SCHEDULER_DEPENDENCY_DOWN
-    return Reply(edge, Failed(ref, code.name, code.hint))

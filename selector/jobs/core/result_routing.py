@@ -10,7 +10,7 @@ from mesh.frames import JobDone, Push, ResultAck, encode
 from mesh.keys import lease_member
 from mesh.states.job import JobAction
 from mesh.words import ResultVerdict
-from selector.placement.core.replies import Reply
+from selector.core.reply import Reply
 from selector.sessions.core.session_routing import Reach, reach_of, verdict_of
 
 _FINISH: Final = f"{JobAction.FINISH} {JobAction.RELEASE}"

@@ -6,17 +6,15 @@ Every function returns frames to send (or None); the rims ask, decide here, and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from lua.store.types import Committed, Release, Released
 from mesh.errors import ErrorCode
-from mesh.frames import Assign, AssignFailed, CancelJob, Dispatch, Frame, Refused, Role, Undone, frames_to, pair_of
+from mesh.frames import Assign, AssignFailed, CancelJob, Dispatch, Refused, Undone, pair_of
 from mesh.states.job import JobState
 from mesh.words import AssignFailure, RefusalReason, UndoneReason
 from selector.core.filters import LASTING, REASON, Filter, is_hopeless, main_filter, removed_by_name
-
-#: Frames that a selector acts upon; selector/app.py has a lane for each. Any other is counted and dropped.
-TAKEN: Final = frames_to(Role.SELECTOR)
+from selector.core.reply import Reply
 
 #: What the commit script says of a candidate without room -> the filter that should have caught it.
 TAKEN_REASONS: Final[Mapping[str, Filter]] = {
@@ -27,13 +25,6 @@ TAKEN_REASONS: Final[Mapping[str, Filter]] = {
     "draining": Filter.DRAINING,
     "moved": Filter.SLOT,
 }
-
-
-class Reply(NamedTuple):
-    """A frame for a peer."""
-
-    to: str
-    frame: Frame
 
 
 # --- placing ----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from mesh.errors import ErrorCode
 from mesh.frames import Failed, Post, RoomRequest, RoomSignal, RoomState
 from mesh.messages.client import RoomExpired, encode_utf8
 from mesh.words import PostKind, RoomAction
-from selector.placement.core.replies import Reply
+from selector.core.reply import Reply
 
 #: Why not -> what the asker hears.
 _FAULTS: Final[dict[str, tuple[ErrorCode, str]]] = {

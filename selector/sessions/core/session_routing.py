@@ -24,7 +24,7 @@ from mesh.frames import (
     encode,
 )
 from mesh.words import PostVerdict
-from selector.placement.core.replies import Reply
+from selector.core.reply import Reply
 
 
 class Reach(Enum):

@@ -4,38 +4,19 @@ from typing import Any
 
 import pytest
 
-from lua.store.types import Committed, Drained, HeartbeatReply, Release, Released
+from lua.store.types import Committed, Release, Released
 from mesh.frames import (
     Assign,
     AssignFailed,
-    Bounce,
-    BrokerBeat,
-    Busy,
     CancelJob,
-    ControlNode,
-    Dispatch,
-    Failed,
-    JobDone,
-    NodeHeartbeat,
-    NodeLoad,
-    NodeStale,
-    Post,
-    Push,
-    StatusChanged,
     Undone,
 )
 from selector.core.filters import REASON, Filter, main_filter, removed_by_name
-from selector.fleet.core import node_replies
 from selector.placement.core import replies
 from tests.support.builders.selector import job
 
 BOUND = Committed("bound", "job-01-x", "n", "edge:b:1", 7, 1, "DISPATCHED")
 LOST_MS = 8_000
-
-
-def test_a_selector_takes_exactly_the_frames_addressed_to_selectors() -> None:
-    assert {Dispatch, JobDone, Bounce, Post} <= replies.TAKEN
-    assert not replies.TAKEN & {Assign, Push, Busy, BrokerBeat}
 
 
 def test_a_new_job_goes_to_the_edge_of_its_node() -> None:
@@ -140,32 +121,6 @@ def test_a_cancelled_job_is_stopped_where_its_node_is() -> None:
     assert replies.on_cancelled(cancelled, released, "") is None
     answer = replies.on_cancelled(cancelled, released, "edge:b:1")
     assert answer == ("edge:b:1", CancelJob("job-01-x", 1, "n", "", "closed"))
-
-
-def test_a_change_of_status_and_a_drain_go_to_the_edge_that_has_the_node() -> None:
-    changed = node_replies.on_status("n", "edge:b:1", 7, "degraded", "unhealthy")
-    assert changed == ("edge:b:1", StatusChanged("n", 7, "degraded", "unhealthy"))
-    assert node_replies.on_status("n", "", 7, "offline", "closed") is None
-    drained = Drained(True, "draining", "edge:b:1", 7, 99)
-    assert node_replies.on_drained("n", drained, "update", 5_000) == (
-        "edge:b:1",
-        ControlNode("n", 7, "drain", "update", 5_000),
-    )
-    assert node_replies.on_drained("n", drained, "update", 0).frame == ControlNode("n", 7, "resume", "update", 0)
-
-
-def test_a_heartbeat_is_answered_only_if_its_connection_is_not_in_force() -> None:
-    beat = NodeHeartbeat("n", "edge:b:1", 7, NodeLoad())
-    assert node_replies.on_beaten(beat, HeartbeatReply("ok", 1, 1)) is None
-    for verdict in ("superseded", "unknown"):
-        answer = node_replies.on_beaten(beat, HeartbeatReply(verdict, 0, 0))  # type: ignore[arg-type]
-        assert answer == ("edge:b:1", NodeStale("n", 7, verdict))
-
-
-def test_an_edge_hears_at_once_that_redis_cannot_be_used() -> None:
-    down = node_replies.store_down("ref", "edge:a:1")
-    assert isinstance(down.frame, Failed) and (down.to, down.frame.ref) == ("edge:a:1", "ref")
-    assert down.frame.code == "SCHEDULER_DEPENDENCY_DOWN"
 
 
 def counts(**removed: int) -> list[int]:
