@@ -90,7 +90,7 @@ def _without_a_free_node() -> None:
         table.columns.used[:] = table.columns.max_jobs
         _, kernel_us = _times(table, plan, requests(BATCH), BATCH)
         one = job_rows(requests(1), table, plan)
-        examine_us = fastest_us(partial(examine, table.columns, table.index(), one, table.prior(), RULES))
+        examine_us = fastest_us(partial(examine, table.columns, table.index(), one, table.speeds.prior(), RULES))
         rows.append((f"{size:,}", f"{kernel_us:,.1f}", f"{examine_us:,.0f}"))
     print_table(
         "kernel: microseconds when every node is full", ("nodes", "per decision of 64", "examine one job"), rows
@@ -99,7 +99,7 @@ def _without_a_free_node() -> None:
 
 def _times(table: NodeTable, plan: PoolPlan, asked: Sequence[Dispatch], batch: int) -> tuple[float, float]:
     rows = job_rows(asked, table, plan)
-    choosing = partial(choose, table.columns, table.index(), rows, table.prior(), RULES, BEST)
+    choosing = partial(choose, table.columns, table.index(), rows, table.speeds.prior(), RULES, BEST)
     return fastest_us(partial(job_rows, asked, table, plan)) / batch, fastest_us(choosing) / batch
 
 

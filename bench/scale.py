@@ -30,8 +30,8 @@ from mesh.frames import Assign, Dispatch, Frame, Head, Lane, NodeCaps, NodeLoad
 from mesh.keys import Keys
 from mesh.link.link import Received
 from mesh.random_ids import new_session_id
+from selector.context import SelectorContext
 from selector.core.node_table import NodeTable
-from selector.core.pools import PoolPlan
 from selector.fleet.snapshot import Snapshot
 from selector.metrics import SelectorMetrics
 from selector.operators.decision_log import DecisionLog
@@ -132,10 +132,8 @@ class Fleet:
             assigned.append(frame)
             return "sent"
 
-        policy = CurrentWeights(store, config, metrics)
-        placer = Placer(
-            store, table, snapshot, config, metrics, send, policy, PoolPlan(config.pools), DecisionLog(config)
-        )
+        context = SelectorContext.of(store, config, metrics, send, table, snapshot)
+        placer = Placer(context, CurrentWeights(store, config, metrics), DecisionLog(config))
         return cls(count, runner, snapshot, placer, beats, assigned)
 
     async def measure(self, *, keep: bool = True) -> None:

@@ -114,8 +114,8 @@ def warm_up() -> None:
     # An empty table would end before the compiled part: pretend that there is a node.
     index = index_of(table.columns, 1)
     rows = job_rows([_no_job()], table, PoolPlan(PoolsConfig()))
-    choose(table.columns, index, rows, table.prior(), rules, 1)
-    examine(table.columns, index, rows, table.prior(), rules)
+    choose(table.columns, index, rows, table.speeds.prior(), rules, 1)
+    examine(table.columns, index, rows, table.speeds.prior(), rules)
 
 
 def _no_job() -> Dispatch:

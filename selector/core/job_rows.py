@@ -41,9 +41,9 @@ def job_rows(
     dispatches: Sequence[Dispatch],
     table: NodeTable,
     plan: PoolPlan,
-    tried: Mapping[str, Collection[str]] | None = None,
+    rejected: Mapping[str, Collection[str]] | None = None,
 ) -> JobRows:
-    """The batch as numbers. `tried`: request id -> nodes that were just found full."""
+    """The batch as numbers. `rejected`: request id -> further nodes to exclude, which a commit rejected."""
     jobs = []
     languages = []
     lists: list[int] = []
@@ -56,17 +56,17 @@ def job_rows(
         order = order_of(dispatch, plan, spoken)
         pairs_from = len(lists)
         if "nmt" in services:
-            lists.extend(map(table.words.pairs.find, spoken.pairs))
+            lists.extend(map(table.interners.pairs.find, spoken.pairs))
         excluded_from = len(lists)
-        also = tried.get(dispatch.request_id, ()) if tried else ()
+        also = rejected.get(dispatch.request_id, ()) if rejected else ()
         lists.extend(_rows((*dispatch.excluded[:EXCLUDED_MAX], *also), table))
         languages.append((heard.planes, written.planes, said.planes))
         jobs.append((
             dispatch.public,
             not order.order,
-            table.tenants.find(dispatch.tenant_id),
-            table.words.regions.find(dispatch.region) if dispatch.region else NOT_ASKED,
-            table.words.tiers.find(dispatch.gpu_tier) if dispatch.gpu_tier else NOT_ASKED,
+            table.interners.tenants.find(dispatch.tenant_id),
+            table.interners.regions.find(dispatch.region) if dispatch.region else NOT_ASKED,
+            table.interners.tiers.find(dispatch.gpu_tier) if dispatch.gpu_tier else NOT_ASKED,
             bits,
             services_unknown,
             spoken.is_auto,
@@ -139,7 +139,7 @@ _NOTHING: Final = _Stage((0,) * LANGUAGE_PLANES, False)
 
 def _stages(spoken: JobLanguages, services: set[str], table: NodeTable) -> tuple[_Stage, _Stage, _Stage]:
     """What is needed to recognise, to translate and to speak. A job that skips a stage needs nothing of it."""
-    find = table.languages.find
+    find = table.interners.languages.find
     written = _stage(spoken.written, find)
     return (
         _stage(spoken.heard, find) if "asr" in services else _NOTHING,
@@ -164,7 +164,7 @@ def _bits(words: Iterable[str], table: NodeTable) -> tuple[int, bool]:
     """Services and models as one word of bits; True if one of them is not known to any node."""
     bits = 0
     for word in words:
-        number = table.services.find(word)
+        number = table.interners.services.find(word)
         if number == UNKNOWN:
             return 0, True
         bits |= 1 << number

@@ -17,7 +17,7 @@ from mesh.states.speed import Speed
 from selector.core import pool_index
 from selector.core.column_layout import empty_columns, small, write_caps, write_load
 from selector.core.interner import HELD_NOTHING, Interner, NodeInterners, RowInterns, bits
-from selector.core.kernel import NO_ROW, Columns, Floats, PoolIndex
+from selector.core.kernel import NO_ROW, Columns, PoolIndex
 from selector.core.node_speeds import NodeSpeeds, clear
 from selector.core.pools import home_among
 
@@ -71,7 +71,7 @@ class NodeTable:
         self.nodes_max = nodes_max
         #: Nodes turned away because the table was full; each try counts.
         self.refused = 0
-        self.words = NodeInterners(words_kept)
+        self.interners = NodeInterners(words_kept)
         self.speeds = NodeSpeeds()
         self.pools = Interner(_POOLS_MAX, [""])  # no pool is pool 0
         self.columns = empty_columns(min(_FIRST_CAPACITY, nodes_max))
@@ -93,21 +93,6 @@ class NodeTable:
 
     def __contains__(self, node_id: str) -> bool:
         return node_id in self._rows
-
-    @property
-    def languages(self) -> Interner:
-        """The languages that nodes know."""
-        return self.words.languages
-
-    @property
-    def services(self) -> Interner:
-        """The services that nodes have, and the models that jobs may need."""
-        return self.words.services
-
-    @property
-    def tenants(self) -> Interner:
-        """The tenants that nodes belong to."""
-        return self.words.tenants
 
     def row_of(self, node_id: str) -> int:
         """The row of a node, NO_ROW if it is not known."""
@@ -173,10 +158,6 @@ class NodeTable:
             self._counts_changed = False
         return self._index
 
-    def prior(self) -> Floats:
-        """Per language pair the speed of the fleet; negative where nothing is known."""
-        return self.speeds.prior()
-
     # --- what snapshots say -------------------------------------------------------------------------
 
     def apply(self, cell: int, version: int, node_id: str, used: int, seen_ms: int, facts: NodeFacts | None) -> bool:
@@ -212,7 +193,7 @@ class NodeTable:
         row = self._rows.pop(node_id, None)
         if row is None:
             return False
-        self.words.release(self._records[row].held)
+        self.interners.release(self._records[row].held)
         self._count(self._records[row], None)
         self._leave_pool(row)
         self.speeds.forget(node_id)
@@ -363,16 +344,16 @@ class NodeTable:
     def _write_caps(self, row: int, caps: NodeCaps) -> None:
         record = self._records[row]
         # The old words go first, so that a full vocabulary has room for the new ones.
-        self.words.release(record.held)
-        refused = self.words.refused
-        record.held = self.words.hold(caps)
-        record.lacks_words = self.words.refused > refused
-        write_caps(self.columns, row, caps, record.held, self.words.models(caps))
+        self.interners.release(record.held)
+        refused = self.interners.refused
+        record.held = self.interners.hold(caps)
+        record.lacks_words = self.interners.refused > refused
+        write_caps(self.columns, row, caps, record.held, self.interners.models(caps))
         self._write_marks(row)
 
     def _write_marks(self, row: int) -> None:
         """Marks of what the node has: the others stop nobody, and their numbers may belong to other words later."""
-        found = (self.services.find(service) for service in self._records[row].marks)
+        found = (self.interners.services.find(service) for service in self._records[row].marks)
         marked = bits((number for number in found if number >= 0), 1)[0]
         self.columns.marked[row] = marked & self.columns.installed[row]
         self._written.add(row)
@@ -403,7 +384,7 @@ class NodeTable:
         assert all(self._records[row].node_id == node_id for node_id, row in self._rows.items())
         assert len(self._records) <= len(self.columns.seen_ms) <= self.nodes_max
         held = {number for record in self._records for numbers in record.held[5:8] for number in numbers}
-        assert len(held) == len(self.languages), "every language is held by a node"
+        assert len(held) == len(self.interners.languages), "every language is held by a node"
         assert not self.columns.charged.any(), "charges are undone after each batch"
         ours, anew = self.index(), pool_index.index_of(self.columns, len(self._records), self.pools.size)
         for name in PoolIndex._fields:

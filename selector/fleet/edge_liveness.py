@@ -25,11 +25,11 @@ class EdgeLiveness:
         self._pause_ms = config.presence_ms
         self._living = LivenessDetector(config.presence_ttl_ms)
 
-    def lives(self, edge: str) -> bool:
+    def is_live(self, edge: str) -> bool:
         """False if the edge is certainly gone."""
         return self._living.lives(edge, clock.now_ms())
 
-    def heard(self, messages: Iterable[Received]) -> None:
+    def on_messages(self, messages: Iterable[Received]) -> None:
         """Whoever sent these lives."""
         now_ms = clock.now_ms()
         for message in messages:

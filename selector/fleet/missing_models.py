@@ -10,19 +10,15 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
-from lua.store import Store
 from lua.store.types import Mark, Marked
 from mesh.cells import cell_of
-from mesh.config import Config
 from mesh.errors import StoreError
 from mesh.frames import ModelMissing
 from mesh.ids import is_id
 from mesh.link.link import Received
 from mesh.log import get_logger
-from selector.core.node_table import NodeTable
+from selector.context import SelectorContext
 from selector.fleet.core.missing_model_counts import MissingModelCounts, as_id, reason_of
-from selector.fleet.snapshot import Snapshot
-from selector.metrics import SelectorMetrics
 
 #: Pause after a batch: a storm becomes a few large batches, and work goes first.
 GATHER_MS: Final = 50
@@ -35,20 +31,18 @@ log = get_logger()
 class MissingModels:
     """The worker of the lane of ModelMissing."""
 
-    def __init__(
-        self, store: Store, table: NodeTable, snapshot: Snapshot, config: Config, metrics: SelectorMetrics
-    ) -> None:
+    def __init__(self, context: SelectorContext) -> None:
         self.counts = MissingModelCounts()
-        self._store = store
-        self._table = table
-        self._snapshot = snapshot
-        self._cells = config.mesh.cells
-        self._metrics = metrics
-        models = config.models
+        self._store = context.store
+        self._table = context.table
+        self._snapshot = context.snapshot
+        self._cells = context.config.mesh.cells
+        self._metrics = context.metrics
+        models = context.config.models
         #: Service id of nodes that name no type -> the type.
         self._types = {models.asr_service_id: "asr", models.nmt_service_id: "nmt", models.tts_service_id: "tts"}
 
-    def dropped(self, message: Received) -> None:
+    def on_dropped(self, message: Received) -> None:
         """There was no room for one."""
         assert isinstance(message.frame, ModelMissing)
         self._metrics.model_na_dropped_total.inc(_count(message.frame))

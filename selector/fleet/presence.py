@@ -44,10 +44,8 @@ class PresenceAnnouncer:
                 log.warning("presence_failed", error=str(error))
             await sleep_jittered(self._pause_ms)
 
-    async def on_edge_report(self, message: Received) -> None:
+    async def on_edge_report(self, report: EdgeReport, message: Received) -> None:
         """An edge lives. It can speak only for itself."""
-        report = message.frame
-        assert isinstance(report, EdgeReport)
         if message.head.source != report.edge:
             raise ValueError(f"{message.head.source} reports for {report.edge}")
         counts: dict[str, int] = {name: max(0, report.counts.get(name, 0)) for name in EdgeCount}

@@ -6,27 +6,22 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from lua.store import Store
 from lua.store.types import Drained, Heartbeat, HeartbeatReply
 from mesh import clock
 from mesh.cells import cell_of
-from mesh.config import Config
 from mesh.errors import StoreError
 from mesh.frames import NodeCaps, NodeHeartbeat, NodeOffline, NodeRegister, NodeRegistered
 from mesh.jitter import sleep_jittered
-from mesh.link.link import Received, Send
+from mesh.link.link import Received
 from mesh.log import get_logger
 from mesh.states.job import RUNNING_JOBS_MAX
 from mesh.states.node import Status
 from mesh.words import LedgerRepair, NodeChange
-from selector.core.node_table import NodeFacts, NodeTable
-from selector.core.pools import PoolPlan
+from selector.context import SelectorContext
+from selector.core.node_table import NodeFacts
 from selector.core.reply import Reply, store_down
 from selector.fleet.core import node_replies
 from selector.fleet.core.node_health import is_healthy
-from selector.fleet.snapshot import Snapshot
-from selector.frame_guard import FrameGuard
-from selector.metrics import SelectorMetrics
 from selector.operators.core.report_json import LEDGER_COUNTS
 
 #: The store tells a few changes of a cell at a time; so often it is asked again before the next scan.
@@ -38,36 +33,23 @@ log = get_logger()
 class NodeRegistration:
     """Handlers for the frames of nodes. `slots_freed` is called when a node may have room again."""
 
-    def __init__(
-        self,
-        store: Store,
-        table: NodeTable,
-        snapshot: Snapshot,
-        plan: PoolPlan,
-        config: Config,
-        metrics: SelectorMetrics,
-        faults: FrameGuard,
-        send: Send,
-        slots_freed: Callable[[], None],
-    ) -> None:
-        #: What our audits repaired.
+    def __init__(self, context: SelectorContext, slots_freed: Callable[[], None]) -> None:
+        #: Repairs by this selector's audits.
         self._repaired = dict.fromkeys(LEDGER_COUNTS, 0)
-        self._store = store
-        self._faults = faults
-        self._table = table
-        self._snapshot = snapshot
-        self._plan = plan
-        self._config = config
-        self._metrics = metrics
-        self._send = send
+        self._store = context.store
+        self._guard = context.guard
+        self._table = context.table
+        self._snapshot = context.snapshot
+        self._plan = context.plan
+        self._config = context.config
+        self._metrics = context.metrics
+        self._send = context.send
         self._slots_freed = slots_freed
 
     # --- registrations --------------------------------------------------------------------------------------
 
-    async def on_node_register(self, message: Received) -> None:
+    async def on_node_register(self, frame: NodeRegister, message: Received) -> None:
         """A new connection of a node, or a late copy of what its edge said."""
-        frame = message.frame
-        assert isinstance(frame, NodeRegister)
         pools = self._plan.sets_of(frame.node_id, frame.caps)
         try:
             registered = await self._store.register_node(frame.node_id, frame.edge, frame.caps, pools, frame.ref)
@@ -85,7 +67,7 @@ class NodeRegistration:
     async def on_node_heartbeats(self, messages: list[Received]) -> None:
         """Nodes live. Those whose capabilities are known and unchanged, nearly all, go to Redis together."""
         known: list[tuple[Received, NodeHeartbeat, NodeFacts]] = []
-        others: list[Received] = []
+        others: list[tuple[NodeHeartbeat, Received]] = []
         for message in messages:
             frame = message.frame
             assert isinstance(frame, NodeHeartbeat)
@@ -93,20 +75,19 @@ class NodeRegistration:
             if frame.caps is None and facts is not None and facts.epoch == frame.epoch:
                 known.append((message, frame, facts))
             else:
-                others.append(message)
+                others.append((frame, message))
         beats = [_beat(frame, facts.caps, facts.status) for _, frame, facts in known]
         for (message, frame, facts), beaten in zip(known, await self._store.heartbeat_nodes(beats), strict=True):
             if isinstance(beaten, StoreError):
-                self._faults.note(message, beaten)
+                self._guard.note(message, beaten)
             else:
                 self._take(message, frame, beaten, facts)
         if others:
-            await asyncio.gather(*(self._faults.guard(message, self._on_heartbeat(message)) for message in others))
+            calls = (self._guard.run(message, self._on_heartbeat(frame, message)) for frame, message in others)
+            await asyncio.gather(*calls)
 
-    async def _on_heartbeat(self, message: Received) -> None:
+    async def _on_heartbeat(self, frame: NodeHeartbeat, message: Received) -> None:
         """A node lives, with this load. Without capabilities in it, those that are stored hold."""
-        frame = message.frame
-        assert isinstance(frame, NodeHeartbeat)
         facts = await self._known_facts(frame)
         caps = frame.caps or (facts.caps if facts else None)
         pools = self._plan.sets_of(frame.node_id, frame.caps) if frame.caps else None
@@ -174,10 +155,8 @@ class NodeRegistration:
 
     # --- departures, silence, drains --------------------------------------------------------------------------
 
-    async def on_node_offline(self, message: Received) -> None:
+    async def on_node_offline(self, frame: NodeOffline, message: Received) -> None:
         """The node's socket closed. It stays on the lists, at a price, until the grace to come back is over."""
-        frame = message.frame
-        assert isinstance(frame, NodeOffline)
         if await self._store.detach_node(frame.node_id, frame.epoch, frame.reason):
             self._metrics.nodes_total.labels(NodeChange.DETACHED).inc()
             self._snapshot.look_soon()

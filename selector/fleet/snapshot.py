@@ -155,9 +155,9 @@ class Snapshot:
     def _tell_refused(self) -> None:
         table = self._table
         vocabularies = {
-            RowWord.LANGUAGE: table.languages,
-            RowWord.SERVICE: table.services,
-            RowWord.TENANT: table.tenants,
+            RowWord.LANGUAGE: table.interners.languages,
+            RowWord.SERVICE: table.interners.services,
+            RowWord.TENANT: table.interners.tenants,
         }
         for kind, vocabulary in vocabularies.items():
             refused = vocabulary.refused - self._told_refused[kind]

@@ -8,67 +8,42 @@ lease lapses.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
-from lua.store import Store
 from lua.store.types import Advance, Advanced, Bound, MailEntry, Release, SessionOwner
 from mesh import clock
 from mesh.cells import cell_of, cell_of_job
-from mesh.config import Config
 from mesh.errors import StoreError
 from mesh.frames import Assign, AssignFailed, Bounce, Cancel, JobDone, JobEvent, decode_frame
-from mesh.link.link import Received, Send
+from mesh.link.link import Received
 from mesh.log import get_logger
 from mesh.states.job import JobAction
 from mesh.words import BounceReason, NodeChange, ParkedKind
-from selector.core.node_table import NodeTable
+from selector.context import SelectorContext
 from selector.core.reply import Reply
-from selector.fleet.snapshot import Snapshot
-from selector.frame_guard import FrameGuard
 from selector.jobs.core import result_routing
-from selector.metrics import SelectorMetrics
 from selector.placement.core import replies
+from selector.placement.placer import Placer
 
 log = get_logger()
 
 _EVENTS: Final = frozenset(event.value for event in JobAction)
 
 
-class QueuedPlacements(Protocol):
-    """The requests that wait for a free slot: what is heard here may end their waiting."""
-
-    def slots_freed(self) -> None:
-        """Somewhere there may be room again."""
-
-    def forget(self, request_id: str, attempt: int, sent_us: int) -> None:
-        """Nobody waits for this one any more, as its edge said at that time by its own clock."""
-
-
 class JobHandler:
     """Handlers for the frames of jobs."""
 
-    def __init__(
-        self,
-        store: Store,
-        table: NodeTable,
-        snapshot: Snapshot,
-        config: Config,
-        metrics: SelectorMetrics,
-        faults: FrameGuard,
-        send: Send,
-        line: QueuedPlacements,
-        lives: Callable[[str], bool],
-    ) -> None:
-        """`lives`: whether an edge does."""
-        self._lives = lives
-        self._store = store
-        self._table = table
-        self._snapshot = snapshot
-        self._line = line
-        self._config = config
-        self._metrics = metrics
-        self._faults = faults
-        self._send = send
+    def __init__(self, context: SelectorContext, placer: Placer, is_live: Callable[[str], bool]) -> None:
+        """`is_live`: whether an edge is."""
+        self._context = context
+        self._store = context.store
+        self._table = context.table
+        self._metrics = context.metrics
+        self._guard = context.guard
+        self._send = context.send
+        self._placer = placer
+        self._slots_freed = placer.wait_queue.slots_freed
+        self._is_live = is_live
 
     async def on_job_events(self, messages: list[Received]) -> None:
         """Nodes' edges handed jobs over, nodes took them or began."""
@@ -77,13 +52,13 @@ class JobHandler:
             frame = message.frame
             assert isinstance(frame, JobEvent)
             if not frame.event or not _EVENTS.issuperset(frame.event.split()):
-                self._faults.note(message, ValueError(f"{frame.event!r} is no list of events"))
+                self._guard.note(message, ValueError(f"{frame.event!r} is no list of events"))
                 continue
             good.append(message)
             asked.append(Advance(frame.job_id, frame.attempt, frame.node_id, frame.event))
         for message, one, advanced in zip(good, asked, await self._store.advance_jobs(asked), strict=True):
             if isinstance(advanced, StoreError):
-                self._faults.note(message, advanced)
+                self._guard.note(message, advanced)
                 continue
             self._table.patch(one.node_id, advanced.used, advanced.version)
             self._metrics.events_total.labels(advanced.verdict).inc()
@@ -100,16 +75,17 @@ class JobHandler:
             done = message.frame
             assert isinstance(done, JobDone)
             if isinstance(advanced, StoreError):
-                self._faults.note(message, advanced)
+                self._guard.note(message, advanced)
                 continue
             self._table.patch(done.node_id, advanced.used, advanced.version)
             if advanced.speeds:
-                offset_ms = self._snapshot.clock_offset_ms(cell_of(done.node_id, self._config.mesh.cells))
+                cell = cell_of(done.node_id, self._context.config.mesh.cells)
+                offset_ms = self._context.snapshot.clock_offset_ms(cell)
                 self._table.learn_speeds(done.node_id, advanced.speeds, offset_ms)
             self._metrics.results_total.labels(advanced.verdict).inc()
             found.append((message, done, advanced))
         if found:
-            self._line.slots_freed()
+            self._slots_freed()
             await self._deliver(found)
 
     async def _deliver(self, found: list[tuple[Received, JobDone, Advanced]]) -> None:
@@ -119,7 +95,7 @@ class JobHandler:
         for message, done, advanced in found:
             body = message.payload[0] if message.payload else b""
             seat = seats.get(result_routing.session_of(done, advanced))
-            park, push, ack = result_routing.on_result(done, advanced, body, seat, self._lives)
+            park, push, ack = result_routing.on_result(done, advanced, body, seat, self._is_live)
             if park is not None:
                 parked.append((message, done, park))
             if push is not None:
@@ -142,7 +118,7 @@ class JobHandler:
         answers = await self._store.session_seats(list(wanted))
         for (session_id, message), seat in zip(wanted.items(), answers, strict=True):
             if isinstance(seat, StoreError):
-                self._faults.note(message, seat)
+                self._guard.note(message, seat)
             else:
                 seats[session_id] = seat
         return seats
@@ -152,66 +128,60 @@ class JobHandler:
         answers = await self._store.park_mail([letter for _, _, letter in parked])
         for (message, done, _), answer in zip(parked, answers, strict=True):
             if isinstance(answer, StoreError):
-                self._faults.note(message, answer)
+                self._guard.note(message, answer)
                 continue
             self._metrics.parked_total.labels(ParkedKind.RESULT).inc(answer.verdict == "parked")
             self._metrics.mail_dropped_total.inc(answer.dropped)
             ack = result_routing.on_parked(done, answer)
             self._send(ack.to, message.head.cell, ack.frame, prefer=message.broker)
 
-    async def on_assign_failed(self, message: Received) -> None:
+    async def on_assign_failed(self, frame: AssignFailed, message: Received) -> None:
         """The node cannot, will not or did not do it: slot back, attempt undone; one that is away is unlisted."""
-        frame = message.frame
-        assert isinstance(frame, AssignFailed)
         released = await self._store.release_job(*replies.release_of(frame))
         self._table.patch(frame.node_id, released.used, released.version)
-        if replies.is_node_away(frame) and await self._store.node_offline(
+        if replies.is_node_absent(frame) and await self._store.node_offline(
             frame.node_id, frame.node_epoch, frame.reason
         ):
             self._metrics.nodes_total.labels(NodeChange.OFFLINE).inc()
             self._table.remove(frame.node_id)
-        self._line.slots_freed()
+        self._slots_freed()
         self._undo(message, replies.on_assign_failed(frame, released), frame.job_id, frame.reason)
 
-    async def on_bounce(self, message: Received) -> None:
+    async def on_bounce(self, frame: Bounce, message: Received) -> None:
         """A frame of ours could not be delivered. Only an Assign needs help; the others are repeated by their cause."""
-        frame = message.frame
-        assert isinstance(frame, Bounce)
         bounced = decode_frame(message.payload[1])
         if not isinstance(bounced, Assign):
             log.info("bounced", frame=type(bounced).__name__, reason=frame.reason)
             return
-        facts, now_ms, pause_ms = (
-            self._table.facts_of(bounced.node_id),
-            clock.now_ms(),
-            self._config.selector.unreachable_ms,
-        )
-        # When an edge dies hundreds bounce together: the first speaks for all.
-        is_news = not self._table.is_avoided(bounced.node_id, now_ms + pause_ms // 2)
-        if facts is not None and frame.reason == BounceReason.UNROUTABLE and is_news:
-            self._table.avoid_edge(facts.edge, now_ms + pause_ms)
+        if frame.reason == BounceReason.UNROUTABLE:
+            self._avoid_edge_of(bounced.node_id)
         released = await self._store.release_job(bounced.job_id, bounced.attempt, bounced.node_id, frame.reason)
         self._table.patch(bounced.node_id, released.used, released.version)
-        self._line.slots_freed()
+        self._slots_freed()
         answer = replies.on_assign_bounced(bounced, released, frame.reason)
         self._undo(message, answer, bounced.job_id, frame.reason)
 
-    async def on_cancel(self, message: Received) -> None:
+    async def on_cancel(self, frame: Cancel, message: Received) -> None:
         """Nobody waits any more: slot back, and the node may stop."""
-        frame = message.frame
-        assert isinstance(frame, Cancel)
-        self._line.forget(frame.request_id, frame.attempt, message.head.sent_us)
+        self._placer.cancel(frame.request_id, frame.attempt, message.head.sent_us)
         bound = self._named(frame) if frame.job_id else await self._find(frame)
         if bound is None:
             return
         job = Release(bound.job_id, bound.attempt, bound.node_id, frame.reason)
         released = await self._store.release_job(*job)
         self._table.patch(job.node_id, released.used, released.version)
-        self._line.slots_freed()
+        self._slots_freed()
         self._metrics.cancelled_total.inc()
         answer = replies.on_cancelled(job, released, bound.node_edge)
         if answer is not None:
             self._send(answer.to, cell_of_job(job.job_id), answer.frame, prefer=message.broker)
+
+    def _avoid_edge_of(self, node_id: str) -> None:
+        facts, now_ms = self._table.facts_of(node_id), clock.now_ms()
+        pause_ms = self._context.config.selector.unreachable_ms
+        # When an edge dies, hundreds of frames bounce together: only the first marks its nodes.
+        if facts is not None and not self._table.is_avoided(node_id, now_ms + pause_ms // 2):
+            self._table.avoid_edge(facts.edge, now_ms + pause_ms)
 
     def _named(self, frame: Cancel) -> Bound:
         facts = self._table.facts_of(frame.node_id)

@@ -12,17 +12,15 @@ from typing import Any, Final
 
 import msgspec
 
-from lua.store import Store
-from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError, StoreError
 from mesh.frames import Query, QueryAnswer
 from mesh.ids import is_id
-from mesh.link.link import Received, Send
+from mesh.link.link import Received
 from mesh.log import get_logger
 from mesh.words import ProcessKind, QueryKind
+from selector.context import SelectorContext
 from selector.fleet.missing_models import MissingModels
 from selector.fleet.registration import NodeRegistration
-from selector.metrics import SelectorMetrics
 from selector.operators.core.query_params import Params, QueryRefusal
 from selector.operators.core.report_json import invariants_answer
 from selector.operators.decision_log import DecisionLog
@@ -45,28 +43,24 @@ class Queries:
     def __init__(
         self,
         identity: str,
-        store: Store,
-        fleet: FleetView,
-        policy: CurrentWeights,
+        context: SelectorContext,
+        weights: CurrentWeights,
         decisions: DecisionLog,
-        registry: NodeRegistration,
+        nodes: NodeRegistration,
         models: MissingModels,
         pairing: PairingHandler,
-        config: Config,
-        metrics: SelectorMetrics,
-        send: Send,
     ) -> None:
         self._identity = identity
-        self._store = store
-        self._fleet = fleet
-        self._policy = policy
+        self._store = context.store
+        self._config = context.config
+        self._metrics = context.metrics
+        self._send = context.send
+        self._fleet = FleetView(context, weights)
+        self._current = weights
         self._decisions = decisions
-        self._registry = registry
+        self._nodes = nodes
         self._models = models
         self._pairing = pairing
-        self._config = config
-        self._metrics = metrics
-        self._send = send
         self._kinds: dict[str, Callable[[Params], Awaitable[Answer]]] = {
             QueryKind.SELECTORS: self._selectors,
             QueryKind.EXPLAIN: self._explain,
@@ -82,10 +76,8 @@ class Queries:
             QueryKind.WEIGHTS_SET: self._weights_set,
         }
 
-    async def on_query(self, message: Received) -> None:
+    async def on_query(self, frame: Query, message: Received) -> None:
         """Answer one question."""
-        frame = message.frame
-        assert isinstance(frame, Query)
         status, body = 200, b""
         try:
             answer = await self._answer_of(frame)
@@ -158,7 +150,7 @@ class Queries:
             self._store.present(ProcessKind.EDGE), self._store.present(ProcessKind.SELECTOR)
         )
         counts = {identity: facts.counts for identity, facts in selectors}
-        counts[self._identity] = self._registry.ledger_counts()  # newer than what we announced
+        counts[self._identity] = self._nodes.ledger_counts()  # newer than what we announced
         return invariants_answer(self._fleet.oversold(), edges, counts, self._fleet.drift())
 
     # --- nodes ----------------------------------------------------------------------------------------------
@@ -181,7 +173,7 @@ class Queries:
         resume = asked.flag("resume", default=False)
         deadline_ms = asked.number("deadline_ms", self._config.node.drain_deadline_ms, DRAIN_MS_MAX)
         reason = asked.text("reason", "operator")
-        drained = await self._registry.drain(node_id, deadline_ms, reason, resume=resume)
+        drained = await self._nodes.drain(node_id, deadline_ms, reason, resume=resume)
         if not drained.known:
             raise QueryRefusal(404, f"there is no node {node_id}", ErrorCode.NODE_UNAVAILABLE)
         return {"node_id": node_id, "status": drained.status, "drain_until_ms": drained.drain_until_ms}
@@ -200,11 +192,11 @@ class Queries:
     # --- weights --------------------------------------------------------------------------------------------
 
     async def _weights(self, asked: Params) -> Answer:
-        await self._policy.refresh()
-        stored = self._policy.stored
+        await self._current.refresh()
+        stored = self._current.stored
         return {
-            "version": self._policy.version,
-            "weights": msgspec.to_builtins(self._policy.weights),
+            "version": self._current.version,
+            "weights": msgspec.to_builtins(self._current.weights),
             "since_ms": stored.since_ms,
             "by": stored.by,
         }
@@ -213,7 +205,7 @@ class Queries:
         weights = asked.weights()
         expected = asked.number("expected_version", -1, VERSION_MAX)
         by = asked.text("by", "operator")
-        stored = await self._policy.put(weights, None if expected < 0 else expected, by)
+        stored = await self._current.put(weights, None if expected < 0 else expected, by)
         if stored is None:
             raise QueryRefusal(409, f"another set of weights is in force than version {expected}")
         return {"version": stored.version}

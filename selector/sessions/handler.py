@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from lua.store import Store
 from lua.store.types import MailEntry, SessionOwner
 from mesh.cells import cell_of
-from mesh.config import Config
 from mesh.errors import StoreError
 from mesh.frames import (
     MailAsk,
@@ -23,15 +21,13 @@ from mesh.frames import (
     SessionReleased,
     SessionTaken,
 )
-from mesh.link.link import Received, Send
+from mesh.link.link import Received
 from mesh.log import get_logger
 from mesh.words import ParkedKind, PostVerdict, TakenCause
+from selector.context import SelectorContext
 from selector.core.reply import Reply, store_down
-from selector.frame_guard import FrameGuard
-from selector.metrics import FORWARDED, SelectorMetrics
+from selector.metrics import FORWARDED
 from selector.sessions.core import session_routing
-
-Lives = Callable[[str], bool]
 
 log = get_logger()
 
@@ -47,23 +43,19 @@ class Outgoing(NamedTuple):
 class SessionHandler:
     """Handlers for the frames of sessions."""
 
-    def __init__(
-        self, store: Store, config: Config, metrics: SelectorMetrics, faults: FrameGuard, send: Send, lives: Lives
-    ) -> None:
-        """`lives`: whether an edge does."""
-        self._store = store
-        self._cells = config.mesh.cells
-        self._metrics = metrics
-        self._faults = faults
-        self._send = send
-        self._lives = lives
+    def __init__(self, context: SelectorContext, is_live: Callable[[str], bool]) -> None:
+        """`is_live`: whether an edge is."""
+        self._store = context.store
+        self._cells = context.config.mesh.cells
+        self._metrics = context.metrics
+        self._guard = context.guard
+        self._send = context.send
+        self._is_live = is_live
 
     # --- ownership --------------------------------------------------------------------------------------------
 
-    async def on_session_claim(self, message: Received) -> None:
+    async def on_session_claim(self, frame: SessionClaim, message: Received) -> None:
         """An edge owns a session from now on, and another one does not any more."""
-        frame = message.frame
-        assert isinstance(frame, SessionClaim)
         try:
             claimed = await self._store.claim(session_routing.claim_of(frame))
         except StoreError:
@@ -76,10 +68,8 @@ class SessionHandler:
                 log.info("session_taken", session_id=frame.session_id, edge=frame.edge, before=answer.to)
             self._answer(message.broker, frame.session_id, answer)
 
-    async def on_session_note(self, message: Received) -> None:
+    async def on_session_note(self, frame: SessionNote, message: Received) -> None:
         """A session lives, and this is where its client is."""
-        frame = message.frame
-        assert isinstance(frame, SessionNote)
         noted = await self._store.note_session(
             frame.session_id, frame.edge, frame.epoch, away=frame.away, room=frame.room
         )
@@ -90,10 +80,8 @@ class SessionHandler:
             ).inc()
             self._answer(message.broker, frame.session_id, answer)
 
-    async def on_session_release(self, message: Received) -> None:
+    async def on_session_release(self, frame: SessionRelease, message: Received) -> None:
         """A session is closed. Unless the store says so nothing is answered, and the edge repeats it."""
-        frame = message.frame
-        assert isinstance(frame, SessionRelease)
         await self._store.release_session(frame.session_id, frame.edge, frame.epoch)
         if frame.ref:
             answer = Reply(frame.edge, SessionReleased(frame.ref, frame.session_id))
@@ -101,10 +89,8 @@ class SessionHandler:
 
     # --- mail -------------------------------------------------------------------------------------------------
 
-    async def on_mail_ask(self, message: Received) -> None:
+    async def on_mail_ask(self, frame: MailAsk, message: Received) -> None:
         """An edge wants what waits for its session."""
-        frame = message.frame
-        assert isinstance(frame, MailAsk)
         try:
             page = await self._store.read_mail(frame.session_id, frame.edge, frame.epoch, frame.after)
         except StoreError:
@@ -113,10 +99,8 @@ class SessionHandler:
         answer = session_routing.on_mail(frame, page)
         self._answer(message.broker, frame.session_id, answer, *(page.parts if page else ()))
 
-    async def on_mail_trim(self, message: Received) -> None:
+    async def on_mail_trim(self, frame: MailTrim, message: Received) -> None:
         """The client has its mail."""
-        frame = message.frame
-        assert isinstance(frame, MailTrim)
         await self._store.trim_mail(frame.session_id, frame.edge, frame.epoch, frame.last)
 
     # --- posts ------------------------------------------------------------------------------------------------
@@ -150,8 +134,8 @@ class SessionHandler:
 
     def _deliver(self, post: Outgoing, seat: SessionOwner) -> MailEntry | None:
         """Send it on, or say why not; what must wait is returned."""
-        lives = bool(seat.owner) and self._lives(seat.owner)
-        park, forward, verdict = session_routing.on_post(post.frame, post.body, seat, owner_lives=lives)
+        is_live = bool(seat.owner) and self._is_live(seat.owner)
+        park, forward, verdict = session_routing.on_post(post.frame, post.body, seat, owner_lives=is_live)
         if forward is not None:
             self._answer(_broker(post), post.frame.session_id, forward, post.body)
         if park is None:
@@ -180,7 +164,7 @@ class SessionHandler:
 
     def _note(self, post: Outgoing, error: StoreError) -> None:
         if post.message is not None:
-            self._faults.note(post.message, error)
+            self._guard.note(post.message, error)
             return
         self._metrics.store_errors_total.labels(Post.__name__).inc()
         log.warning("post_failed", session_id=post.frame.session_id, kind=post.frame.kind, error=str(error))

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from lua.store import Store
-from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError, StoreError
 from mesh.frames import Failed, Frame, Paired, PairingAsk, PairingCode, PairingUse
 from mesh.ids import is_code, is_id
-from mesh.link.link import Received, Send
+from mesh.link.link import Received
 from mesh.log import get_logger
 from mesh.random_ids import new_code
 from mesh.words import PairingOutcome
+from selector.context import SelectorContext
 from selector.core.reply import store_down
-from selector.metrics import SelectorMetrics
 
 #: Random codes tried before a node is told to ask later.
 CODE_TRIES_MAX: Final = 16
@@ -32,18 +30,16 @@ class Issued(NamedTuple):
 class PairingHandler:
     """Handlers for the frames of pairing."""
 
-    def __init__(self, store: Store, config: Config, metrics: SelectorMetrics, send: Send) -> None:
-        self._store = store.pairing
-        self._limits = config.pairing
-        self._metrics = metrics
-        self._send = send
+    def __init__(self, context: SelectorContext) -> None:
+        self._store = context.store.pairing
+        self._limits = context.config.pairing
+        self._metrics = context.metrics
+        self._send = context.send
 
     # --- nodes ----------------------------------------------------------------------------------------------
 
-    async def on_pairing_ask(self, message: Received) -> None:
+    async def on_pairing_ask(self, frame: PairingAsk, message: Received) -> None:
         """A node wants a code."""
-        frame = message.frame
-        assert isinstance(frame, PairingAsk)
         try:
             issued = await self.code_for(frame.node_id, frame.edge, int(frame.ref))
         except PeerError as error:
@@ -90,10 +86,8 @@ class PairingHandler:
 
     # --- clients --------------------------------------------------------------------------------------------
 
-    async def on_pairing_use(self, message: Received) -> None:
+    async def on_pairing_use(self, frame: PairingUse, message: Received) -> None:
         """A client presents a code. Who was wrong too often is not told whether a code is right."""
-        frame = message.frame
-        assert isinstance(frame, PairingUse)
         if not (is_id(frame.client) and is_id(frame.use)):
             raise ValueError("`client` or `use` is not an id")
         try:

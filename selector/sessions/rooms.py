@@ -6,19 +6,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from lua.store import Store
 from lua.store.types import Room
-from mesh.config import Config
 from mesh.errors import ErrorCode, StoreError
 from mesh.frames import Failed, Post, RoomRequest, RoomSignal
 from mesh.ids import is_code, is_id
 from mesh.jitter import sleep_jittered
-from mesh.link.link import Received, Send
+from mesh.link.link import Received
 from mesh.log import get_logger
 from mesh.random_ids import new_code, new_room_id
 from mesh.words import RoomAction
+from selector.context import SelectorContext
 from selector.core.reply import Reply, store_down
-from selector.metrics import SIGNAL_ACTION, UNKNOWN_ACTION, SelectorMetrics
+from selector.metrics import SIGNAL_ACTION, UNKNOWN_ACTION
 from selector.sessions.core import room_replies
 
 #: Tells sessions something, wherever they are.
@@ -33,11 +32,11 @@ log = get_logger()
 class RoomHandler:
     """Handlers for the frames of rooms. `post` tells sessions something."""
 
-    def __init__(self, store: Store, config: Config, metrics: SelectorMetrics, send: Send, post: Poster) -> None:
-        self._store = store.rooms
-        self._config = config
-        self._metrics = metrics
-        self._send = send
+    def __init__(self, context: SelectorContext, post: Poster) -> None:
+        self._store = context.store.rooms
+        self._config = context.config
+        self._metrics = context.metrics
+        self._send = context.send
         self._post = post
         self._actions: dict[str, Callable[[RoomRequest], Awaitable[tuple[str, Room]]]] = {
             RoomAction.CREATE: self._create,
@@ -51,10 +50,8 @@ class RoomHandler:
 
     # --- requests -------------------------------------------------------------------------------------------
 
-    async def on_room_request(self, message: Received) -> None:
+    async def on_room_request(self, frame: RoomRequest, message: Received) -> None:
         """A session makes a room, joins or leaves one, speaks in it or wants something of it."""
-        frame = message.frame
-        assert isinstance(frame, RoomRequest)
         answer = _refused(frame)
         if answer is None:
             try:
@@ -95,10 +92,8 @@ class RoomHandler:
 
     # --- signals --------------------------------------------------------------------------------------------
 
-    async def on_room_signal(self, message: Received) -> None:
+    async def on_room_signal(self, frame: RoomSignal, message: Received) -> None:
         """A member tells another something, if that wants to hear it. Whoever tells the receiver answers."""
-        frame = message.frame
-        assert isinstance(frame, RoomSignal)
         [body] = message.payload
         answer = _refused(frame)
         if answer is None:

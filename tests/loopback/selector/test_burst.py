@@ -18,8 +18,8 @@ from mesh.config.network import RedisConfig
 from mesh.frames import Assign, Frame, Head, Refused, Waiting
 from mesh.keys import Keys
 from mesh.link.link import Received
+from selector.context import SelectorContext
 from selector.core.node_table import NodeTable
-from selector.core.pools import PoolPlan
 from selector.fleet.snapshot import Snapshot
 from selector.metrics import SelectorMetrics
 from selector.operators.decision_log import DecisionLog
@@ -43,13 +43,11 @@ class Selecting:
         self.table = NodeTable(config.selector.nodes_max)
         self.snapshot = Snapshot(store, self.table, config, metrics, lambda *_: None, self._on_changed)
         self.decisions = DecisionLog(config)
-        self.placer = Placer(
-            store, self.table, self.snapshot, config, metrics, self._send,
-            CurrentWeights(store, config, metrics), PoolPlan(config.pools), self.decisions,
-        )  # fmt: skip
+        context = SelectorContext.of(store, config, metrics, self._send, self.table, self.snapshot)
+        self.placer = Placer(context, CurrentWeights(store, config, metrics), self.decisions)
 
     def _on_changed(self) -> None:
-        self.placer.slots_freed()
+        self.placer.wait_queue.slots_freed()
 
     def _send(self, to: str, cell: int, frame: Frame, *payload: bytes, **_: Any) -> str:
         self.sent.append(frame)

@@ -14,12 +14,11 @@ from lua.store import Store
 from lua.store.types import CommitRequest, Committed, Heartbeat
 from mesh.config import Config
 from mesh.config.network import RedisConfig
-from mesh.config.scheduler import PoolsConfig
 from mesh.frames import Assign, Frame, Head, Lane, NodeLoad, Waiting
 from mesh.keys import Keys
 from mesh.link.link import Received
+from selector.context import SelectorContext
 from selector.core.node_table import NodeTable
-from selector.core.pools import PoolPlan
 from selector.fleet.snapshot import Snapshot
 from selector.metrics import SelectorMetrics
 from selector.operators.decision_log import DecisionLog
@@ -58,13 +57,13 @@ async def test_a_request_that_is_taken_back_meanwhile_neither_waits_nor_works(st
         sent.append(frame)
         return "b"
 
-    policy, plan = CurrentWeights(store, config, metrics), PoolPlan(PoolsConfig())
-    placer = Placer(store, table, snapshot, config, metrics, send, policy, plan, DecisionLog(config))
+    context = SelectorContext.of(store, config, metrics, send, table, snapshot)
+    placer = Placer(context, CurrentWeights(store, config, metrics), DecisionLog(config))
     for number in range(nodes):
         epoch = (await store.register_node(f"n-{number}", EDGE, CAPS, [])).epoch
         await store.heartbeat_node(Heartbeat(f"n-{number}", EDGE, epoch, NodeLoad(), True), None, None)
     await snapshot.refresh()
-    store.meanwhile = lambda: placer.forget("r-1", 1, sent_us=2)
+    store.meanwhile = lambda: placer.cancel("r-1", 1, sent_us=2)
     dispatch = Received(Head(1, Lane.WORK, "", 0, EDGE, sent_us=1), job(), [b"work", b"audio"], "b")
     await placer.place([dispatch])
     assert not [frame for frame in sent if isinstance(frame, Assign | Waiting)]

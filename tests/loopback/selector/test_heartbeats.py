@@ -13,16 +13,14 @@ from lua.store import Store
 from lua.store.types import Heartbeat, HeartbeatReply
 from mesh.config import Config
 from mesh.config.network import RedisConfig
-from mesh.config.scheduler import PoolsConfig
 from mesh.errors import StoreError
 from mesh.frames import Head, Lane, NodeHeartbeat, NodeLoad
 from mesh.keys import Keys
 from mesh.link.link import Received
+from selector.context import SelectorContext
 from selector.core.node_table import NodeTable
-from selector.core.pools import PoolPlan
 from selector.fleet.registration import NodeRegistration
 from selector.fleet.snapshot import Snapshot
-from selector.frame_guard import FrameGuard
 from selector.metrics import SelectorMetrics
 from tests.support.builders.selector import CAPS
 
@@ -50,10 +48,8 @@ async def store(redis_server: RedisServer) -> AsyncIterator[CrossedStore]:
 async def test_a_heartbeat_does_not_undo_what_the_snapshot_brought_meanwhile(store: CrossedStore) -> None:
     config, metrics, table = Config(), SelectorMetrics(CollectorRegistry()), NodeTable(nodes_max=10)
     snapshot = Snapshot(store, table, config, metrics, lambda node_id, facts: None)
-    registry = NodeRegistration(
-        store, table, snapshot, PoolPlan(PoolsConfig()), config, metrics, FrameGuard(metrics), lambda *_, **__: "",
-        lambda: None,
-    )  # fmt: skip
+    context = SelectorContext.of(store, config, metrics, lambda *_, **__: "", table, snapshot)
+    registry = NodeRegistration(context, lambda: None)
     epoch = (await store.register_node("n", EDGE, CAPS, [])).epoch
     await snapshot.refresh()
 

@@ -182,4 +182,4 @@ async def test_words_that_do_not_fit_are_counted(store: Store) -> None:
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-    assert counted() - before == table.languages.refused == 44
+    assert counted() - before == table.interners.languages.refused == 44

@@ -97,4 +97,4 @@ def table_of(*nodes: tuple[str, NodeFacts], used: int = 0, seen_ms: int = NOW_MS
 
 def pick(table: NodeTable, *jobs: Dispatch, rules: Rules = RULES, best: int = 3, plan: PoolPlan = NO_POOLS) -> Choice:
     rows = job_rows(jobs, table, plan)
-    return choose(table.columns, table.index(), rows, table.prior(), rules, best)
+    return choose(table.columns, table.index(), rows, table.speeds.prior(), rules, best)

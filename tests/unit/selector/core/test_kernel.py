@@ -110,7 +110,7 @@ def test_each_filter_as_the_only_obstacle_gives_the_reason(
     assert removed_by_name(choice.removed[0]) == {reason: 1}
     worst = main_filter(choice.removed[0])
     assert worst is not None and REASON[worst] == reason
-    examined = examine(table.columns, table.index(), job_rows([asked], table, plan), table.prior(), RULES)
+    examined = examine(table.columns, table.index(), job_rows([asked], table, plan), table.speeds.prior(), RULES)
     assert examined.obstacle.tolist() == [worst]
     node_id, words = nearest(examined, table)
     assert node_id == "n" and words
@@ -146,13 +146,13 @@ def test_the_nearest_miss_is_the_node_that_only_lacks_a_slot() -> None:
     table.patch("near", 4, 2)
     table.patch("nearer", 4, 2)
     table.set_speeds("near", {"*": Speed(0.9, 0.0, 8.0, NOW_MS)})
-    examined = examine(table.columns, table.index(), job_rows([job()], table, NO_POOLS), table.prior(), RULES)
+    examined = examine(table.columns, table.index(), job_rows([job()], table, NO_POOLS), table.speeds.prior(), RULES)
     assert nearest(examined, table) == ("nearer", "has no free slot: all 4 are in use")
 
 
 def test_nobody_is_a_near_miss_when_all_may_take_the_job() -> None:
     table = table_of(("n", facts()))
-    examined = examine(table.columns, table.index(), job_rows([job()], table, NO_POOLS), table.prior(), RULES)
+    examined = examine(table.columns, table.index(), job_rows([job()], table, NO_POOLS), table.speeds.prior(), RULES)
     assert examined.obstacle.tolist() == [PASSED]
     assert nearest(examined, table) == ("", "")
 
@@ -605,7 +605,7 @@ def test_examining_equals_the_naive_twin(
     table, rules = table_from(naive), rules_of(weights)
     for one_job in asked:
         rows = job_rows([one_job], table, plan)
-        examined = examine(table.columns, table.index(), rows, table.prior(), rules)
+        examined = examine(table.columns, table.index(), rows, table.speeds.prior(), rules)
         batch = naive_kernel.Batch(naive, rules, 1)
         for node in naive:
             used = batch.used(node)

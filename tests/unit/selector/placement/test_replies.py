@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from lua.store.types import Committed, Release, Released
@@ -9,6 +10,7 @@ from mesh.frames import (
     Assign,
     AssignFailed,
     CancelJob,
+    Dispatch,
     Undone,
 )
 from selector.core.filters import REASON, Filter, main_filter, removed_by_name
@@ -83,7 +85,7 @@ def test_an_edge_that_took_a_session_over_catches_up_with_the_attempts() -> None
 )
 def test_a_node_that_lost_a_job_or_went_away_is_fine(reason: str, away: bool, exclude: bool) -> None:
     failed = AssignFailed("job-01-x", 1, "n", 7, "r-1", "edge:a:1", reason)
-    assert replies.is_node_away(failed) is away
+    assert replies.is_node_absent(failed) is away
     assert replies.release_of(failed).epoch == (7 if reason == "node_gone" else 0)
     answer = replies.on_assign_failed(failed, Released("released", 0, 1))
     assert answer == ("edge:a:1", Undone("r-1", 1, "job-01-x", "n", reason, exclude))
@@ -158,15 +160,20 @@ def test_what_waiting_cannot_help_does_not_wait(place: Filter) -> None:
     assert not replies.is_worth_waiting(job(beside=True), alone), "a hedge never waits"
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"tenant_id": "t"}, {"public": False}, {"src_lang": "zh"}, {"tgt_lang": "en"}, {"lang_a": "en"},
-        {"lang_b": "zh"}, {"services": ["asr"]}, {"auto_langs": ["en"]}, {"models": ["m"]}, {"excluded": ["n"]},
-    ],
-)  # fmt: skip
-def test_whoever_may_use_other_nodes_has_other_needs(change: dict[str, Any]) -> None:
-    assert replies.needs_of(job(**change), ("p",)) != replies.needs_of(job(), ("p",))
+def changed(value: Any) -> Any:
+    """Another value of the same type."""
+    if isinstance(value, list):
+        return [*value, "x"]
+    return not value if isinstance(value, bool) else value * 2 or type(value)(7)
+
+
+@pytest.mark.parametrize("field", Dispatch.__struct_fields__)
+def test_needs_differ_by_exactly_the_fields_that_a_filter_reads(field: str) -> None:
+    """A field that is missing from the needs would refuse one job because another one found no node."""
+    other = msgspec.structs.replace(job(), **{field: changed(getattr(job(), field))})
+    assert other != job()
+    differ = replies.needs_of(other, ("p",)) != replies.needs_of(job(), ("p",))
+    assert differ is (field not in replies.OTHER_FIELDS)
 
 
 def test_needs_follow_the_pools_and_not_the_person() -> None:
@@ -180,9 +187,11 @@ def test_where_there_is_no_node_one_may_come() -> None:
     assert (nobody.reason, nobody.removed, nobody.retry_after_ms) == ("no_nodes", {}, 100)
 
 
-def test_nodes_that_a_commit_turned_down_are_counted_where_they_belong() -> None:
-    tried = {"a": "full", "b": "gone", "c": "not_ready", "d": "stale", "e": "no such word"}
-    corrected = replies.with_tried(counts(EXCLUDED=6, PAIR=1), tried)
+REJECTED = {"a": "full", "b": "gone", "c": "not_ready", "d": "stale", "e": "no such word"}
+
+
+def test_rejected_nodes_are_counted_under_the_filter_of_their_reason() -> None:
+    corrected = replies.with_rejected(counts(EXCLUDED=6, PAIR=1), REJECTED, excluded=5)
     assert removed_by_name(corrected) == {
         "excluded": 1,
         "lang_pair_unsupported": 1,
@@ -190,6 +199,12 @@ def test_nodes_that_a_commit_turned_down_are_counted_where_they_belong() -> None
         "offline": 2,
         "status_not_ready": 1,
     }
+
+
+def test_nodes_excluded_by_the_job_stay_counted_beside_rejected_ones_that_left_the_table() -> None:
+    """The choice counts a node under EXCLUDED only while it has a row."""
+    corrected = replies.with_rejected(counts(EXCLUDED=1), {"gone": "gone"}, excluded=0)
+    assert removed_by_name(corrected) == {"excluded": 1, "offline": 1}
 
 
 def test_every_filter_has_its_own_wire_name() -> None:
