@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from lua.store import Store
-from lua.store.types import Mark, Marked
+from lua.store.types.nodes import Mark, Marked
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.errors import StoreError
@@ -66,7 +66,7 @@ class MissingModels:
                 about[frame.node_id, service_id] = frame
         asked = [Mark(*key, count) for key, count in marks.items()]
         told: dict[tuple[str, str], ModelMissing] = {}
-        for mark, marked in zip(asked, await self._store.mark_models(asked), strict=True):
+        for mark, marked in zip(asked, await self._store.nodes.mark_models(asked), strict=True):
             if isinstance(marked, StoreError):
                 self._metrics.store_errors_total.labels("model_mark").inc()
                 log.warning("store_failed", frame="ModelMissing", node_id=mark.node_id, error=str(marked))
@@ -114,7 +114,9 @@ class MissingModels:
     async def _tell(self, told: Iterable[tuple[tuple[str, str], ModelMissing]]) -> None:
         """Log each service and version once in a while, whichever selector hears of it."""
         pairs = list(told)
-        answers = await asyncio.gather(*(self._store.debounce(*names) for names, _ in pairs), return_exceptions=True)
+        answers = await asyncio.gather(
+            *(self._store.deployment.debounce(*names) for names, _ in pairs), return_exceptions=True
+        )
         for ((service_id, version), frame), first in zip(pairs, answers, strict=True):
             if isinstance(first, BaseException):
                 if not isinstance(first, StoreError):

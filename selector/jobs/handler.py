@@ -11,7 +11,9 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from lua.store import Store
-from lua.store.types import Advance, Advanced, Bound, MailEntry, Release, SessionOwner
+from lua.store.types.commits import Bound
+from lua.store.types.jobs import Advance, Advanced, Release
+from lua.store.types.sessions import MailEntry, SessionOwner
 from mesh import clock
 from mesh.cells import cell_of, cell_of_job
 from mesh.config import Config
@@ -80,7 +82,7 @@ class JobHandler:
                 continue
             good.append(message)
             asked.append(Advance(frame.job_id, frame.attempt, frame.node_id, frame.event))
-        for message, one, advanced in zip(good, asked, await self._store.advance_jobs(asked), strict=True):
+        for message, one, advanced in zip(good, asked, await self._store.jobs.advance(asked), strict=True):
             if isinstance(advanced, StoreError):
                 self._faults.note(message, advanced)
                 continue
@@ -95,7 +97,7 @@ class JobHandler:
             assert isinstance(done, JobDone)
             asked.append(result_routing.finish_of(done))
         found: list[tuple[Received, JobDone, Advanced]] = []
-        for message, advanced in zip(messages, await self._store.advance_jobs(asked), strict=True):
+        for message, advanced in zip(messages, await self._store.jobs.advance(asked), strict=True):
             done = message.frame
             assert isinstance(done, JobDone)
             if isinstance(advanced, StoreError):
@@ -138,7 +140,7 @@ class JobHandler:
         if not wanted:
             return {}
         seats = {}
-        answers = await self._store.session_seats(list(wanted))
+        answers = await self._store.sessions.owners(list(wanted))
         for (session_id, message), seat in zip(wanted.items(), answers, strict=True):
             if isinstance(seat, StoreError):
                 self._faults.note(message, seat)
@@ -148,7 +150,7 @@ class JobHandler:
 
     async def _park(self, parked: list[tuple[Received, JobDone, MailEntry]]) -> None:
         """Put results into the mail of their sessions; only what is there is acknowledged."""
-        answers = await self._store.park_mail([letter for _, _, letter in parked])
+        answers = await self._store.sessions.park_mail([letter for _, _, letter in parked])
         for (message, done, _), answer in zip(parked, answers, strict=True):
             if isinstance(answer, StoreError):
                 self._faults.note(message, answer)
@@ -162,9 +164,9 @@ class JobHandler:
         """The node cannot, will not or did not do it: slot back, attempt undone; one that is away is unlisted."""
         frame = message.frame
         assert isinstance(frame, AssignFailed)
-        released = await self._store.release_job(*replies.release_of(frame))
+        released = await self._store.jobs.release(replies.release_of(frame))
         self._table.patch(frame.node_id, released.used, released.version)
-        if replies.is_node_away(frame) and await self._store.node_offline(
+        if replies.is_node_away(frame) and await self._store.nodes.set_offline(
             frame.node_id, frame.node_epoch, frame.reason
         ):
             self._metrics.nodes_total.labels(NodeChange.OFFLINE).inc()
@@ -189,7 +191,9 @@ class JobHandler:
         is_news = not self._table.is_avoided(bounced.node_id, now_ms + pause_ms // 2)
         if facts is not None and frame.reason == BounceReason.UNROUTABLE and is_news:
             self._table.avoid_edge(facts.edge, now_ms + pause_ms)
-        released = await self._store.release_job(bounced.job_id, bounced.attempt, bounced.node_id, frame.reason)
+        released = await self._store.jobs.release(
+            Release(bounced.job_id, bounced.attempt, bounced.node_id, frame.reason)
+        )
         self._table.patch(bounced.node_id, released.used, released.version)
         self._line.slots_freed()
         answer = replies.on_assign_bounced(bounced, released, frame.reason)
@@ -204,7 +208,7 @@ class JobHandler:
         if bound is None:
             return
         job = Release(bound.job_id, bound.attempt, bound.node_id, frame.reason)
-        released = await self._store.release_job(*job)
+        released = await self._store.jobs.release(job)
         self._table.patch(job.node_id, released.used, released.version)
         self._line.slots_freed()
         self._metrics.cancelled_total.inc()
@@ -221,7 +225,7 @@ class JobHandler:
 
         Only this attempt: an earlier one may go on beside it, and if not, its edge gave it up by name.
         """
-        bound = await self._store.find_request(frame.request_id, frame.session_id)
+        bound = await self._store.commits.find(frame.request_id, frame.session_id)
         return bound if bound is not None and bound.attempt == frame.attempt else None
 
     def _undo(self, message: Received, answer: replies.Reply | None, job_id: str, reason: str) -> None:

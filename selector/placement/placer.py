@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Final
 
 from lua.store import Store
-from lua.store.types import Committed
+from lua.store.types.commits import Committed
+from lua.store.types.jobs import Release
 from mesh import clock
 from mesh.cells import cell_of, cell_of_job
 from mesh.config import Config
@@ -262,7 +263,7 @@ class Placer:
         if not requests:
             return []
         started_us = clock.wall_us()
-        answers = await self._store.commit([request.commit(is_last=is_last) for request in requests])
+        answers = await self._store.commits.commit([request.commit(is_last=is_last) for request in requests])
         self._metrics.commit_seconds.observe((clock.wall_us() - started_us) / 1e6)
         again = []
         for request, answer in zip(requests, answers, strict=True):
@@ -308,7 +309,7 @@ class Placer:
     async def _look_up(self, requests: list[Placement]) -> None:
         """A commit without candidates places nothing, but finds what was placed before."""
         asked = [request.commit(is_last=True)._replace(candidates=[]) for request in requests]
-        for request, answer in zip(requests, await self._store.commit(asked), strict=True):
+        for request, answer in zip(requests, await self._store.commits.commit(asked), strict=True):
             if not answer.is_passed_over:
                 await self._finish(request, answer)
 
@@ -348,7 +349,9 @@ class Placer:
     async def _release(self, request: Placement, answer: Committed) -> None:
         """Its edge took it back while the commit was under way; no node has heard of it yet."""
         try:
-            released = await self._store.release_job(answer.job_id, answer.attempt, answer.node_id, "cancelled")
+            released = await self._store.jobs.release(
+                Release(answer.job_id, answer.attempt, answer.node_id, "cancelled")
+            )
         except StoreError as error:  # then the lease lapses, or the audit finds it
             log.warning(
                 "release_failed", job_id=answer.job_id, request_id=request.dispatch.request_id, error=str(error)

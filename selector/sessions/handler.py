@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from lua.store import Store
-from lua.store.types import MailEntry, SessionOwner
+from lua.store.types.sessions import MailEntry, SessionOwner
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.errors import StoreError
@@ -66,7 +66,7 @@ class SessionHandler:
         frame = message.frame
         assert isinstance(frame, SessionClaim)
         try:
-            claimed = await self._store.claim(session_routing.claim_of(frame))
+            claimed = await self._store.sessions.claim(session_routing.claim_of(frame))
         except StoreError:
             self._answer(message.broker, frame.session_id, node_replies.store_down(frame.ref, frame.edge))
             raise
@@ -81,7 +81,7 @@ class SessionHandler:
         """A session lives, and this is where its client is."""
         frame = message.frame
         assert isinstance(frame, SessionNote)
-        noted = await self._store.note_session(
+        noted = await self._store.sessions.note(
             frame.session_id, frame.edge, frame.epoch, away=frame.away, room=frame.room
         )
         answer = session_routing.on_noted(frame, noted)
@@ -95,7 +95,7 @@ class SessionHandler:
         """A session is closed. Unless the store says so nothing is answered, and the edge repeats it."""
         frame = message.frame
         assert isinstance(frame, SessionRelease)
-        await self._store.release_session(frame.session_id, frame.edge, frame.epoch)
+        await self._store.sessions.release(frame.session_id, frame.edge, frame.epoch)
         if frame.ref:
             answer = Reply(frame.edge, SessionReleased(frame.ref, frame.session_id))
             self._answer(message.broker, frame.session_id, answer)
@@ -107,7 +107,7 @@ class SessionHandler:
         frame = message.frame
         assert isinstance(frame, MailAsk)
         try:
-            page = await self._store.read_mail(frame.session_id, frame.edge, frame.epoch, frame.after)
+            page = await self._store.sessions.read_mail(frame.session_id, frame.edge, frame.epoch, frame.after)
         except StoreError:
             self._answer(message.broker, frame.session_id, node_replies.store_down(frame.ref, frame.edge))
             raise
@@ -118,7 +118,7 @@ class SessionHandler:
         """The client has its mail."""
         frame = message.frame
         assert isinstance(frame, MailTrim)
-        await self._store.trim_mail(frame.session_id, frame.edge, frame.epoch, frame.last)
+        await self._store.sessions.trim_mail(frame.session_id, frame.edge, frame.epoch, frame.last)
 
     # --- posts ------------------------------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class SessionHandler:
 
     async def _pass_on(self, posts: Sequence[Outgoing]) -> None:
         wanted = list(dict.fromkeys(post.frame.session_id for post in posts))
-        seats = dict(zip(wanted, await self._store.session_seats(wanted), strict=True))
+        seats = dict(zip(wanted, await self._store.sessions.owners(wanted), strict=True))
         letters: list[tuple[Outgoing, MailEntry]] = []
         for post in posts:
             seat = seats[post.frame.session_id]
@@ -161,7 +161,7 @@ class SessionHandler:
         return park
 
     async def _park(self, letters: Sequence[tuple[Outgoing, MailEntry]]) -> None:
-        answers = await self._store.park_mail([letter for _, letter in letters])
+        answers = await self._store.sessions.park_mail([letter for _, letter in letters])
         for (post, _), parked in zip(letters, answers, strict=True):
             if isinstance(parked, StoreError):
                 self._note(post, parked)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from lua.store.types import Committed, Release, Released
+from lua.store.types.commits import Committed
+from lua.store.types.jobs import Release, Released
 from mesh.errors import ErrorCode
 from mesh.frames import Assign, AssignFailed, CancelJob, Dispatch, Frame, Refused, Role, Undone, frames_to, pair_of
 from mesh.states.job import JobState

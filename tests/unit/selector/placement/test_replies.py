@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from lua.store.types import Committed, Drained, HeartbeatReply, Release, Released
+from lua.store.types.commits import Committed
+from lua.store.types.jobs import Release, Released
+from lua.store.types.nodes import Drained, HeartbeatReply
 from mesh.frames import (
     Assign,
     AssignFailed,
