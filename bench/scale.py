@@ -22,7 +22,7 @@ from bench.table import ms, percentile, print_table
 from linguamesh.local.redis_server import RedisServer
 from lua.engine.runner import Runner
 from lua.store import Store
-from lua.store.types import Heartbeat
+from lua.store.types.nodes import Heartbeat
 from mesh import frames
 from mesh.config import Config
 from mesh.config.network import MeshConfig, RedisConfig
@@ -70,11 +70,11 @@ async def _beats(url: str, prefix: str, count: int) -> None:
     beats: list[Heartbeat] = []
     for start in range(0, count, 500):
         part = names[start : start + 500]
-        registered = await asyncio.gather(*(store.register_node(name, EDGE, CAPS, []) for name in part))
+        registered = await asyncio.gather(*(store.nodes.register(name, EDGE, CAPS, []) for name in part))
         beats += [
             Heartbeat(name, EDGE, node.epoch, NodeLoad(), True) for name, node in zip(part, registered, strict=True)
         ]
-        await store.heartbeat_nodes(beats[start:])
+        await store.nodes.heartbeat_many(beats[start:])
     print("ready", flush=True)
     while await asyncio.to_thread(sys.stdin.readline):
         flowing = asyncio.create_task(_flow(store, beats))
@@ -90,7 +90,7 @@ async def _flow(store: Store, beats: list[Heartbeat]) -> None:
     while True:
         due = beats[int(place) : int(place + per_turn)]
         if due:
-            await store.heartbeat_nodes(due)
+            await store.nodes.heartbeat_many(due)
         place = place + per_turn if place + per_turn < len(beats) else 0.0
         await asyncio.sleep(1 / BEATS_PER_S)
 

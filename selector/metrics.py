@@ -6,7 +6,8 @@ from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry
 
-from lua.store.types import AdvanceVerdict, ClaimVerdict
+from lua.store.types.jobs import AdvanceVerdict
+from lua.store.types.sessions import ClaimVerdict
 from mesh.metrics import REGISTRY, RESULT_SECONDS, Metrics
 from mesh.states.node import Status
 from mesh.words import (

@@ -39,7 +39,7 @@ class EdgeLiveness:
         """Look for ever."""
         while True:
             try:
-                present = await self._store.living(ProcessKind.EDGE)
+                present = await self._store.deployment.live_identities(ProcessKind.EDGE)
             except StoreError as error:
                 self._living.look_failed()
                 log.warning("presence_unknown", error=str(error))

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
-from lua.store.types import Mark, Marked
+from lua.store.types.nodes import Mark, Marked
 from mesh.cells import cell_of
 from mesh.errors import StoreError
 from mesh.frames import ModelMissing
@@ -60,7 +60,7 @@ class MissingModels:
                 about[frame.node_id, service_id] = frame
         asked = [Mark(*key, count) for key, count in marks.items()]
         told: dict[tuple[str, str], ModelMissing] = {}
-        for mark, marked in zip(asked, await self._store.mark_models(asked), strict=True):
+        for mark, marked in zip(asked, await self._store.nodes.mark_models(asked), strict=True):
             if isinstance(marked, StoreError):
                 self._metrics.store_errors_total.labels("model_mark").inc()
                 log.warning("store_failed", frame="ModelMissing", node_id=mark.node_id, error=str(marked))
@@ -108,7 +108,9 @@ class MissingModels:
     async def _tell(self, told: Iterable[tuple[tuple[str, str], ModelMissing]]) -> None:
         """Log each service and version once in a while, whichever selector hears of it."""
         pairs = list(told)
-        answers = await asyncio.gather(*(self._store.debounce(*names) for names, _ in pairs), return_exceptions=True)
+        answers = await asyncio.gather(
+            *(self._store.deployment.debounce(*names) for names, _ in pairs), return_exceptions=True
+        )
         for ((service_id, version), frame), first in zip(pairs, answers, strict=True):
             if isinstance(first, BaseException):
                 if not isinstance(first, StoreError):

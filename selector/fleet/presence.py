@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 
 from lua.store import Store
-from lua.store.types import Presence
+from lua.store.types.deployment import Presence
 from mesh import clock
 from mesh.config.network import SelectorConfig
 from mesh.errors import StoreError
@@ -37,7 +37,7 @@ class PresenceAnnouncer:
         """Announce for ever."""
         while True:
             try:
-                await self._store.announce(
+                await self._store.deployment.announce(
                     ProcessKind.SELECTOR, self._identity, self._facts._replace(counts=self._counts())
                 )
             except StoreError as error:
@@ -50,11 +50,11 @@ class PresenceAnnouncer:
             raise ValueError(f"{message.head.source} reports for {report.edge}")
         counts: dict[str, int] = {name: max(0, report.counts.get(name, 0)) for name in EdgeCount}
         facts = Presence(report.host, report.pid, report.version, report.started_at_ms, counts)
-        await self._store.announce(ProcessKind.EDGE, report.edge, facts)
+        await self._store.deployment.announce(ProcessKind.EDGE, report.edge, facts)
 
     async def end(self) -> None:
         """Withdraw the record; if Redis cannot be asked it lapses."""
         try:
-            await self._store.withdraw(ProcessKind.SELECTOR, self._identity)
+            await self._store.deployment.withdraw(ProcessKind.SELECTOR, self._identity)
         except StoreError as error:
             log.warning("presence_failed", error=str(error))

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from lua.store.types import Drained, Heartbeat, HeartbeatReply
+from lua.store.types.nodes import Drained, Heartbeat, HeartbeatReply
 from mesh import clock
 from mesh.cells import cell_of
 from mesh.errors import StoreError
@@ -52,7 +52,7 @@ class NodeRegistration:
         """A new connection of a node, or a late copy of what its edge said."""
         pools = self._plan.sets_of(frame.node_id, frame.caps)
         try:
-            registered = await self._store.register_node(frame.node_id, frame.edge, frame.caps, pools, frame.ref)
+            registered = await self._store.nodes.register(frame.node_id, frame.edge, frame.caps, pools, frame.ref)
         except StoreError:
             self._answer(message, frame.node_id, store_down(frame.ref, frame.edge))
             raise
@@ -77,7 +77,7 @@ class NodeRegistration:
             else:
                 others.append((frame, message))
         beats = [_beat(frame, facts.caps, facts.status) for _, frame, facts in known]
-        for (message, frame, facts), beaten in zip(known, await self._store.heartbeat_nodes(beats), strict=True):
+        for (message, frame, facts), beaten in zip(known, await self._store.nodes.heartbeat_many(beats), strict=True):
             if isinstance(beaten, StoreError):
                 self._guard.note(message, beaten)
             else:
@@ -93,7 +93,7 @@ class NodeRegistration:
         pools = self._plan.sets_of(frame.node_id, frame.caps) if frame.caps else None
         # Without any capabilities there is no record either, and the script will say so.
         beat = _beat(frame, caps, facts.status if facts else Status.REGISTERING)
-        beaten = await self._store.heartbeat_node(beat, frame.caps, pools)
+        beaten = await self._store.nodes.heartbeat(beat, frame.caps, pools)
         if caps is None:
             facts = None
         elif facts is None or facts.epoch != frame.epoch:
@@ -157,7 +157,7 @@ class NodeRegistration:
 
     async def on_node_offline(self, frame: NodeOffline, message: Received) -> None:
         """The node's socket closed. It stays on the lists, at a price, until the grace to come back is over."""
-        if await self._store.detach_node(frame.node_id, frame.epoch, frame.reason):
+        if await self._store.nodes.detach(frame.node_id, frame.epoch, frame.reason):
             self._metrics.nodes_total.labels(NodeChange.DETACHED).inc()
             self._snapshot.look_soon()
             log.info("node_detached", node_id=frame.node_id, epoch=frame.epoch, reason=frame.reason)
@@ -171,7 +171,7 @@ class NodeRegistration:
     async def _scan_cell(self, cell: int) -> None:
         for _ in range(SCAN_PAGES_MAX):
             try:
-                found = await self._store.scan_nodes(cell)
+                found = await self._store.nodes.expire(cell)
             except StoreError as error:
                 self._metrics.store_errors_total.labels("node_scan").inc()
                 log.warning("scan_failed", cell=cell, error=str(error))
@@ -185,7 +185,7 @@ class NodeRegistration:
 
     async def drain(self, node_id: str, deadline_ms: int, reason: str, *, resume: bool) -> Drained:
         """Give a node no new work, or give it work again. Its edge tells it, and hands over what is left at the end."""
-        drained = await self._store.drain_node(node_id, deadline_ms, reason, resume=resume)
+        drained = await self._store.nodes.drain(node_id, deadline_ms, reason, resume=resume)
         if drained.known:
             control = node_replies.on_drained(node_id, drained, reason, 0 if resume else clock.wall_ms() + deadline_ms)
             self._send(control.to, self._cell(node_id), control.frame)

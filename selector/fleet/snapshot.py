@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lua.store import Store
-from lua.store.node_view import NodeView
-from lua.store.types import ChangedNode, Changes
+from lua.store.node_view import ChangedNode, Changes, NodeView
 from mesh import clock
 from mesh.config import Config
 from mesh.errors import StoreError
@@ -187,7 +186,7 @@ class Snapshot:
         for _ in range(PAGES_MAX):
             self._begin_reloads(behind)
             asked = [(cell.number, cell.since) for cell in behind]
-            answers = await self._store.changes_of(asked, self._config.changes_max)
+            answers = await self._store.nodes.changes(asked, self._config.changes_max)
             behind_next = []
             for cell, answer in zip(behind, answers, strict=True):
                 if isinstance(answer, StoreError):

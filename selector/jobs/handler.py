@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from lua.store.types import Advance, Advanced, Bound, MailEntry, Release, SessionOwner
+from lua.store.types.commits import Bound
+from lua.store.types.jobs import Advance, Advanced, Release
+from lua.store.types.sessions import MailEntry, SessionOwner
 from mesh import clock
 from mesh.cells import cell_of, cell_of_job
 from mesh.errors import StoreError
@@ -56,7 +58,7 @@ class JobHandler:
                 continue
             good.append(message)
             asked.append(Advance(frame.job_id, frame.attempt, frame.node_id, frame.event))
-        for message, one, advanced in zip(good, asked, await self._store.advance_jobs(asked), strict=True):
+        for message, one, advanced in zip(good, asked, await self._store.jobs.advance(asked), strict=True):
             if isinstance(advanced, StoreError):
                 self._guard.note(message, advanced)
                 continue
@@ -71,7 +73,7 @@ class JobHandler:
             assert isinstance(done, JobDone)
             asked.append(result_routing.finish_of(done))
         found: list[tuple[Received, JobDone, Advanced]] = []
-        for message, advanced in zip(messages, await self._store.advance_jobs(asked), strict=True):
+        for message, advanced in zip(messages, await self._store.jobs.advance(asked), strict=True):
             done = message.frame
             assert isinstance(done, JobDone)
             if isinstance(advanced, StoreError):
@@ -115,7 +117,7 @@ class JobHandler:
         if not wanted:
             return {}
         seats = {}
-        answers = await self._store.session_seats(list(wanted))
+        answers = await self._store.sessions.owners(list(wanted))
         for (session_id, message), seat in zip(wanted.items(), answers, strict=True):
             if isinstance(seat, StoreError):
                 self._guard.note(message, seat)
@@ -125,7 +127,7 @@ class JobHandler:
 
     async def _park(self, parked: list[tuple[Received, JobDone, MailEntry]]) -> None:
         """Put results into the mail of their sessions; only what is there is acknowledged."""
-        answers = await self._store.park_mail([letter for _, _, letter in parked])
+        answers = await self._store.sessions.park_mail([letter for _, _, letter in parked])
         for (message, done, _), answer in zip(parked, answers, strict=True):
             if isinstance(answer, StoreError):
                 self._guard.note(message, answer)
@@ -137,9 +139,9 @@ class JobHandler:
 
     async def on_assign_failed(self, frame: AssignFailed, message: Received) -> None:
         """The node cannot, will not or did not do it: slot back, attempt undone; one that is away is unlisted."""
-        released = await self._store.release_job(*replies.release_of(frame))
+        released = await self._store.jobs.release(replies.release_of(frame))
         self._table.patch(frame.node_id, released.used, released.version)
-        if replies.is_node_absent(frame) and await self._store.node_offline(
+        if replies.is_node_absent(frame) and await self._store.nodes.set_offline(
             frame.node_id, frame.node_epoch, frame.reason
         ):
             self._metrics.nodes_total.labels(NodeChange.OFFLINE).inc()
@@ -155,7 +157,9 @@ class JobHandler:
             return
         if frame.reason == BounceReason.UNROUTABLE:
             self._avoid_edge_of(bounced.node_id)
-        released = await self._store.release_job(bounced.job_id, bounced.attempt, bounced.node_id, frame.reason)
+        released = await self._store.jobs.release(
+            Release(bounced.job_id, bounced.attempt, bounced.node_id, frame.reason)
+        )
         self._table.patch(bounced.node_id, released.used, released.version)
         self._slots_freed()
         answer = replies.on_assign_bounced(bounced, released, frame.reason)
@@ -168,7 +172,7 @@ class JobHandler:
         if bound is None:
             return
         job = Release(bound.job_id, bound.attempt, bound.node_id, frame.reason)
-        released = await self._store.release_job(*job)
+        released = await self._store.jobs.release(job)
         self._table.patch(job.node_id, released.used, released.version)
         self._slots_freed()
         self._metrics.cancelled_total.inc()
@@ -192,7 +196,7 @@ class JobHandler:
 
         Only this attempt: an earlier one may go on beside it, and if not, its edge gave it up by name.
         """
-        bound = await self._store.find_request(frame.request_id, frame.session_id)
+        bound = await self._store.commits.find(frame.request_id, frame.session_id)
         return bound if bound is not None and bound.attempt == frame.attempt else None
 
     def _undo(self, message: Received, answer: Reply | None, job_id: str, reason: str) -> None:

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from lua.store.types import Committed
+from lua.store.types.commits import Committed
 from mesh import clock
 from mesh.config import Config
 from mesh.config.weights import Weights

@@ -115,7 +115,7 @@ class Queries:
     # --- processes and jobs ---------------------------------------------------------------------------------
 
     async def _selectors(self, asked: Params) -> Answer:
-        present = await self._store.present(ProcessKind.SELECTOR)
+        present = await self._store.deployment.processes(ProcessKind.SELECTOR)
         return {"selectors": sorted({self._identity, *(identity for identity, _ in present)})}
 
     async def _explain(self, asked: Params) -> Answer:
@@ -147,7 +147,7 @@ class Queries:
 
     async def _invariants(self, asked: Params) -> Answer:
         edges, selectors = await asyncio.gather(
-            self._store.present(ProcessKind.EDGE), self._store.present(ProcessKind.SELECTOR)
+            self._store.deployment.processes(ProcessKind.EDGE), self._store.deployment.processes(ProcessKind.SELECTOR)
         )
         counts = {identity: facts.counts for identity, facts in selectors}
         counts[self._identity] = self._nodes.ledger_counts()  # newer than what we announced

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from lua.store.types import CommitRequest
+from lua.store.types.commits import CommitRequest
 from mesh.frames import Dispatch
 from mesh.words import DispatchOutcome
 from selector.core.pools import PoolOrder

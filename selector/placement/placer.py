@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from lua.store.types import Committed
+from lua.store.types.commits import Committed
+from lua.store.types.jobs import Release
 from mesh import clock
 from mesh.cells import cell_of, cell_of_job
 from mesh.errors import StoreError
@@ -231,7 +232,7 @@ class Placer:
         if not placements:
             return []
         started_us = clock.wall_us()
-        answers = await self._store.commit([placement.commit(is_last=is_last) for placement in placements])
+        answers = await self._store.commits.commit([placement.commit(is_last=is_last) for placement in placements])
         self._metrics.commit_seconds.observe((clock.wall_us() - started_us) / 1e6)
         left = []
         for placement, answer in zip(placements, answers, strict=True):
@@ -277,7 +278,7 @@ class Placer:
     async def _look_up(self, placements: list[Placement]) -> None:
         """A commit without candidates places nothing, but finds an earlier placement."""
         asked = [placement.commit(is_last=True)._replace(candidates=[]) for placement in placements]
-        for placement, answer in zip(placements, await self._store.commit(asked), strict=True):
+        for placement, answer in zip(placements, await self._store.commits.commit(asked), strict=True):
             if not answer.is_passed_over:
                 await self._finish(placement, answer)
 
@@ -320,7 +321,9 @@ class Placer:
     async def _release(self, placement: Placement, answer: Committed) -> None:
         """Its edge cancelled it during the commit; no node has received it yet."""
         try:
-            released = await self._store.release_job(answer.job_id, answer.attempt, answer.node_id, "cancelled")
+            released = await self._store.jobs.release(
+                Release(answer.job_id, answer.attempt, answer.node_id, "cancelled")
+            )
         except StoreError as error:  # the lease expires, or the audit releases it
             request_id = placement.dispatch.request_id
             log.warning("release_failed", job_id=answer.job_id, request_id=request_id, error=str(error))

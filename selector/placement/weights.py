@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from lua.store import Store
-from lua.store.types import StoredWeights
+from lua.store.types.deployment import StoredWeights
 from mesh.config import Config
 from mesh.config.weights import Weights
 from mesh.errors import StoreError
@@ -58,7 +58,7 @@ class CurrentWeights:
     async def refresh(self) -> None:
         """Read the weights once. Never raises StoreError."""
         try:
-            found = await self._store.weights()
+            found = await self._store.deployment.weights()
         except (StoreError, msgspec.DecodeError, msgspec.ValidationError) as error:
             self._metrics.store_errors_total.labels("weights").inc()
             log.warning("weights_ignored", error=str(error), version=self.version)
@@ -67,7 +67,7 @@ class CurrentWeights:
 
     async def put(self, weights: Weights, expected_version: int | None, by: str) -> StoredWeights | None:
         """Store another set for all selectors; None if the version in force is not the expected one."""
-        stored = await self._store.set_weights(weights, expected_version, by)
+        stored = await self._store.deployment.set_weights(weights, expected_version, by)
         if stored is not None:
             self._take(stored)
         return stored

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from lua.store.types import MailEntry, SessionOwner
+from lua.store.types.sessions import MailEntry, SessionOwner
 from mesh.cells import cell_of
 from mesh.errors import StoreError
 from mesh.frames import (
@@ -57,7 +57,7 @@ class SessionHandler:
     async def on_session_claim(self, frame: SessionClaim, message: Received) -> None:
         """An edge owns a session from now on, and another one does not any more."""
         try:
-            claimed = await self._store.claim(session_routing.claim_of(frame))
+            claimed = await self._store.sessions.claim(session_routing.claim_of(frame))
         except StoreError:
             self._answer(message.broker, frame.session_id, store_down(frame.ref, frame.edge))
             raise
@@ -70,7 +70,7 @@ class SessionHandler:
 
     async def on_session_note(self, frame: SessionNote, message: Received) -> None:
         """A session lives, and this is where its client is."""
-        noted = await self._store.note_session(
+        noted = await self._store.sessions.note(
             frame.session_id, frame.edge, frame.epoch, away=frame.away, room=frame.room
         )
         answer = session_routing.on_noted(frame, noted)
@@ -82,7 +82,7 @@ class SessionHandler:
 
     async def on_session_release(self, frame: SessionRelease, message: Received) -> None:
         """A session is closed. Unless the store says so nothing is answered, and the edge repeats it."""
-        await self._store.release_session(frame.session_id, frame.edge, frame.epoch)
+        await self._store.sessions.release(frame.session_id, frame.edge, frame.epoch)
         if frame.ref:
             answer = Reply(frame.edge, SessionReleased(frame.ref, frame.session_id))
             self._answer(message.broker, frame.session_id, answer)
@@ -92,7 +92,7 @@ class SessionHandler:
     async def on_mail_ask(self, frame: MailAsk, message: Received) -> None:
         """An edge wants what waits for its session."""
         try:
-            page = await self._store.read_mail(frame.session_id, frame.edge, frame.epoch, frame.after)
+            page = await self._store.sessions.read_mail(frame.session_id, frame.edge, frame.epoch, frame.after)
         except StoreError:
             self._answer(message.broker, frame.session_id, store_down(frame.ref, frame.edge))
             raise
@@ -101,7 +101,7 @@ class SessionHandler:
 
     async def on_mail_trim(self, frame: MailTrim, message: Received) -> None:
         """The client has its mail."""
-        await self._store.trim_mail(frame.session_id, frame.edge, frame.epoch, frame.last)
+        await self._store.sessions.trim_mail(frame.session_id, frame.edge, frame.epoch, frame.last)
 
     # --- posts ------------------------------------------------------------------------------------------------
 
@@ -119,7 +119,7 @@ class SessionHandler:
 
     async def _pass_on(self, posts: Sequence[Outgoing]) -> None:
         wanted = list(dict.fromkeys(post.frame.session_id for post in posts))
-        seats = dict(zip(wanted, await self._store.session_seats(wanted), strict=True))
+        seats = dict(zip(wanted, await self._store.sessions.owners(wanted), strict=True))
         letters: list[tuple[Outgoing, MailEntry]] = []
         for post in posts:
             seat = seats[post.frame.session_id]
@@ -144,7 +144,7 @@ class SessionHandler:
         return park
 
     async def _park(self, letters: Sequence[tuple[Outgoing, MailEntry]]) -> None:
-        answers = await self._store.park_mail([letter for _, letter in letters])
+        answers = await self._store.sessions.park_mail([letter for _, letter in letters])
         for (post, _), parked in zip(letters, answers, strict=True):
             if isinstance(parked, StoreError):
                 self._note(post, parked)

@@ -61,7 +61,7 @@ class PairingHandler:
             raise PeerError(ErrorCode.INVALID_ID, "`node_id` is not an id")
         taken = ""
         for _ in range(CODE_TRIES_MAX):
-            plan = await self._store.plan(node_id, asker, serial, new_code(), instead_of=taken)
+            plan = await self._store.issue(node_id, asker, serial, new_code(), instead_of=taken)
             if plan.verdict == "late":
                 return None
             if plan.verdict == "unknown":
@@ -70,10 +70,10 @@ class PairingHandler:
             if plan.verdict == "slow":
                 self._count(PairingOutcome.SLOW_NODE)
                 raise PeerError(ErrorCode.SLOW_DOWN, self._too_many_codes(plan.wait_ms))
-            left_ms = await self._store.make(plan.code, node_id, f"{asker} {serial}")
+            left_ms = await self._store.create(plan.code, node_id, f"{asker} {serial}")
             if left_ms:
                 if plan.earlier:
-                    await self._store.end(plan.earlier, node_id)
+                    await self._store.revoke(plan.earlier, node_id)
                 self._count(PairingOutcome.ISSUED)
                 log.info("pairing_code", node_id=node_id, asker=asker)
                 return Issued(plan.code, left_ms)
@@ -98,17 +98,17 @@ class PairingHandler:
         self._answer(message, frame.edge, answer)
         if isinstance(answer, Paired):
             log.info("paired", node_id=answer.node_id, edge=frame.edge)
-            await self._store.forgive(frame.client, frame.use)
+            await self._store.attempt_ok(frame.client, frame.use)
 
     async def _answer_to(self, frame: PairingUse) -> Frame:
         if not is_code(frame.code):
             return self._wrong(frame, "a pairing code is six digits")
-        tried = await self._store.try_code(frame.client, frame.use)
+        tried = await self._store.attempt(frame.client, frame.use)
         if not tried.allowed:
             self._count(PairingOutcome.SLOW_CLIENT)
             text = f"too many wrong pairing codes; try again in {_seconds(tried.wait_ms)}"
             return Failed(frame.ref, ErrorCode.SLOW_DOWN.name, text)
-        node_id = await self._store.take(frame.code, frame.use)
+        node_id = await self._store.redeem(frame.code, frame.use)
         if not node_id:
             return self._wrong(frame, "the pairing code is wrong, was used, or has lapsed")
         self._count(PairingOutcome.PAIRED)

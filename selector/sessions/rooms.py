@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from lua.store.types import Room
+from lua.store.types.rooms import Room
 from mesh.errors import ErrorCode, StoreError
 from mesh.frames import Failed, Post, RoomRequest, RoomSignal
 from mesh.ids import is_code, is_id
@@ -66,7 +66,7 @@ class RoomHandler:
         """Try random codes until one is free. The plan makes repeats, also by other selectors, make the same room."""
         code, room = "", Room("taken")
         for _ in range(self._config.rooms.code_tries_max):
-            code = await self._store.plan(frame.session_id, new_code(), instead_of=code)
+            code = await self._store.reserve_code(frame.session_id, new_code(), instead_of=code)
             name, lang = frame.display_name, frame.preferred_lang
             room = await self._store.create(code, new_room_id(), frame.session_id, name, lang)
             if room.verdict == "ok":
@@ -82,13 +82,13 @@ class RoomHandler:
 
     async def _prefer(self, frame: RoomRequest) -> tuple[str, Room]:
         code = frame.room_code
-        return code, await self._store.prefer(code, frame.session_id, frame.target, wanted=frame.wanted)
+        return code, await self._store.set_voice(code, frame.session_id, frame.target, wanted=frame.wanted)
 
     async def _speak(self, frame: RoomRequest) -> tuple[str, Room]:
         return frame.room_code, await self._store.speak(frame.room_code, frame.session_id)
 
     async def _look(self, frame: RoomRequest) -> tuple[str, Room]:
-        return frame.room_code, await self._store.look(frame.room_code)
+        return frame.room_code, await self._store.get(frame.room_code)
 
     # --- signals --------------------------------------------------------------------------------------------
 
@@ -98,7 +98,7 @@ class RoomHandler:
         answer = _refused(frame)
         if answer is None:
             try:
-                answer = room_replies.on_signal(frame, await self._store.look(frame.room_code))
+                answer = room_replies.on_signal(frame, await self._store.get(frame.room_code))
             except StoreError:
                 self._answer(message, store_down(frame.ref, frame.edge))
                 raise

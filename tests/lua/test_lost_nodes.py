@@ -44,7 +44,7 @@ def config(redis_config: RedisConfig) -> Config:
 
 async def add_nodes(store: Store) -> None:
     for node_id in NODES:
-        registered = await store.register_node(node_id, EDGE, CAPS, [])
+        registered = await store.nodes.register(node_id, EDGE, CAPS, [])
         assert (await beat(store, node_id, registered.epoch)).status == "ready"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lua.store.types import Drained, HeartbeatReply
+from lua.store.types.nodes import Drained, HeartbeatReply
 from mesh.frames import ControlNode, NodeHeartbeat, NodeStale, StatusChanged
 from mesh.words import NodeCommand, StaleReason
 from selector.core.reply import Reply

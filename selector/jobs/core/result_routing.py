@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from lua.store.types import Advance, Advanced, MailEntry, Parked, SessionOwner
+from lua.store.types.jobs import Advance, Advanced
+from lua.store.types.sessions import MailEntry, Parked, SessionOwner
 from mesh.frames import JobDone, Push, ResultAck, encode
 from mesh.keys import lease_member
 from mesh.states.job import JobAction

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from lua.store.types import Presence
+from lua.store.types.deployment import Presence
 from mesh.config.scheduler import ModelsConfig, PoolsConfig
 from mesh.frames import NodeCaps
 from mesh.states.speed import Speed

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Final
 
-from lua.store.types import Committed, Release, Released
+from lua.store.types.commits import Committed
+from lua.store.types.jobs import Release, Released
 from mesh.errors import ErrorCode
 from mesh.frames import Assign, AssignFailed, CancelJob, Dispatch, Refused, Undone, pair_of
 from mesh.states.job import JobState

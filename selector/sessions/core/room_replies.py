@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lua.store.types import Room
+from lua.store.types.rooms import Room
 from mesh.errors import ErrorCode
 from mesh.frames import Failed, Post, RoomRequest, RoomSignal, RoomState
 from mesh.messages.client import RoomExpired, encode_utf8

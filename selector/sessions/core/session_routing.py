@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from lua.store.types import Claim, Claimed, MailEntry, MailPage, Noted, Parked, SessionOwner
+from lua.store.types.sessions import Claim, Claimed, MailEntry, MailPage, Noted, Parked, SessionOwner
 from mesh.errors import ErrorCode
 from mesh.frames import (
     Failed,

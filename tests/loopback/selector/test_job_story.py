@@ -34,6 +34,7 @@ from mesh.frames import (
 )
 from mesh.keys import Keys
 from tests.support.builders.selector import CAPS
+from tests.support.builders.store import session_owner
 from tests.support.processes.selector import FakeEdge, Rig, selecting, until
 
 
@@ -326,7 +327,7 @@ async def test_sessions_are_claimed_by_compare_and_set(rig: Rig, edge: FakeEdge)
     async with rig.store() as store:
 
         async def is_released() -> bool:
-            return await store.session_owner("s-1") is None
+            return await session_owner(store, "s-1") is None
 
         await until(is_released)
 
@@ -408,6 +409,6 @@ async def test_sigterm_ends_a_selector_cleanly(rig: Rig) -> None:
 )
 async def test_what_cannot_start_says_so_and_exits(rig: Rig, environ: dict[str, str], code: int) -> None:
     async with rig.store() as store:
-        await store.check_deployment(rig.config.mesh.cells)
+        await store.deployment.check(rig.config.mesh.cells)
     process = rig.begin("selector", "s2", **environ)
     assert process.wait(timeout=30) == code

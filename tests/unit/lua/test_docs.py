@@ -29,7 +29,7 @@ def test_every_key_is_spelled_as_the_code_spells_it() -> None:
         "presence": keys.presence("<kind>", "<id>"), "present": keys.present(), "weights": keys.weights(),
         "debounce": keys.debounce("<service>", "<version>"), "due": keys.due(7), "speeds": keys.speeds(7),
         "marks": keys.marks(7), "model_words": keys.model_words(7, "<id>"),
-        "room": keys.room(7, "<code>"), "rooms": keys.rooms(7), "room_reserve_code": keys.room_plan(7, "<session id>"),
+        "room": keys.room(7, "<code>"), "rooms": keys.rooms(7), "room_plan": keys.room_plan(7, "<session id>"),
         "pairing": keys.pairing(7, "<code>"), "pairing_asked": keys.pairing_asked(7, "<node id>"),
         "pairing_latest": keys.pairing_latest(7, "<node id>"), "pairing_wrong": keys.pairing_wrong(7, "<client>"),
     }  # fmt: skip

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from lua.store.types import Drained, HeartbeatReply
+from lua.store.types.nodes import Drained, HeartbeatReply
 from mesh.frames import ControlNode, NodeHeartbeat, NodeLoad, NodeStale, StatusChanged
 from selector.fleet.core import node_replies
 

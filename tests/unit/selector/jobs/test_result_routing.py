@@ -3,7 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from lua.store.types import Advance, Advanced, MailEntry, Parked, SessionOwner
+from lua.store.types.jobs import Advance, Advanced
+from lua.store.types.sessions import MailEntry, Parked, SessionOwner
 from mesh.frames import JobDone, Push, ResultAck, decode_frame
 from selector.jobs.core import result_routing
 from selector.jobs.core.result_routing import Delivery

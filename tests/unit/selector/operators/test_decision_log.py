@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from lua.store.types import Committed
+from lua.store.types.commits import Committed
 from mesh.config import Config
 from mesh.config.network import SelectorConfig
 from mesh.config.weights import Weights

@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from lua.store.types import Committed, Release, Released
+from lua.store.types.commits import Committed
+from lua.store.types.jobs import Release, Released
 from mesh.frames import (
     Assign,
     AssignFailed,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lua.store.types import Claimed, MailEntry, MailPage, Noted, Parked, SessionOwner
+from lua.store.types.sessions import Claimed, MailEntry, MailPage, Noted, Parked, SessionOwner
 from mesh.frames import (
     Failed,
     Mail,
