@@ -171,4 +171,4 @@ async def test_many_more_jobs_than_slots_are_all_served_once(selectors: list[Sel
                 await store.jobs.release(Release(frame.job_id, frame.attempt, frame.node_id, "done"))
             await asyncio.sleep(0.005)
     assert len({frame.request_id for frame in jobs.values()}) == 200
-    assert not any(len(one.placer._line) for one in selectors)
+    assert not any(len(one.placer.wait_queue._queue) for one in selectors)
