@@ -9,6 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from bench.table import print_table
+from lua.store.types.nodes import NodeFacts
 from mesh.config.network import SelectorConfig
 from mesh.config.scheduler import PoolsConfig
 from mesh.config.weights import Weights
@@ -16,7 +17,7 @@ from mesh.frames import Dispatch, NodeCaps, NodeLoad, pair_of
 from mesh.states.speed import ANY_PAIR, Speed
 from selector.core.job_rows import job_rows
 from selector.core.kernel import Rules, choose, examine
-from selector.core.node_table import NodeFacts, NodeTable
+from selector.core.node_table import NodeTable
 from selector.core.pools import PoolPlan
 from selector.kernel_cache import warm_up
 

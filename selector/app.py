@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from lua.store import Store
+from lua.store.types.nodes import NodeFacts
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.frames import (
@@ -46,7 +47,7 @@ from mesh.log import get_logger
 from mesh.metrics import LinkMetrics
 from mesh.words import ProcessKind
 from selector.context import SelectorContext
-from selector.core.node_table import NodeFacts, NodeTable
+from selector.core.node_table import NodeTable
 from selector.fleet.core.node_replies import on_lost
 from selector.fleet.edge_liveness import EdgeLiveness
 from selector.fleet.missing_models import MissingModels

@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from lua.engine.batch import Answer
+from lua.store.types.nodes import NodeFacts
 from mesh.errors import StoreError
 from mesh.frames import NodeCaps, NodeLoad
 from mesh.states.speed import Speed
@@ -34,32 +35,13 @@ unpack_speeds = _speeds_decoder.decode
 unpack_marks = _marks_decoder.decode
 
 
-class NodeView(msgspec.Struct, frozen=True):
-    """One node as the snapshot sees it."""
-
-    node_id: str
-    edge: str
-    epoch: int
-    status: str
-    caps: NodeCaps
-    load: NodeLoad
-    #: Sorted, with commas.
-    pools: str = ""
-    #: When its socket closed, by Redis's clock; 0: it is open.
-    detached_ms: int = 0
-    #: When its drain ends, by Redis's clock; 0: it has none.
-    drain_until_ms: int = 0
-    #: Why it has this status.
-    reason: str = ""
-
-
 class ChangedNode(NamedTuple):
     """One row of a delta. `view`, `speeds` and `marks` are None while unchanged; a node that is gone has `used` -1."""
 
     node_id: str
     used: int
     last_seen_ms: int
-    view: NodeView | None
+    view: NodeFacts | None
     #: Of this row: an answer that carries a higher version for the node is newer.
     version: int
     #: Language pair, or mesh.states.speed.ANY_PAIR -> speed.
@@ -117,7 +99,7 @@ def _read_row(
         node_id,
         used,
         last_seen_ms,
-        None if caps is None else unpack_view(node_id, caps, now, load, pools),
+        None if caps is None else unpack_view(caps, now, load, pools),
         version,
         None if speeds is None else unpack_speeds(speeds),
         None if marks is None else unpack_marks(marks),
@@ -125,11 +107,10 @@ def _read_row(
     )
 
 
-def unpack_view(node_id: str, caps: bytes, now: bytes, load: bytes, pools: bytes) -> NodeView:
-    """The view of `node_id` from its fields."""
+def unpack_view(caps: bytes, now: bytes, load: bytes, pools: bytes) -> NodeFacts:
+    """A node's facts from the fields of its view."""
     epoch, status, edge, detached_ms, drain_until_ms, reason = now.decode().split(" ", 5)
-    return NodeView(
-        node_id,
+    return NodeFacts(
         edge,
         int(epoch),
         status,

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
-from mesh.frames import NodeCaps, NodeLoad
+from lua.store.types.nodes import NodeFacts
+from mesh.frames import NodeCaps
 from mesh.states.speed import Speed
 from selector.core import pool_index
 from selector.core.column_layout import empty_columns, small, write_caps, write_load
@@ -24,23 +25,6 @@ from selector.core.pools import home_among
 _FIRST_CAPACITY: Final = 64
 #: Distinct home pools; a node in one more is in none.
 _POOLS_MAX: Final = 4_096
-
-
-class NodeFacts(NamedTuple):
-    """What a view in Redis says of a node."""
-
-    edge: str
-    epoch: int
-    status: str
-    caps: NodeCaps
-    load: NodeLoad
-    #: All its pools, separated by commas.
-    pools: str = ""
-    #: When its socket closed, on the caller's clock; 0: it is open.
-    detached_ms: int = 0
-    drain_until_ms: int = 0
-    #: Why it has its status.
-    reason: str = ""
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from lua.store.types.nodes import Drained, Heartbeat, HeartbeatReply
+from lua.store.types.nodes import Drained, Heartbeat, HeartbeatReply, NodeFacts
 from mesh import clock
 from mesh.cells import cell_of
 from mesh.errors import StoreError
@@ -18,7 +18,6 @@ from mesh.states.job import RUNNING_JOBS_MAX
 from mesh.states.node import Status
 from mesh.words import LedgerRepair, NodeChange
 from selector.context import SelectorContext
-from selector.core.node_table import NodeFacts
 from selector.core.reply import Reply, store_down
 from selector.fleet.core import node_replies
 from selector.fleet.core.node_health import is_healthy

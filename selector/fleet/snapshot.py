@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lua.store import Store
-from lua.store.node_view import ChangedNode, Changes, NodeView
+from lua.store.node_view import ChangedNode, Changes
+from lua.store.types.nodes import NodeFacts
 from mesh import clock
 from mesh.config import Config
 from mesh.errors import StoreError
 from mesh.log import get_logger
 from mesh.words import RowWord
-from selector.core.node_table import NodeFacts, NodeTable
+from selector.core.node_table import NodeTable
 from selector.metrics import SelectorMetrics
 
 #: Pages of `changes_max` rows that one refresh takes from a cell; the rest waits for the next.
@@ -55,18 +56,11 @@ class _Cell:
     clock_offset_ms: int | None = None
 
 
-def facts_of(view: NodeView, clock_offset_ms: int) -> NodeFacts:
-    """What the columns keep of a view, its times on our clock."""
-    return NodeFacts(
-        view.edge,
-        view.epoch,
-        view.status,
-        view.caps,
-        view.load,
-        view.pools,
-        view.detached_ms + clock_offset_ms if view.detached_ms else 0,
-        view.drain_until_ms + clock_offset_ms if view.drain_until_ms else 0,
-        view.reason,
+def facts_of(view: NodeFacts, clock_offset_ms: int) -> NodeFacts:
+    """A view with its times on our clock."""
+    return view._replace(
+        detached_ms=view.detached_ms + clock_offset_ms if view.detached_ms else 0,
+        drain_until_ms=view.drain_until_ms + clock_offset_ms if view.drain_until_ms else 0,
     )
 
 

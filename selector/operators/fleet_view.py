@@ -11,13 +11,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from lua.store.types.nodes import NodeFacts
 from mesh import clock
 from mesh.cells import cell_of
 from selector.context import SelectorContext
 from selector.core import kernel
 from selector.core.filters import REASON, Filter, nearest
 from selector.core.job_rows import job_rows, order_of
-from selector.core.node_table import NodeFacts
 from selector.core.pools import home_among
 from selector.operators.core.query_params import Params, simulated
 from selector.operators.core.report_json import SAMPLES_MAX, Oversold, PoolReport, Standing, node_answer, pool_number

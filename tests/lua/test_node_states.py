@@ -9,9 +9,8 @@ import pytest
 
 from lua.engine.runner import Runner
 from lua.store import Store
-from lua.store.node_view import NodeView
 from lua.store.nodes import SCAN_MAX
-from lua.store.types.nodes import Drained, StatusChange
+from lua.store.types.nodes import Drained, NodeFacts, StatusChange
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.errors import StoreError
@@ -25,7 +24,7 @@ CELL = cell_of(NODE, CELLS)
 TIMEOUT_MS, GRACE_MS, TTL_MS = 45_000, 3_000, 3_600_000
 
 
-async def view_of(store: Store, node_id: str = NODE) -> NodeView | None:
+async def view_of(store: Store, node_id: str = NODE) -> NodeFacts | None:
     rows = (await node_changes(store, cell_of(node_id, CELLS), 0, 1_000)).rows
     return next((row.view for row in rows if row.node_id == node_id), None)
 

@@ -5,9 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from mesh.frames import NodeLoad
+from mesh.frames import NodeCaps, NodeLoad
 
 _NO_NUMBERS: Final[dict[str, int]] = {}
+
+
+class NodeFacts(NamedTuple):
+    """One node as its view in Redis describes it. Times are by Redis's clock until a snapshot converts them."""
+
+    edge: str
+    epoch: int
+    status: str
+    caps: NodeCaps
+    load: NodeLoad
+    #: All its pools, sorted, separated by commas.
+    pools: str = ""
+    #: When its socket closed; 0: it is open.
+    detached_ms: int = 0
+    #: When its drain ends; 0: it has none.
+    drain_until_ms: int = 0
+    #: Why it has its status.
+    reason: str = ""
 
 
 class Registered(NamedTuple):

@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from lua.store.types.deployment import Presence
+from lua.store.types.nodes import NodeFacts
 from mesh.config.scheduler import ModelsConfig, PoolsConfig
 from mesh.frames import NodeCaps
 from mesh.states.speed import Speed
 from mesh.words import UTTERANCE_ENDS, EdgeCount
-from selector.core.node_table import NodeFacts
 
 SAMPLES_MAX: Final = 5
 OVERSOLD_SHOWN_MAX: Final = 100

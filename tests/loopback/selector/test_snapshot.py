@@ -10,14 +10,14 @@ from linguamesh.local.redis_server import RedisServer
 from lua.engine.runner import Runner
 from lua.store import Store
 from lua.store.types.commits import CommitRequest
-from lua.store.types.nodes import Heartbeat
+from lua.store.types.nodes import Heartbeat, NodeFacts
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.config.network import MeshConfig, RedisConfig, SelectorConfig
 from mesh.frames import NodeLoad
 from mesh.keys import Keys
 from mesh.metrics import REGISTRY
-from selector.core.node_table import NodeFacts, NodeTable
+from selector.core.node_table import NodeTable
 from selector.fleet.snapshot import Snapshot
 from selector.metrics import SelectorMetrics
 from tests.support.builders.selector import CAPS, NOW_MS, facts

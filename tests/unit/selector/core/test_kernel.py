@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lua.store.types.nodes import NodeFacts
 from mesh.config.scheduler import PoolsConfig
 from mesh.config.weights import Weights
 from mesh.frames import Dispatch, NodeCaps, NodeLoad
@@ -16,7 +17,7 @@ from mesh.words import FilterName, RefusalReason
 from selector.core.filters import LASTING, REASON, Filter, is_hopeless, main_filter, nearest, removed_by_name
 from selector.core.job_rows import job_rows, seed_of
 from selector.core.kernel import NO_POOL, NO_ROW, PASSED, TERMS, examine
-from selector.core.node_table import NodeFacts, NodeTable
+from selector.core.node_table import NodeTable
 from selector.core.pools import PoolPlan
 from tests.support.builders.selector import NO_POOLS, NOW_MS, RULES, facts, job, pick, rules_of, table_of
 from tests.support.reference import naive_kernel
