@@ -1,7 +1,7 @@
-"""The link rim of a selector: sorts what arrives into lanes, works each lane in batches, gives credit back.
+"""One selector: builds the handlers, sorts received messages into lanes, returns credit to the brokers.
 
-Lanes do not wait for one another, so one slow call holds up its own lane only; beats are the link's own business.
-Whatever one message does wrong costs that message: it is logged with its ids, its credit goes back, the rest goes on.
+Lanes run independently, so a slow call delays its own lane only. Beats are handled by the link. A message that fails is
+logged with its ids and its credit is returned; other messages are not affected.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ from selector.sessions.rooms import RoomHandler
 
 Dropped = Callable[[Received], None]
 
-#: Words about missing models that are worked on together; large, because a storm of them is mostly repeats.
+#: ModelMissing frames per batch; large, because a burst of them is mostly duplicates.
 MODELS_BATCH: Final = 512
-#: Questions of operators that wait, and those that are answered side by side.
+#: Queries of operators that may be queued, and those that are answered concurrently.
 QUERIES_MAX: Final = 256
 QUERIES_BATCH: Final = 8
 
@@ -81,7 +81,7 @@ log = get_logger()
 
 
 class Selector:
-    """One selector: lanes, snapshot and link together."""
+    """One selector: lanes, snapshot and link."""
 
     def __init__(self, identity: str, store: Store, config: Config, metrics: SelectorMetrics, version: str) -> None:
         self.identity = identity
@@ -172,10 +172,10 @@ class Selector:
             EdgeReport: lane("reports", control),
         }
 
-    # --- life -------------------------------------------------------------------------------------------
+    # --- lifecycle -------------------------------------------------------------------------------------------
 
     async def start(self, timeout_ms: int) -> None:
-        """Read all nodes, then connect; returns when a broker answers. LinkError or StoreError if something is away."""
+        """Read all nodes, then connect; returns when a broker replies. Raises LinkError or StoreError."""
         await asyncio.gather(self.snapshot.refresh(), self.weights.refresh())
         lanes = {lane.name: lane for lane in self._lanes.values()}
         for name, lane in lanes.items():
@@ -194,15 +194,15 @@ class Selector:
         await self.link.ready(timeout_ms)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set, then finish what is here. A task that dies takes the process with it."""
+        """Serve until `stop` is set, then drain the lanes. A task that fails ends the process."""
         stopping = asyncio.create_task(stop.wait(), name="stop")
         done, _ = await asyncio.wait([stopping, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
         for task in done - {stopping}:
-            task.result()  # raises: a lane never ends by itself
+            task.result()  # raises: these tasks never return
         await self._drain()
 
     async def close(self) -> None:
-        """End all tasks and the link."""
+        """Cancel all tasks and close the link."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -252,6 +252,6 @@ class Selector:
 
 
 def _interned(config: Config) -> list[str]:
-    """Services and models that some feature of a job needs: they have a number, however many others nodes name."""
+    """Services and models that a feature of a job needs: they are always interned, however many others nodes list."""
     modules = config.modules.table.values()
     return sorted({word for module in modules for word in (*module.services, *module.models)})

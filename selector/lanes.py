@@ -12,14 +12,14 @@ BatchHandler = Callable[[list[Received]], Awaitable[None]]
 
 
 class TaskLane:
-    """A bounded queue and the task that works it off, batch by batch, in order of arrival."""
+    """A bounded queue and the task that handles it, batch by batch, in order of arrival."""
 
     def __init__(
         self, name: str, handle: BatchHandler, done: Callable[[Iterable[Received]], None], batch: int, bound: int
     ) -> None:
         self.name = name
         self.dropped = 0
-        #: Nothing waits and nothing is under way.
+        #: Set while nothing is queued or in progress.
         self.idle = asyncio.Event()
         self.idle.set()
         self._handle = handle
@@ -40,7 +40,7 @@ class TaskLane:
         return True
 
     async def run(self) -> None:
-        """Work for ever."""
+        """Handle batches until cancelled."""
         while True:
             if not self._queue:
                 self.idle.set()

@@ -1,8 +1,7 @@
-"""What happens to a job after it is placed: events, results, attempts that failed, cancellation.
+"""Handlers for placed jobs: events, results, failed attempts, cancellation.
 
-Events and results come as batches: one call of the store for all of them. The others are rare and come one at a time.
-Ask the store, decide in the core, send. What the store could not do is left undone: whoever asked repeats it, or the
-lease lapses.
+Events and results come in batches: one call of the store per batch. The others are rare and come one at a time. Call
+the store, decide in the core, send. On a store error nothing is sent: the sender retries, or the lease expires.
 """
 
 from __future__ import annotations
@@ -48,17 +47,17 @@ class JobHandler:
         self._is_live = is_live
 
     async def on_job_events(self, messages: list[Received]) -> None:
-        """Nodes' edges handed jobs over, nodes took them or began."""
-        good, asked = [], []
+        """Jobs were handed to their nodes, accepted or started."""
+        valid, advances = [], []
         for message in messages:
             frame = message.frame
             assert isinstance(frame, JobEvent)
             if not frame.event or not _EVENTS.issuperset(frame.event.split()):
                 self._guard.note(message, ValueError(f"{frame.event!r} is no list of events"))
                 continue
-            good.append(message)
-            asked.append(Advance(frame.job_id, frame.attempt, frame.node_id, frame.event))
-        for message, one, advanced in zip(good, asked, await self._store.jobs.advance(asked), strict=True):
+            valid.append(message)
+            advances.append(Advance(frame.job_id, frame.attempt, frame.node_id, frame.event))
+        for message, one, advanced in zip(valid, advances, await self._store.jobs.advance(advances), strict=True):
             if isinstance(advanced, StoreError):
                 self._guard.note(message, advanced)
                 continue
@@ -66,14 +65,14 @@ class JobHandler:
             self._metrics.events_total.labels(advanced.verdict).inc()
 
     async def on_job_done(self, messages: list[Received]) -> None:
-        """Results: finish the jobs, free their slots, push to the sessions' edges or into their mail."""
-        asked = []
+        """Results: finish the jobs, release their slots, push to the sessions' edges or park in their mail."""
+        advances = []
         for message in messages:
             done = message.frame
             assert isinstance(done, JobDone)
-            asked.append(result_routing.finish_of(done))
+            advances.append(result_routing.finish_of(done))
         found: list[tuple[Received, JobDone, Advanced]] = []
-        for message, advanced in zip(messages, await self._store.jobs.advance(asked), strict=True):
+        for message, advanced in zip(messages, await self._store.jobs.advance(advances), strict=True):
             done = message.frame
             assert isinstance(done, JobDone)
             if isinstance(advanced, StoreError):
@@ -91,13 +90,13 @@ class JobHandler:
             await self._deliver(found)
 
     async def _deliver(self, found: list[tuple[Received, JobDone, Advanced]]) -> None:
-        """Send each result where its session is, or let it wait there."""
-        seats = await self._look_up_seats(found)
+        """Push each result to the owner of its session, or park it in the session's mail."""
+        owners = await self._owners(found)
         parked: list[tuple[Received, JobDone, MailEntry]] = []
         for message, done, advanced in found:
             body = message.payload[0] if message.payload else b""
-            seat = seats.get(result_routing.session_of(done, advanced))
-            park, push, ack = result_routing.on_result(done, advanced, body, seat, self._is_live)
+            owner = owners.get(result_routing.session_of(done, advanced))
+            park, push, ack = result_routing.on_result(done, advanced, body, owner, self._is_live)
             if park is not None:
                 parked.append((message, done, park))
             if push is not None:
@@ -107,27 +106,27 @@ class JobHandler:
         if parked:
             await self._park(parked)
 
-    async def _look_up_seats(self, found: list[tuple[Received, JobDone, Advanced]]) -> dict[str, SessionOwner]:
-        """Where the sessions are now, if that is in doubt. What Redis cannot tell is left out."""
+    async def _owners(self, found: list[tuple[Received, JobDone, Advanced]]) -> dict[str, SessionOwner]:
+        """The owners of sessions that may have moved. Store errors are logged and left out."""
         wanted = {
             result_routing.session_of(done, advanced): message
             for message, done, advanced in found
-            if result_routing.needs_seat(done, advanced)
+            if result_routing.needs_owner(done, advanced)
         }
         if not wanted:
             return {}
-        seats = {}
+        owners = {}
         answers = await self._store.sessions.owners(list(wanted))
-        for (session_id, message), seat in zip(wanted.items(), answers, strict=True):
-            if isinstance(seat, StoreError):
-                self._guard.note(message, seat)
+        for (session_id, message), owner in zip(wanted.items(), answers, strict=True):
+            if isinstance(owner, StoreError):
+                self._guard.note(message, owner)
             else:
-                seats[session_id] = seat
-        return seats
+                owners[session_id] = owner
+        return owners
 
     async def _park(self, parked: list[tuple[Received, JobDone, MailEntry]]) -> None:
-        """Put results into the mail of their sessions; only what is there is acknowledged."""
-        answers = await self._store.sessions.park_mail([letter for _, _, letter in parked])
+        """Park results in the mail of their sessions; each is acknowledged once it is stored."""
+        answers = await self._store.sessions.park_mail([entry for _, _, entry in parked])
         for (message, done, _), answer in zip(parked, answers, strict=True):
             if isinstance(answer, StoreError):
                 self._guard.note(message, answer)
@@ -138,7 +137,7 @@ class JobHandler:
             self._send(ack.to, message.head.cell, ack.frame, prefer=message.broker)
 
     async def on_assign_failed(self, frame: AssignFailed, message: Received) -> None:
-        """The node cannot, will not or did not do it: slot back, attempt undone; one that is away is unlisted."""
+        """The node does not run the job: release its slot, send Undone, unlist an absent node."""
         released = await self._store.jobs.release(replies.release_of(frame))
         self._table.patch(frame.node_id, released.used, released.version)
         if replies.is_node_absent(frame) and await self._store.nodes.set_offline(
@@ -150,7 +149,7 @@ class JobHandler:
         self._undo(message, replies.on_assign_failed(frame, released), frame.job_id, frame.reason)
 
     async def on_bounce(self, frame: Bounce, message: Received) -> None:
-        """A frame of ours could not be delivered. Only an Assign needs help; the others are repeated by their cause."""
+        """A frame of ours was not delivered. Only an Assign is handled; the senders of other causes retry."""
         bounced = decode_frame(message.payload[1])
         if not isinstance(bounced, Assign):
             log.info("bounced", frame=type(bounced).__name__, reason=frame.reason)
@@ -166,7 +165,7 @@ class JobHandler:
         self._undo(message, answer, bounced.job_id, frame.reason)
 
     async def on_cancel(self, frame: Cancel, message: Received) -> None:
-        """Nobody waits any more: slot back, and the node may stop."""
+        """No client waits for the job any more: release its slot, and stop the node."""
         self._placer.cancel(frame.request_id, frame.attempt, message.head.sent_us)
         bound = self._named(frame) if frame.job_id else await self._find(frame)
         if bound is None:
@@ -192,9 +191,9 @@ class JobHandler:
         return Bound(frame.attempt, frame.job_id, frame.node_id, facts.edge if facts else "", 0)
 
     async def _find(self, frame: Cancel) -> Bound | None:
-        """Its edge gave up before it heard of a job. If there is one, its slot must not wait for the lease to end.
+        """Its edge cancelled before it knew the job. Its slot, if any, must not stay occupied until the lease ends.
 
-        Only this attempt: an earlier one may go on beside it, and if not, its edge gave it up by name.
+        Only this attempt: an earlier one may run concurrently, or its edge cancelled it by its job id.
         """
         bound = await self._store.commits.find(frame.request_id, frame.session_id)
         return bound if bound is not None and bound.attempt == frame.attempt else None

@@ -1,4 +1,4 @@
-"""Pairing: codes that nodes ask for, and clients that present them. A code is random, short-lived and used once."""
+"""Handlers for pairing: nodes request codes, clients redeem them. A code is random, short-lived and used once."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mesh.words import PairingOutcome
 from selector.context import SelectorContext
 from selector.core.reply import store_down
 
-#: Random codes tried before a node is told to ask later.
+#: Random codes tried before a node gets SLOW_DOWN.
 CODE_TRIES_MAX: Final = 16
 
 log = get_logger()
 
 
 class Issued(NamedTuple):
-    """A code that stands for a node."""
+    """A code of a node."""
 
     code: str
     expires_in_ms: int
@@ -39,23 +39,23 @@ class PairingHandler:
     # --- nodes ----------------------------------------------------------------------------------------------
 
     async def on_pairing_ask(self, frame: PairingAsk, message: Received) -> None:
-        """A node wants a code."""
+        """A node requests a code."""
         try:
             issued = await self.code_for(frame.node_id, frame.edge, int(frame.ref))
         except PeerError as error:
-            self._answer(message, frame.edge, Failed(frame.ref, error.code.name, error.message))
+            self._reply(message, frame.edge, Failed(frame.ref, error.code.name, error.message))
         except StoreError:
-            self._answer(message, frame.edge, store_down(frame.ref, frame.edge).frame)
+            self._reply(message, frame.edge, store_down(frame.ref, frame.edge).frame)
             raise
         else:
             if issued is not None:
                 code = PairingCode(frame.ref, frame.node_id, issued.code, issued.expires_in_ms)
-                self._answer(message, frame.edge, code)
+                self._reply(message, frame.edge, code)
 
     async def code_for(self, node_id: str, asker: str, serial: int) -> Issued | None:
-        """A code for the node, whose earlier one ends; None for a late copy of an old request.
+        """A new code for the node, whose earlier one is revoked; None for a late duplicate of an old request.
 
-        `serial` numbers the requests of `asker`: a repeat gets the same code. PeerError if the node gets none.
+        `serial` numbers the requests of `asker`: a retry gets the same code. Raises PeerError if the node gets none.
         """
         if not is_id(node_id):
             raise PeerError(ErrorCode.INVALID_ID, "`node_id` is not an id")
@@ -87,15 +87,15 @@ class PairingHandler:
     # --- clients --------------------------------------------------------------------------------------------
 
     async def on_pairing_use(self, frame: PairingUse, message: Received) -> None:
-        """A client presents a code. Who was wrong too often is not told whether a code is right."""
+        """A client redeems a code. After too many wrong ones it is throttled, even with a right one."""
         if not (is_id(frame.client) and is_id(frame.use)):
             raise ValueError("`client` or `use` is not an id")
         try:
             answer = await self._answer_to(frame)
         except StoreError:
-            self._answer(message, frame.edge, store_down(frame.ref, frame.edge).frame)
+            self._reply(message, frame.edge, store_down(frame.ref, frame.edge).frame)
             raise
-        self._answer(message, frame.edge, answer)
+        self._reply(message, frame.edge, answer)
         if isinstance(answer, Paired):
             log.info("paired", node_id=answer.node_id, edge=frame.edge)
             await self._store.attempt_ok(frame.client, frame.use)
@@ -123,10 +123,10 @@ class PairingHandler:
     def _count(self, outcome: PairingOutcome) -> None:
         self._metrics.pairing_total.labels(outcome).inc()
 
-    def _answer(self, message: Received, edge: str, answer: Frame) -> None:
+    def _reply(self, message: Received, edge: str, answer: Frame) -> None:
         self._send(edge, message.head.cell, answer, prefer=message.broker)
 
 
 def _seconds(time_ms: int) -> str:
-    """As text, rounded up: who waits so long has waited long enough."""
+    """As text, rounded up so that the wait is long enough."""
     return f"{max(1, -(-time_ms // 1_000))} s"
