@@ -25,7 +25,7 @@ from mesh.words import ProcessKind
 from selector import kernel_cache
 from selector.metrics import SelectorMetrics
 
-#: How long a broker may take to answer at the start.
+#: Timeout for the first reply of a broker.
 START_TIMEOUT_MS: Final = 10_000
 
 

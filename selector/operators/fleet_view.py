@@ -1,6 +1,6 @@
-"""The fleet as operators see it: pools, single nodes, what would become of a job. Reads the snapshot, changes nothing.
+"""The operators' view of the fleet: pools, single nodes, simulation of a job. Reads the snapshot, changes nothing.
 
-Looking at every node takes a while in a large fleet, so it pauses now and then: work goes first.
+A scan of a large fleet takes long, so it yields every NODES_AT_ONCE nodes: placements go first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from selector.operators.core.report_json import SAMPLES_MAX, Oversold, PoolRepor
 from selector.operators.core.simulate import Routing, SimulationVerdict, simulation_answer
 from selector.placement.weights import CurrentWeights
 
-#: Nodes looked at before others get a turn.
+#: Nodes that are scanned before other tasks get a turn.
 NODES_AT_ONCE: Final = 200
 
 
@@ -40,7 +40,7 @@ class FleetView:
         self._tenants = frozenset(one.tenant_id for one in context.config.pools.tenant_overrides)
 
     async def pools(self) -> dict[str, Any]:
-        """Who is in which pool."""
+        """The nodes of each pool."""
         report = PoolReport(self._config.pools, self._config.models)
         async for _, node in self._standings(self._table.ids()):
             report.add(node)
@@ -78,7 +78,7 @@ class FleetView:
         return self._table.drift()
 
     def stopped_by(self) -> dict[str, list[str]]:
-        """Reason -> a few nodes that it would keep from any job at present."""
+        """Filter -> a few nodes that it would remove for any job at present."""
         _, any_job = simulated(Params({}), frozenset())
         table = self._table
         rows, rules = job_rows([any_job], table, self._plan), self._weights.rules(clock.now_ms())
@@ -91,7 +91,7 @@ class FleetView:
         return found
 
     async def simulate(self, asked: Params) -> dict[str, Any]:
-        """What would become of a job, from the kernel that decides about real ones."""
+        """Simulate the placement of a job with the real kernel."""
         routing_key, dispatch = simulated(asked, self._tenants)
         table = self._table
         rows, rules = job_rows([dispatch], table, self._plan), self._weights.rules(clock.now_ms())
@@ -124,11 +124,11 @@ class FleetView:
             [number for home in order.order if (number := self._number(home)) is not None],
             selected_pool,
         )
-        # To sort and count ten thousand nodes takes a tenth of a second: beside the work, not in its way.
+        # Sorting and counting ten thousand nodes takes a tenth of a second: not in the event loop.
         return await asyncio.to_thread(simulation_answer, routing, dispatch.services, verdicts, selected, closest)
 
     async def _standings(self, node_ids: Sequence[str]) -> AsyncIterator[tuple[int, Standing]]:
-        """Every node with its place in the list; those that leave under way are passed over."""
+        """Every node with its index in the list; nodes removed meanwhile are skipped."""
         for place, node_id in enumerate(node_ids):
             if place % NODES_AT_ONCE == NODES_AT_ONCE - 1:
                 await asyncio.sleep(0)

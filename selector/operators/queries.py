@@ -1,6 +1,6 @@
-"""Questions and commands of operators: one handler per kind, and an answer to each, whatever happens.
+"""Queries and commands of operators: one handler per kind; every query gets an answer, also on an error.
 
-They have a lane of their own. Those that look at every node pause in between, so that work goes first.
+They have a lane of their own. Scans of all nodes yield in between, so that placements go first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from selector.sessions.pairing import PairingHandler
 
 Answer = dict[str, Any] | bytes
 
-#: The longest time that a drain may be given.
+#: Maximum deadline of a drain.
 DRAIN_MS_MAX: Final = 86_400_000
 VERSION_MAX: Final = 2**53
 
@@ -38,7 +38,7 @@ log = get_logger()
 
 
 class Queries:
-    """Handlers for operators' questions, by kind."""
+    """Handlers of queries, by kind."""
 
     def __init__(
         self,
@@ -89,18 +89,18 @@ class Queries:
         except StoreError as error:
             log.warning("query_failed", kind=frame.kind, ref=frame.ref, error=str(error))
             status, body = _failed(503, ErrorCode.SCHEDULER_DEPENDENCY_DOWN)
-        except Exception as error:  # gateway: whoever asked hears of it, the lane goes on
+        except Exception as error:  # gateway: the operator gets an error, the lane goes on
             log.error("query_failed", kind=frame.kind, ref=frame.ref, exc_info=error)
             status, body = _failed(500, ErrorCode.INTERNAL_ERROR)
-        self._tell(message, frame, status, body)
+        self._reply(message, frame, status, body)
 
     def refuse(self, message: Received) -> None:
-        """There was no room for a question: say so, nobody shall wait for nothing."""
+        """The lane is full: reply SLOW_DOWN at once."""
         frame = message.frame
         assert isinstance(frame, Query)
-        self._tell(message, frame, *_failed(503, ErrorCode.SLOW_DOWN))
+        self._reply(message, frame, *_failed(503, ErrorCode.SLOW_DOWN))
 
-    def _tell(self, message: Received, frame: Query, status: int, body: bytes) -> None:
+    def _reply(self, message: Received, frame: Query, status: int, body: bytes) -> None:
         self._metrics.queries_total.labels(frame.kind, str(status)).inc()
         self._send(frame.edge, message.head.cell, QueryAnswer(frame.ref, status), body, prefer=message.broker)
 
@@ -137,7 +137,7 @@ class Queries:
         }
 
     def _excluded(self) -> list[dict[str, Any]]:
-        """What removed nodes from jobs that were refused, most often first, with nodes that it removes at present."""
+        """Filters that removed nodes from refused jobs, most frequent first, with nodes that they remove at present."""
         totals = {reason: int(total) for (reason,), total in self._metrics.removed_total.totals().items()}
         samples = self._fleet.stopped_by()
         return [
@@ -150,7 +150,7 @@ class Queries:
             self._store.deployment.processes(ProcessKind.EDGE), self._store.deployment.processes(ProcessKind.SELECTOR)
         )
         counts = {identity: facts.counts for identity, facts in selectors}
-        counts[self._identity] = self._nodes.ledger_counts()  # newer than what we announced
+        counts[self._identity] = self._nodes.ledger_counts()  # newer than our presence record
         return invariants_answer(self._fleet.oversold(), edges, counts, self._fleet.drift())
 
     # --- nodes ----------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ class Queries:
     async def _pair(self, asked: Params) -> Answer:
         node_id = _node_id(asked)
         try:
-            # An operator asks once: nothing of this name was ever asked before.
+            # A random asker, because an operator's request is never retried.
             issued = await self._pairing.code_for(node_id, secrets.token_hex(8), 1)
         except PeerError as error:
             status = 404 if error.code is ErrorCode.NOT_REGISTERED else 429

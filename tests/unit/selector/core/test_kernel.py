@@ -213,7 +213,7 @@ def test_rules_at_their_edges(node: NodeFacts, asked: Dispatch, fits: bool) -> N
 
 
 def test_a_model_that_a_feature_needs_must_be_there() -> None:
-    table = NodeTable(nodes_max=4, words_kept=["emotion-xlm-r", "tone"])
+    table = NodeTable(nodes_max=4, interned=["emotion-xlm-r", "tone"])
     table.apply(0, 1, "without", 0, NOW_MS, facts(models=["emotion-xlm", "other"]))
     table.apply(0, 1, "with", 0, NOW_MS, facts(models=["Emotion-XLM-R"]))
     choice = pick(table, job(models=["emotion-xlm-r"]))
@@ -534,7 +534,7 @@ plans = st.builds(
 
 
 def table_from(naive: list[NaiveNode]) -> NodeTable:
-    table = NodeTable(nodes_max=16, words_kept=MODELS)
+    table = NodeTable(nodes_max=16, interned=MODELS)
     for row, node in enumerate(naive):
         node.row, node.node_id = row, f"n{row}"
         told = NodeFacts("e", 1, node.status, node.caps, node.load, node.pool, node.detached_ms)

@@ -5,7 +5,7 @@ import random
 import numpy as np
 
 from mesh.states.speed import Speed
-from selector.core.interner import UNKNOWN, Interner
+from selector.core.interner import UNKNOWN
 from selector.core.kernel import NO_ROW, Columns
 from selector.core.node_table import NodeTable
 from tests.support.builders.selector import NOW_MS, facts, job, pick, table_of
@@ -147,24 +147,6 @@ def test_a_language_beyond_the_bound_matches_nothing_and_is_counted() -> None:
     assert table.interners.languages.find("l256") == UNKNOWN
 
 
-def test_looking_up_a_word_does_not_add_it() -> None:
-    words = Interner(2)
-    assert words.find("en") == UNKNOWN
-    assert words.hold("en") == 0
-    assert (words.find("EN"), len(words)) == (0, 1)
-
-
-def test_a_number_is_free_again_when_the_last_holder_lets_go() -> None:
-    words = Interner(2, kept=["en"])
-    es = words.hold_all(["es", "ES"])
-    assert words.hold_all(["es", "fr"]) == es, "held twice; fr does not fit"
-    words.release(es)
-    assert words.hold("fr") == UNKNOWN
-    words.release(es)
-    assert (words.find("es"), words.hold("fr")) == (UNKNOWN, *es)
-    assert (words.find("en"), words.refused) == (0, 2)
-
-
 def test_a_node_with_a_long_list_takes_nothing_away_for_good() -> None:
     table = NodeTable(nodes_max=4)
     table.apply(0, 1, "greedy", 0, NOW_MS, facts(asr_langs=[f"l{index}" for index in range(300)]))
@@ -241,7 +223,7 @@ def test_marks_follow_their_node_and_hold_for_what_it_has() -> None:
 
 
 def test_nodes_cannot_fill_the_services_with_models() -> None:
-    table = NodeTable(nodes_max=4, words_kept=["wanted"])
+    table = NodeTable(nodes_max=4, interned=["wanted"])
     table.apply(0, 1, "n", 0, NOW_MS, facts(models=[*(f"m{index}" for index in range(500)), "Wanted", "asr"]))
     assert len(table.interners.services) == 8 and table.interners.services.refused == 0
     assert table.columns.installed[0] & (1 << table.interners.services.find("wanted"))
