@@ -17,9 +17,11 @@ from lua.engine.batch import CallGroup, PendingCall, evalsha
 from lua.engine.connection import Command
 from lua.engine.loader import load_scripts
 from lua.engine.runner import Runner
-from lua.store import CommitRequest, Heartbeat, Store
-from lua.store.commit import CommitStore
+from lua.store import Store
+from lua.store.commits import CommitStore
 from lua.store.jobs import JobStore
+from lua.store.types.commits import CommitRequest
+from lua.store.types.nodes import Heartbeat
 from mesh.config import Config
 from mesh.config.network import RedisConfig
 from mesh.frames import NodeCaps, NodeLoad
@@ -44,7 +46,7 @@ async def _ours(store: Store, batch: int) -> float:
     requests = [_request(index, new_job_unique()) for index in range(count)]
     began = time.perf_counter()
     for start in range(0, count, batch):
-        placed = await store.commit(requests[start : start + batch])
+        placed = await store.commits.commit(requests[start : start + batch])
         assert all(one.verdict == "new" for one in placed)
     return count / (time.perf_counter() - began)
 
@@ -72,8 +74,8 @@ async def _measure(server: RedisServer) -> None:
     store = Store(runner, Keys(), config)
     for index in range(NODES):
         node_id = f"node-{index}"
-        epoch = (await store.register_node(node_id, "edge:bench:1", CAPS, [])).epoch
-        await store.heartbeat_node(Heartbeat(node_id, "edge:bench:1", epoch, NodeLoad(), True))
+        epoch = (await store.nodes.register(node_id, "edge:bench:1", CAPS, [])).epoch
+        await store.nodes.heartbeat(Heartbeat(node_id, "edge:bench:1", epoch, NodeLoad(), True))
     rows = [(f"our store, batches of {batch}", f"{await _ours(store, batch):.0f}") for batch in BATCHES]
     binary = shutil.which("redis-benchmark") or shutil.which("valkey-benchmark")
     if binary:

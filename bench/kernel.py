@@ -9,6 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from bench.table import print_table
+from lua.store.types.nodes import NodeFacts
 from mesh.config.network import SelectorConfig
 from mesh.config.scheduler import PoolsConfig
 from mesh.config.weights import Weights
@@ -16,7 +17,7 @@ from mesh.frames import Dispatch, NodeCaps, NodeLoad, pair_of
 from mesh.states.speed import ANY_PAIR, Speed
 from selector.core.job_rows import job_rows
 from selector.core.kernel import Rules, choose, examine
-from selector.core.node_table import NodeFacts, NodeTable
+from selector.core.node_table import NodeTable
 from selector.core.pools import PoolPlan
 from selector.kernel_cache import warm_up
 
@@ -90,7 +91,7 @@ def _without_a_free_node() -> None:
         table.columns.used[:] = table.columns.max_jobs
         _, kernel_us = _times(table, plan, requests(BATCH), BATCH)
         one = job_rows(requests(1), table, plan)
-        examine_us = fastest_us(partial(examine, table.columns, table.index(), one, table.prior(), RULES))
+        examine_us = fastest_us(partial(examine, table.columns, table.index(), one, table.speeds.prior(), RULES))
         rows.append((f"{size:,}", f"{kernel_us:,.1f}", f"{examine_us:,.0f}"))
     print_table(
         "kernel: microseconds when every node is full", ("nodes", "per decision of 64", "examine one job"), rows
@@ -99,7 +100,7 @@ def _without_a_free_node() -> None:
 
 def _times(table: NodeTable, plan: PoolPlan, asked: Sequence[Dispatch], batch: int) -> tuple[float, float]:
     rows = job_rows(asked, table, plan)
-    choosing = partial(choose, table.columns, table.index(), rows, table.prior(), RULES, BEST)
+    choosing = partial(choose, table.columns, table.index(), rows, table.speeds.prior(), RULES, BEST)
     return fastest_us(partial(job_rows, asked, table, plan)) / batch, fastest_us(choosing) / batch
 
 

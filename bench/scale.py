@@ -22,7 +22,7 @@ from bench.table import ms, percentile, print_table
 from linguamesh.local.redis_server import RedisServer
 from lua.engine.runner import Runner
 from lua.store import Store
-from lua.store.types import Heartbeat
+from lua.store.types.nodes import Heartbeat
 from mesh import frames
 from mesh.config import Config
 from mesh.config.network import MeshConfig, RedisConfig
@@ -30,8 +30,8 @@ from mesh.frames import Assign, Dispatch, Frame, Head, Lane, NodeCaps, NodeLoad
 from mesh.keys import Keys
 from mesh.link.link import Received
 from mesh.random_ids import new_session_id
+from selector.context import SelectorContext
 from selector.core.node_table import NodeTable
-from selector.core.pools import PoolPlan
 from selector.fleet.snapshot import Snapshot
 from selector.metrics import SelectorMetrics
 from selector.operators.decision_log import DecisionLog
@@ -70,11 +70,11 @@ async def _beats(url: str, prefix: str, count: int) -> None:
     beats: list[Heartbeat] = []
     for start in range(0, count, 500):
         part = names[start : start + 500]
-        registered = await asyncio.gather(*(store.register_node(name, EDGE, CAPS, []) for name in part))
+        registered = await asyncio.gather(*(store.nodes.register(name, EDGE, CAPS, []) for name in part))
         beats += [
             Heartbeat(name, EDGE, node.epoch, NodeLoad(), True) for name, node in zip(part, registered, strict=True)
         ]
-        await store.heartbeat_nodes(beats[start:])
+        await store.nodes.heartbeat_many(beats[start:])
     print("ready", flush=True)
     while await asyncio.to_thread(sys.stdin.readline):
         flowing = asyncio.create_task(_flow(store, beats))
@@ -90,7 +90,7 @@ async def _flow(store: Store, beats: list[Heartbeat]) -> None:
     while True:
         due = beats[int(place) : int(place + per_turn)]
         if due:
-            await store.heartbeat_nodes(due)
+            await store.nodes.heartbeat_many(due)
         place = place + per_turn if place + per_turn < len(beats) else 0.0
         await asyncio.sleep(1 / BEATS_PER_S)
 
@@ -132,10 +132,8 @@ class Fleet:
             assigned.append(frame)
             return "sent"
 
-        policy = CurrentWeights(store, config, metrics)
-        placer = Placer(
-            store, table, snapshot, config, metrics, send, policy, PoolPlan(config.pools), DecisionLog(config)
-        )
+        context = SelectorContext.of(store, config, metrics, send, table, snapshot)
+        placer = Placer(context, CurrentWeights(store, config, metrics), DecisionLog(config))
         return cls(count, runner, snapshot, placer, beats, assigned)
 
     async def measure(self, *, keep: bool = True) -> None:

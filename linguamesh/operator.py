@@ -42,12 +42,17 @@ class Operator:
 
     def query(self, *path: str, **params: str) -> Any:
         """The JSON at /api/v1/<path>; MeshRefused for any status but 200, Unreachable without a reply."""
+        return _decoded(self.fetch(*path, **params), self.base)
+
+    def fetch(self, *path: str, **params: str) -> bytes:
+        """The same as bytes."""
         address = f"{self.base}/api/v1/{'/'.join(quote(part, safe='') for part in path)}"
         if params:
             address += f"?{urlencode(params)}"
         try:
             with self._open(address, timeout=self._timeout_s) as response:
-                return _decoded(response.read(REPLY_BYTES_MAX), address)
+                body: bytes = response.read(REPLY_BYTES_MAX)
+                return body
         except urllib.error.HTTPError as error:
             with error:
                 raise _refusal(error.code, error.read(REPLY_BYTES_MAX)) from None

@@ -38,7 +38,7 @@ class Keys:
         return self._in(cell, "due")
 
     def view(self, cell: int) -> str:
-        """Hash: node id -> packed NodeView, written by register and heartbeat, read by snapshots."""
+        """Hash: node id -> packed NodeFacts, written by register and heartbeat, read by snapshots."""
         return self._in(cell, "view")
 
     def pool(self, cell: int, pool: str) -> str:

@@ -25,7 +25,7 @@ from mesh.words import ProcessKind
 from selector import kernel_cache
 from selector.metrics import SelectorMetrics
 
-#: How long a broker may take to answer at the start.
+#: Timeout for the first reply of a broker.
 START_TIMEOUT_MS: Final = 10_000
 
 
@@ -56,7 +56,7 @@ async def _serve(options: argparse.Namespace, cache: Path, stop: asyncio.Event) 
     runner = await Runner.connect(settings.redis)
     try:
         store = Store(runner, Keys(settings.mesh.key_prefix), settings)
-        await store.check_deployment(settings.mesh.cells)
+        await store.deployment.check(settings.mesh.cells)
         with kernel_cache.alone(cache):
             kernel_cache.warm_up()
         await _select(options.name, identity, store, settings, stop)

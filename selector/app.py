@@ -1,17 +1,18 @@
-"""The link rim of a selector: sorts what arrives into lanes, works each lane in batches, gives credit back.
+"""One selector: builds the handlers, sorts received messages into lanes, returns credit to the brokers.
 
-Lanes do not wait for one another, so one slow call holds up its own lane only; beats are the link's own business.
-Whatever one message does wrong costs that message: it is logged with its ids, its credit goes back, the rest goes on.
+Lanes run independently, so a slow call delays its own lane only. Beats are handled by the link. A message that fails is
+logged with its ids and its credit is returned; other messages are not affected.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from lua.store import Store
+from lua.store.types.nodes import NodeFacts
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.frames import (
@@ -33,100 +34,60 @@ from mesh.frames import (
     PairingUse,
     Post,
     Query,
+    Role,
     RoomRequest,
     RoomSignal,
     SessionClaim,
     SessionNote,
     SessionRelease,
+    frames_to,
 )
 from mesh.link.link import Link, Received
 from mesh.log import get_logger
 from mesh.metrics import LinkMetrics
 from mesh.words import ProcessKind
-from selector.core.node_table import NodeFacts, NodeTable
-from selector.core.pools import PoolPlan
+from selector.context import SelectorContext
+from selector.core.node_table import NodeTable
 from selector.fleet.core.node_replies import on_lost
 from selector.fleet.edge_liveness import EdgeLiveness
 from selector.fleet.missing_models import MissingModels
 from selector.fleet.presence import PresenceAnnouncer
 from selector.fleet.registration import NodeRegistration
 from selector.fleet.snapshot import Snapshot
-from selector.frame_guard import FrameGuard
+from selector.frame_handlers import FrameHandlers
 from selector.jobs.handler import JobHandler
+from selector.lanes import TaskLane
 from selector.metrics import SelectorMetrics
 from selector.operators.decision_log import DecisionLog
-from selector.operators.fleet_view import FleetView
 from selector.operators.queries import Queries
-from selector.placement.core.replies import TAKEN
 from selector.placement.placer import Placer
 from selector.placement.weights import CurrentWeights
 from selector.sessions.handler import SessionHandler
 from selector.sessions.pairing import PairingHandler
 from selector.sessions.rooms import RoomHandler
 
-BatchHandler = Callable[[list[Received]], Awaitable[None]]
-Handler = Callable[[Received], Awaitable[None]]
 Dropped = Callable[[Received], None]
 
-#: Words about missing models that are worked on together; large, because a storm of them is mostly repeats.
+#: ModelMissing frames per batch; large, because a burst of them is mostly duplicates.
 MODELS_BATCH: Final = 512
-#: Questions of operators that wait, and those that are answered side by side.
+#: Queries of operators that may be queued, and those that are answered concurrently.
 QUERIES_MAX: Final = 256
 QUERIES_BATCH: Final = 8
+
+#: Frames that a selector handles, each in a lane. Any other is logged and dropped.
+HANDLED: Final = frames_to(Role.SELECTOR)
 
 log = get_logger()
 
 
-class TaskLane:
-    """A bounded queue and the task that works it off, batch by batch, in order of arrival."""
-
-    def __init__(
-        self, name: str, handle: BatchHandler, done: Callable[[Iterable[Received]], None], batch: int, bound: int
-    ) -> None:
-        self.name = name
-        self.dropped = 0
-        #: Nothing waits and nothing is under way.
-        self.idle = asyncio.Event()
-        self.idle.set()
-        self._handle = handle
-        self._done = done
-        self._batch_max = batch
-        self._bound = bound
-        self._queue: deque[Received] = deque()
-        self._wake = asyncio.Event()
-
-    def put(self, message: Received) -> bool:
-        """Queue a message; False if the lane is full."""
-        if len(self._queue) >= self._bound:
-            self.dropped += 1
-            return False
-        self._queue.append(message)
-        self.idle.clear()
-        self._wake.set()
-        return True
-
-    async def run(self) -> None:
-        """Work for ever."""
-        while True:
-            if not self._queue:
-                self.idle.set()
-                self._wake.clear()
-                await self._wake.wait()
-            batch = [self._queue.popleft() for _ in range(min(len(self._queue), self._batch_max))]
-            try:
-                await self._handle(batch)
-            finally:
-                self._done(batch)
-
-
 class Selector:
-    """One selector: lanes, snapshot and link together."""
+    """One selector: lanes, snapshot and link."""
 
     def __init__(self, identity: str, store: Store, config: Config, metrics: SelectorMetrics, version: str) -> None:
         self.identity = identity
         self._config = config
         self._metrics = metrics
-        self.table = NodeTable(config.selector.nodes_max, _words_kept(config))
+        self.table = NodeTable(config.selector.nodes_max, _interned(config))
         self.snapshot = Snapshot(store, self.table, config, metrics, self._on_lost, self._on_changed)
         self.link = Link(
             identity=identity,
@@ -137,72 +98,63 @@ class Selector:
             on_messages=self._on_messages,
             metrics=LinkMetrics(),
         )
-        send, table, snapshot = self.link.send, self.table, self.snapshot
-        self._faults = faults = FrameGuard(metrics)
-        self.policy = CurrentWeights(store, config, metrics)
-        plan, decisions = PoolPlan(config.pools), DecisionLog(config)
-        self.placer = Placer(store, table, snapshot, config, metrics, send, self.policy, plan, decisions)
-        self._living = EdgeLiveness(store, config.selector)
-        self._jobs = JobHandler(store, table, snapshot, config, metrics, faults, send, self.placer, self._living.lives)
-        self._sessions = SessionHandler(store, config, metrics, faults, send, self._living.lives)
-        self._rooms = RoomHandler(store, config, metrics, send, self._sessions.post)
-        self._pairing = PairingHandler(store, config, metrics, send)
-        self._registry = NodeRegistration(
-            store, table, snapshot, plan, config, metrics, faults, send, self.placer.slots_freed
-        )
-        self._models = MissingModels(store, table, snapshot, config, metrics)
-        fleet = FleetView(table, snapshot, plan, self.placer.rules, config)
-        self._queries = Queries(
-            identity, store, fleet, self.policy, decisions, self._registry, self._models, self._pairing, config,
-            metrics, send,
-        )  # fmt: skip
-        self._announcer = PresenceAnnouncer(store, identity, version, config.selector, self._registry.ledger_counts)
-        self._together, self._alone = self._handlers()
+        context = SelectorContext.of(store, config, metrics, self.link.send, self.table, self.snapshot)
+        self.weights = CurrentWeights(store, config, metrics)
+        decisions = DecisionLog(config)
+        self.placer = Placer(context, self.weights, decisions)
+        self._edges = EdgeLiveness(store, config.selector)
+        self._jobs = JobHandler(context, self.placer, self._edges.is_live)
+        self._sessions = SessionHandler(context, self._edges.is_live)
+        self._rooms = RoomHandler(context, self._sessions.post)
+        self._pairing = PairingHandler(context)
+        self._nodes = NodeRegistration(context, self.placer.wait_queue.slots_freed)
+        self._models = MissingModels(context)
+        self._queries = Queries(identity, context, self.weights, decisions, self._nodes, self._models, self._pairing)
+        self._announcer = PresenceAnnouncer(store, identity, version, config.selector, self._nodes.ledger_counts)
+        self._handlers = FrameHandlers(context.guard)
+        self._register_handlers()
         self._lanes = self._make_lanes()
-        assert set(self._lanes) == TAKEN, "every frame that a selector takes needs a lane"
-        assert set(self._together) | set(self._alone) == TAKEN, "every frame that a selector takes needs a handler"
-        #: What is done about a frame that its lane has no room for, beside counting it.
-        self._dropped: dict[type[Frame], Dropped] = {
-            ModelMissing: self._models.dropped,
+        assert set(self._lanes) == HANDLED, "every frame that a selector handles needs a lane"
+        assert self._handlers.kinds == HANDLED, "every frame that a selector handles needs a handler"
+        #: What to do with a frame that its full lane drops, besides counting it.
+        self._on_dropped: dict[type[Frame], Dropped] = {
+            ModelMissing: self._models.on_dropped,
             Query: self._queries.refuse,
         }
         self._tasks: list[asyncio.Task[None]] = []
 
-    def _handlers(self) -> tuple[dict[type[Frame], BatchHandler], dict[type[Frame], Handler]]:
-        """What comes in numbers is worked on in batches, the rest one at a time."""
-        jobs, registry, sessions = self._jobs, self._registry, self._sessions
-        return {
-            Dispatch: self.placer.place,
-            JobDone: jobs.on_job_done,
-            JobEvent: jobs.on_job_events,
-            NodeHeartbeat: registry.on_node_heartbeats,
-            ModelMissing: self._models.on_model_missing,
-            Post: sessions.on_posts,
-        }, {
-            NodeRegister: registry.on_node_register,
-            NodeOffline: registry.on_node_offline,
-            SessionClaim: sessions.on_session_claim,
-            SessionRelease: sessions.on_session_release,
-            SessionNote: sessions.on_session_note,
-            MailAsk: sessions.on_mail_ask,
-            MailTrim: sessions.on_mail_trim,
-            RoomRequest: self._rooms.on_room_request,
-            RoomSignal: self._rooms.on_room_signal,
-            PairingAsk: self._pairing.on_pairing_ask,
-            PairingUse: self._pairing.on_pairing_use,
-            AssignFailed: jobs.on_assign_failed,
-            Bounce: jobs.on_bounce,
-            Cancel: jobs.on_cancel,
-            Query: self._queries.on_query,
-            EdgeReport: self._announcer.on_edge_report,
-        }
+    def _register_handlers(self) -> None:
+        on_batch, on = self._handlers.on_batch, self._handlers.on
+        jobs, nodes, sessions, rooms, pairing = self._jobs, self._nodes, self._sessions, self._rooms, self._pairing
+        on_batch(Dispatch, self.placer.place)
+        on_batch(JobDone, jobs.on_job_done)
+        on_batch(JobEvent, jobs.on_job_events)
+        on_batch(NodeHeartbeat, nodes.on_node_heartbeats)
+        on_batch(ModelMissing, self._models.on_model_missing)
+        on_batch(Post, sessions.on_posts)
+        on(AssignFailed, jobs.on_assign_failed)
+        on(Bounce, jobs.on_bounce)
+        on(Cancel, jobs.on_cancel)
+        on(NodeRegister, nodes.on_node_register)
+        on(NodeOffline, nodes.on_node_offline)
+        on(SessionClaim, sessions.on_session_claim)
+        on(SessionRelease, sessions.on_session_release)
+        on(SessionNote, sessions.on_session_note)
+        on(MailAsk, sessions.on_mail_ask)
+        on(MailTrim, sessions.on_mail_trim)
+        on(RoomRequest, rooms.on_room_request)
+        on(RoomSignal, rooms.on_room_signal)
+        on(PairingAsk, pairing.on_pairing_ask)
+        on(PairingUse, pairing.on_pairing_use)
+        on(Query, self._queries.on_query)
+        on(EdgeReport, self._announcer.on_edge_report)
 
     def _make_lanes(self) -> dict[type[Frame], TaskLane]:
         config = self._config.selector
         work, control, batch = config.window, config.control_queue_max, config.batch_max
 
         def lane(name: str, bound: int, batch: int = batch) -> TaskLane:
-            return TaskLane(name, self._work, self._give_back, batch, bound)
+            return TaskLane(name, self._handlers.handle, self._give_back, batch, bound)
 
         records, events = lane("records", work + control), lane("events", control)
         mail = lane("mail", work + control)
@@ -220,21 +172,21 @@ class Selector:
             EdgeReport: lane("reports", control),
         }
 
-    # --- life -------------------------------------------------------------------------------------------
+    # --- lifecycle -------------------------------------------------------------------------------------------
 
     async def start(self, timeout_ms: int) -> None:
-        """Read all nodes, then connect; returns when a broker answers. LinkError or StoreError if something is away."""
-        await asyncio.gather(self.snapshot.refresh(), self.policy.refresh())
+        """Read all nodes, then connect; returns when a broker replies. Raises LinkError or StoreError."""
+        await asyncio.gather(self.snapshot.refresh(), self.weights.refresh())
         lanes = {lane.name: lane for lane in self._lanes.values()}
         for name, lane in lanes.items():
             self._tasks.append(asyncio.create_task(lane.run(), name=f"lane {name}"))
         for name, work in (
             ("snapshot", self.snapshot.run()),
             ("presence", self._announcer.run()),
-            ("living", self._living.run()),
-            ("weights", self.policy.run()),
-            ("waiting", self.placer.run()),
-            ("scan", self._registry.scan()),
+            ("liveness", self._edges.run()),
+            ("weights", self.weights.run()),
+            ("waiting", self.placer.wait_queue.run()),
+            ("scan", self._nodes.scan()),
             ("rooms", self._rooms.scan()),
         ):
             self._tasks.append(asyncio.create_task(work, name=name))
@@ -242,15 +194,15 @@ class Selector:
         await self.link.ready(timeout_ms)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set, then finish what is here. A task that dies takes the process with it."""
+        """Serve until `stop` is set, then drain the lanes. A task that fails ends the process."""
         stopping = asyncio.create_task(stop.wait(), name="stop")
         done, _ = await asyncio.wait([stopping, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
         for task in done - {stopping}:
-            task.result()  # raises: a lane never ends by itself
+            task.result()  # raises: these tasks never return
         await self._drain()
 
     async def close(self) -> None:
-        """End all tasks and the link."""
+        """Cancel all tasks and close the link."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -268,7 +220,7 @@ class Selector:
     # --- messages -----------------------------------------------------------------------------------------
 
     def _on_messages(self, messages: list[Received]) -> None:
-        self._living.heard(messages)
+        self._edges.on_messages(messages)
         for message in messages:
             lane = self._lanes.get(type(message.frame))
             if lane is None:
@@ -282,12 +234,12 @@ class Selector:
     def _on_full(self, lane: TaskLane, message: Received) -> None:
         log.warning("lane_full", lane=lane.name, frame=type(message.frame).__name__)
         self._metrics.lane_dropped_total.labels(lane.name).inc()
-        on_dropped = self._dropped.get(type(message.frame))
+        on_dropped = self._on_dropped.get(type(message.frame))
         if on_dropped is not None:
             on_dropped(message)
 
     def _on_changed(self) -> None:
-        self.placer.slots_freed()
+        self.placer.wait_queue.slots_freed()
 
     def _on_lost(self, node_id: str, facts: NodeFacts) -> None:
         answer = on_lost(node_id, facts.edge, facts.epoch)
@@ -298,32 +250,8 @@ class Selector:
         if counts:
             self.link.consumed(counts)
 
-    async def _work(self, batch: list[Received]) -> None:
-        """All at once: what comes in numbers as one call, the rest each alone; the runner sends it together."""
-        groups: dict[type[Frame], list[Received]] = {}
-        for message in batch:
-            groups.setdefault(type(message.frame), []).append(message)
-        work: list[Awaitable[None]] = []
-        for kind, messages in groups.items():
-            together = self._together.get(kind)
-            if together is not None:
-                work.append(self._attempt(together, messages))
-            else:
-                work += [self._faults.guard(message, self._alone[kind](message)) for message in messages]
-        if len(work) == 1:
-            await work[0]
-        else:
-            await asyncio.gather(*work)
 
-    async def _attempt(self, handle: BatchHandler, messages: list[Received]) -> None:
-        try:
-            await handle(messages)
-        except Exception:  # noqa: BLE001 - gateway: one bad message must not cost its neighbours; each is tried alone
-            for message in messages:
-                await self._faults.guard(message, handle([message]))
-
-
-def _words_kept(config: Config) -> list[str]:
-    """Services and models that some feature of a job needs: they have a number, however many others nodes name."""
+def _interned(config: Config) -> list[str]:
+    """Services and models that a feature of a job needs: they are always interned, however many others nodes list."""
     modules = config.modules.table.values()
     return sorted({word for module in modules for word in (*module.services, *module.models)})

@@ -1,4 +1,4 @@
-"""What one message did wrong: counted and logged with its ids, so that it costs that message and no other."""
+"""Error isolation: a fault of one message is counted and logged with its ids, and costs no other message."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from mesh.link.link import Received
 from mesh.log import get_logger
 from selector.metrics import SelectorMetrics
 
-#: What a handler may raise because of what a peer sent; everything else but StoreError is a bug of ours.
+#: Exceptions that a peer's bad message may cause in a handler; any other but StoreError is a bug of ours.
 PEER_FAULTS: Final = (msgspec.DecodeError, UnicodeDecodeError, IndexError, ValueError)
-#: Fields of a frame that help to find what went wrong.
+#: Fields of a frame that are logged.
 _IDS: Final = ("request_id", "job_id", "session_id", "node_id", "attempt", "trace_id")
 
 log = get_logger()
 
 
 class FrameGuard:
-    """Takes note of messages that came to nothing."""
+    """Logs and counts messages that failed."""
 
     def __init__(self, metrics: SelectorMetrics) -> None:
         self._metrics = metrics
@@ -38,8 +38,8 @@ class FrameGuard:
         else:
             log.error("handler_failed", frame=name, exc_info=error, **_ids(message.frame))
 
-    async def guard(self, message: Received, work: Awaitable[None]) -> None:
-        """Wait for the work of one message."""
+    async def run(self, message: Received, work: Awaitable[None]) -> None:
+        """Await the handler of one message; never raises."""
         try:
             await work
         except Exception as error:  # noqa: BLE001 - gateway: a bug in one handler costs that message, not the selector

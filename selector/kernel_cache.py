@@ -1,7 +1,7 @@
-"""Compiles the kernel before the first request, and sees to it that the compiled code can be kept.
+"""Compile cache of the kernel: finds a writable directory, and compiles before the first request.
 
-numba keeps it beside the source. Where that is read-only (a system package, a container) a private directory of the
-user takes its place; if nothing can be written the kernel is compiled at each start.
+numba caches beside the source. Where that is read-only (a system package, a container) a private directory of the user
+is used; if nothing can be written the kernel is compiled at each start.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 from mesh.frames import Dispatch
 
 CACHE_DIR: Final = "NUMBA_CACHE_DIR"
-#: A selector waits this long for another one's compiler before it compiles by itself.
+#: How long a selector waits for another one that compiles, before it compiles itself.
 LOCK_WAIT_S: Final = 30.0
 LOCK_POLL_S: Final = 0.05
 
@@ -47,7 +47,7 @@ def _can_write(directory: Path) -> bool:
 
 
 def _private_dir() -> Path:
-    """A directory under the temporary one that nobody else can have planted files in: cached code is executed."""
+    """A directory under the temporary one that other users cannot write: cached code is executed."""
     shared = Path(tempfile.gettempdir()) / f"lingua-mesh-numba-{os.getuid()}"
     try:
         shared.mkdir(mode=0o700, exist_ok=True)
@@ -64,8 +64,8 @@ def _private_dir() -> Path:
 def alone(directory: Path, wait_s: float = LOCK_WAIT_S) -> Iterator[bool]:
     """Hold the directory's lock, so that of several selectors that start together one compiles and the others read.
 
-    False if the lock could not be had in time: compiling twice is slow, not wrong. The kernel of the system frees
-    the lock when its holder dies.
+    False after the timeout: compiling twice is slow, not wrong. The operating system releases the lock when its
+    holder dies.
     """
     try:
         lock = (directory / "compiling.lock").open("w")
@@ -90,7 +90,7 @@ def _lock(descriptor: int, wait_s: float) -> bool:
 
 
 def warm_up() -> None:
-    """Choose a node once, with the very types that requests will have."""
+    """Run the kernel once, with the types of real requests."""
     # Imported here and not above: numba reads its settings from the environment when it is imported.
     from mesh.config.scheduler import PoolsConfig
     from mesh.config.weights import Weights
@@ -111,11 +111,11 @@ def warm_up() -> None:
         compared_max=1,
     )
     table = NodeTable(nodes_max=1)
-    # An empty table would end before the compiled part: pretend that there is a node.
+    # An empty table would return before the compiled part: pretend that there is a node.
     index = index_of(table.columns, 1)
     rows = job_rows([_no_job()], table, PoolPlan(PoolsConfig()))
-    choose(table.columns, index, rows, table.prior(), rules, 1)
-    examine(table.columns, index, rows, table.prior(), rules)
+    choose(table.columns, index, rows, table.speeds.prior(), rules, 1)
+    examine(table.columns, index, rows, table.speeds.prior(), rules)
 
 
 def _no_job() -> Dispatch:

@@ -1,4 +1,4 @@
-"""What a selector counts: every name, its labels and their values."""
+"""The metrics of a selector: every name, its labels and their values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry
 
-from lua.store.types import AdvanceVerdict, ClaimVerdict
+from lua.store.types.jobs import AdvanceVerdict
+from lua.store.types.sessions import ClaimVerdict
 from mesh.metrics import REGISTRY, RESULT_SECONDS, Metrics
 from mesh.states.node import Status
 from mesh.words import (
@@ -53,7 +54,7 @@ class SelectorMetrics(Metrics):
     def _decisions(self) -> None:
         self.dispatch_total = self._counters(
             "lingua_selector_dispatch_total",
-            "Dispatches by what came of them",
+            "Dispatches by outcome",
             {"outcome": DispatchOutcome},
         )
         self.removed_total = self._counters(
@@ -72,17 +73,15 @@ class SelectorMetrics(Metrics):
         self.dispatch_latency_seconds = self._histogram(
             "scheduler_dispatch_latency_seconds", "From a Dispatch's arrival to its Assign or refusal", STORE_SECONDS
         )
-        self.conflicts_total = self._counter(
-            "lingua_selector_conflicts_total", "Candidates that turned out to be taken at the commit"
-        )
-        self.waiting = self._gauge("lingua_selector_waiting", "Requests that stand in line for a node")
-        self.waiting_bytes = self._gauge("lingua_selector_waiting_bytes", "Their audio")
+        self.conflicts_total = self._counter("lingua_selector_conflicts_total", "Candidates that the commit rejected")
+        self.waiting = self._gauge("lingua_selector_waiting", "Placements in the wait queue")
+        self.waiting_bytes = self._gauge("lingua_selector_waiting_bytes", "Bytes of audio in the wait queue")
         self.waited_seconds = self._histogram(
-            "lingua_selector_waited_seconds", "Time in line of those that got a node or were refused", RESULT_SECONDS
+            "lingua_selector_waited_seconds", "Time in the wait queue until a node or a refusal", RESULT_SECONDS
         )
         self.weights_version = self._gauge("lingua_selector_weights_version", "Version of the weights in force")
         self.queries_total = self._counters(
-            "lingua_selector_queries_total", "Questions of operators by status", {"kind": QueryKind, "status": None}
+            "lingua_selector_queries_total", "Queries of operators by status", {"kind": QueryKind, "status": None}
         )
 
     def _pools(self) -> None:
@@ -93,7 +92,7 @@ class SelectorMetrics(Metrics):
         )
         self.pool_attempt_total = self._counters(
             "scheduler_phase3_pool_attempt_total",
-            "Pools that were looked through",
+            "Pools that were searched",
             {"pool": None, "result": ("success", "fail"), "reason": None},
         )
 
@@ -106,7 +105,7 @@ class SelectorMetrics(Metrics):
         self.snapshot_changes_total = self._counter("lingua_selector_snapshot_changes_total", "Rows that changed")
         self.words_refused_total = self._counters(
             "lingua_selector_words_refused_total",
-            "Words of nodes that did not fit the columns; a node lacks them until there is room",
+            "Strings of nodes that were not interned because the table was full; they match no job",
             {"kind": RowWord},
         )
         self.store_errors_total = self._counters(
@@ -119,12 +118,12 @@ class SelectorMetrics(Metrics):
         )
         self.results_total = self._counters(
             "lingua_selector_results_total",
-            "Results by verdict; `fenced` belongs to an attempt that was given up",
+            "Results by verdict; `fenced`: of an attempt that was replaced",
             {"verdict": get_args(AdvanceVerdict)},
         )
         self.undone_total = self._counters(
             "lingua_selector_undone_total",
-            "Attempts that came to nothing",
+            "Failed attempts, by reason",
             {"reason": UNDONE_REASONS},
         )
         self.cancelled_total = self._counter("lingua_selector_cancelled_total", "Jobs that were cancelled")
@@ -143,7 +142,7 @@ class SelectorMetrics(Metrics):
         )
         self.ledger_repairs_total = self._counters(
             "lingua_selector_ledger_repairs_total",
-            "Slots put right: `leaked` nobody ran the job, `missing` a running job had none",
+            "Slots repaired by audits: `leaked` without a running job, `missing` a running job without a slot",
             {"kind": LedgerRepair},
         )
         self.lane_dropped_total = self._counters(
@@ -158,20 +157,20 @@ class SelectorMetrics(Metrics):
         )
         self.session_taken_total = self._counters(
             "lingua_selector_session_taken_total",
-            "Edges told that a session is not theirs: at once, or when they spoke of it; `gone` has no record any more",
+            "SessionTaken sent, by cause: another edge claimed it, a wrong edge noted it, or its record is gone",
             {"when": TakenCause},
         )
         self.parked_total = self._counters(
             "lingua_selector_parked_total",
-            "Put into the mail of sessions that are away",
+            "Messages parked in the mail of detached sessions",
             {"kind": ParkedKind},
         )
         self.mail_dropped_total = self._counter(
-            "lingua_selector_mail_dropped_total", "Entries of mail that made room for later ones"
+            "lingua_selector_mail_dropped_total", "Entries of mail that were evicted by later ones"
         )
         self.posts_total = self._counters(
             "lingua_selector_posts_total",
-            "Posts by what became of them",
+            "Posts by outcome",
             {"outcome": (FORWARDED, PostVerdict.PARKED, PostVerdict.AWAY, PostVerdict.NO_SESSION)},
         )
 
@@ -181,19 +180,19 @@ class SelectorMetrics(Metrics):
             "Requests of members of rooms; `outcome` is ok, or a name of mesh.errors",
             {"action": (*RoomAction, SIGNAL_ACTION, UNKNOWN_ACTION), "outcome": None},
         )
-        self.rooms_expired_total = self._counter("lingua_selector_rooms_expired_total", "Rooms closed for silence")
+        self.rooms_expired_total = self._counter("lingua_selector_rooms_expired_total", "Rooms that expired while idle")
         self.pairing_total = self._counters(
             "lingua_selector_pairing_total",
-            "Pairing codes asked for and presented",
+            "Pairing codes requested and redeemed, by outcome",
             {"outcome": PairingOutcome},
         )
 
     def _models(self) -> None:
         prefix = "scheduler_model_na"
-        self.model_na_received_total = self._counter(f"{prefix}_received_total", "Words that a model is missing")
-        self.model_na_rate_limited_total = self._counter(f"{prefix}_rate_limited_total", "Of these, one too many")
-        self.model_na_marked_total = self._counter(f"{prefix}_marked_total", "Of these, nodes marked for a while")
-        self.model_na_dropped_total = self._counter(f"{prefix}_dropped_total", "Of these, no room to wait")
+        self.model_na_received_total = self._counter(f"{prefix}_received_total", "Reports of missing models")
+        self.model_na_rate_limited_total = self._counter(f"{prefix}_rate_limited_total", "Of these, rate-limited")
+        self.model_na_marked_total = self._counter(f"{prefix}_marked_total", "Of these, nodes that were marked")
+        self.model_na_dropped_total = self._counter(f"{prefix}_dropped_total", "Of these, dropped by a full lane")
         self.model_na_by_service_total = self._counters(
             f"{prefix}_by_service_total", "By service", {"service_id": None}
         )

@@ -14,7 +14,7 @@ DEFAULT_PORT: Final = 5010
 DEFAULT_URL: Final = f"ws://127.0.0.1:{DEFAULT_PORT}"
 #: Commands of other modules: `lingua <name> ...` becomes `python -m <module> ...`.
 ROLES: Final = tuple(kind.value for kind in ProcessKind)
-MODULES: Final = {**{role: role for role in ROLES}, "replay": "selector.operators.replay"}
+MODULES: Final = {role: role for role in ROLES}
 INTERRUPTED: Final = 130
 
 EPILOG: Final = """\
@@ -51,7 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_translate(commands.add_parser("translate", help="send a WAV file through a running mesh"))
     _add_explain(commands.add_parser("explain", help="explain why a job was placed on its node"))
     _add_weights(commands.add_parser("weights", help="show or set the weights of node selection"))
-    commands.add_parser("replay", help="repeat recorded decisions, with other weights (`lingua replay --help`)")
+    _add_replay(commands.add_parser("replay", help="repeat recorded decisions, with other weights"))
     commands.add_parser("version", help="print the version")
     return parser
 
@@ -130,6 +130,15 @@ def _add_pair(pair: argparse.ArgumentParser) -> None:
 def _add_explain(explain: argparse.ArgumentParser) -> None:
     explain.add_argument("job_id", metavar="JOB_ID", help="as in a result; a request id is accepted too")
     _add_query_options(explain, "print the whole decision record as one JSON object")
+
+
+def _add_replay(replay: argparse.ArgumentParser) -> None:
+    replay.description = "Decide again what was decided."
+    source = replay.add_mutually_exclusive_group()
+    source.add_argument("--recording", metavar="FILE", help="one selector's recording (default: those of a mesh)")
+    source.add_argument("--url", default=DEFAULT_URL, help="an edge (%(default)s)")
+    replay.add_argument("--weights", metavar="FILE.toml", help="other weights, at its top or in its table [weights]")
+    replay.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def _add_weights(weights: argparse.ArgumentParser) -> None:

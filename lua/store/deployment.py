@@ -8,7 +8,7 @@ import msgspec
 
 from lua.engine.batch import Answer, sure
 from lua.engine.runner import Call, Runner
-from lua.store.types import Presence, StoredWeights
+from lua.store.types.deployment import Presence, StoredWeights
 from mesh.config import Config
 from mesh.config.weights import Weights
 from mesh.errors import ConfigError, StoreError
@@ -56,7 +56,7 @@ class DeploymentStore:
         args = {"name": f"{kind} {identity}"}
         await self._runner.call("presence_withdraw", self._presence_keys(kind, identity), args)
 
-    async def present(self, kind: str) -> list[tuple[str, Presence]]:
+    async def processes(self, kind: str) -> list[tuple[str, Presence]]:
         """The live processes of a kind, by identity."""
         identities = sorted(identity for its_kind, identity in await self._names() if its_kind == kind)
         calls = [Call([self._keys.presence(kind, identity)], {}) for identity in identities]
@@ -64,7 +64,7 @@ class DeploymentStore:
         found = [(identity, _presence(answer)) for identity, answer in zip(identities, answers, strict=True)]
         return [(identity, facts) for identity, facts in found if facts is not None]
 
-    async def living(self, kind: str) -> list[str]:
+    async def live_identities(self, kind: str) -> list[str]:
         """The identities of the live processes of a kind; StoreError if they are too many to be sure."""
         names = await self._names()
         if len(names) >= PRESENT_MAX:

@@ -6,23 +6,21 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from lua.engine.batch import Answer, sure
+from lua.engine.batch import Answer
 from lua.engine.runner import Call, Runner
-from lua.store.node_view import read_reason, spell_reason, unpack_speeds
-from lua.store.types import Advance, Advanced, Bound, JobRecord, Release, Released
+from lua.store.node_view import spell_reason, unpack_speeds
+from lua.store.types.jobs import Advance, Advanced, Release, Released
 from mesh.cells import cell_of, cell_of_job
 from mesh.config import Config
 from mesh.errors import StoreError
 from mesh.ids import is_id
 from mesh.keys import Keys, lease_member
-from mesh.states.job import JobAction
 from mesh.states.speed import ANY_PAIR, RATIO_MAX
 
 #: Nodes whose key names are kept at hand: spelling them is most of the work of a call.
 NODES_REMEMBERED: Final = 65_536
 #: Characters of a language pair; a longer one is not told apart.
 PAIR_MAX: Final = 64
-_TIMES: Final = ("created", *(event.value for event in JobAction))
 _UNKNOWN: Final = Advanced("unknown")
 _UNTOUCHED: Final = Released("unknown", -1, 0)
 
@@ -54,33 +52,20 @@ class JobStore:
         self.leases_ms = config.node.heartbeat_timeout_ms + config.job.lease_ms + config.job.record_extra_ms
 
     async def advance(self, asked: Sequence[Advance]) -> list[Advanced | StoreError]:
-        """Apply events of mesh.states.job."""
+        """Apply events of mesh.states.job; an error in place of each that failed."""
         calls = [self._advance_call(one) for one in asked]
         answers = iter(await self._runner.call_many("job_advance", [call for call in calls if call]))
         return [_advanced(next(answers)) if call else _UNKNOWN for call in calls]
 
-    async def release(self, asked: Sequence[Release]) -> list[Released | StoreError]:
-        """Give back the slots of exactly these attempts."""
-        calls = [self._release_call(one) for one in asked]
-        answers = iter(await self._runner.call_many("job_release", [call for call in calls if call]))
-        return [_released(next(answers)) if call else _UNTOUCHED for call in calls]
+    async def release(self, release: Release) -> Released:
+        """Give back the slot of exactly this attempt. Idempotent."""
+        call = self._release_call(release)
+        return Released(*await self._runner.call("job_release", *call)) if call else _UNTOUCHED
 
-    async def look(self, job_ids: Sequence[str]) -> list[Answer]:
-        """What is kept of each; all of it empty if there is no such job."""
+    async def get_many(self, job_ids: Sequence[str]) -> list[Answer]:
+        """The records, as job_get replies; all fields are empty if there is no such job. An error for each failure."""
         keys = [self._keys.job(cell_of_job(job_id), job_id) for job_id in job_ids]
         return await self._runner.call_many("job_get", [Call([key], {}) for key in keys])
-
-    async def record(self, job_id: str) -> JobRecord | None:
-        """What is kept of one, None if there is no such job."""
-        if self.cell(job_id) is None:
-            return None
-        [answer] = await self.look([job_id])
-        state, outcome, holder, request, reason, _, times = sure(answer)
-        if not state:
-            return None
-        attempt, _, node_id = holder.partition(" ")
-        happened = {name: time_ms for name, time_ms in zip(_TIMES, times, strict=True) if time_ms}
-        return JobRecord(state, int(attempt), node_id, *words_of(request), outcome, read_reason(reason), happened)
 
     def _advance_call(self, one: Advance) -> Call | None:
         cell = self.cell(one.job_id)
@@ -137,12 +122,6 @@ class JobStore:
         return [keys.node(cell, node_id), keys.leases(cell, node_id), keys.ledger(cell), keys.changes(cell)]
 
 
-def read_bound(text: str) -> Bound:
-    """A binding as the scripts keep it. ValueError if it is none."""
-    attempt, job_id, node_id, node_edge, node_epoch = text.split(" ")
-    return Bound(int(attempt), job_id, node_id, node_edge, int(node_epoch))
-
-
 def _advanced(answer: Answer) -> Advanced | StoreError:
     if isinstance(answer, StoreError):
         return answer
@@ -158,7 +137,3 @@ def words_of(request: str) -> tuple[str, str, str]:
     """The request of a job, its session, and the edge that owned that; all empty if there is none."""
     words: Any = request.split(" ")
     return tuple(words) if len(words) == 3 else ("", "", "")
-
-
-def _released(answer: Answer) -> Released | StoreError:
-    return answer if isinstance(answer, StoreError) else Released(*answer)

@@ -8,8 +8,16 @@ from typing import Any, Final
 from lua.engine.batch import Answer, sure
 from lua.engine.runner import Call, Runner
 from lua.store.jobs import JobStore, holder_of
-from lua.store.node_view import pack_caps, pack_load, read_reason, spell_reason, unpack_marks
-from lua.store.types import Drained, Heartbeat, HeartbeatReply, Mark, Marked, Registered, StatusChange
+from lua.store.node_view import (
+    Changes,
+    pack_caps,
+    pack_load,
+    read_changes,
+    read_reason,
+    spell_reason,
+    unpack_marks,
+)
+from lua.store.types.nodes import Drained, Heartbeat, HeartbeatReply, Mark, Marked, Registered, StatusChange
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.errors import StoreError
@@ -56,9 +64,15 @@ class NodeStore:
             "window_ms": models.node_rate_window_ms, "words_max": models.node_rate_max,
             "unavailable_ms": models.unavailable_ms, "marks_max": MARKS_MAX,
         }  # fmt: skip
+        self._snapshot_keys = [self._make_snapshot_keys(cell) for cell in range(self._cells)]
 
-    async def register(self, node_id: str, edge: str, caps: NodeCaps, pools: Sequence[str], ref: str) -> Registered:
-        """Write the record for a new connection."""
+    async def register(
+        self, node_id: str, edge: str, caps: NodeCaps, pools: Sequence[str], ref: str = ""
+    ) -> Registered:
+        """Write the node's record for a new connection; a later registration always gets a higher epoch.
+
+        `ref` numbers the registrations of an edge: a delayed duplicate is recognised by it and changes nothing.
+        """
         args = {
             "node_id": node_id, "edge": edge, "ref": ref, "max_jobs": caps.max_jobs, "caps": pack_caps(caps),
             "load": pack_load(NodeLoad()), "leases_ms": self._jobs.leases_ms, **self._times,
@@ -68,13 +82,19 @@ class NodeStore:
         return Registered(epoch, status, used, version, verdict == "ok")
 
     # heartbeats
-    async def beat(self, beats: Sequence[Heartbeat]) -> list[HeartbeatReply | StoreError]:
-        """Renew the records; capabilities stay."""
+    async def heartbeat_many(self, beats: Sequence[Heartbeat]) -> list[HeartbeatReply | StoreError]:
+        """Renew the records and correct their slots by the running jobs; an error in place of each that failed."""
         calls = [self._beat_call(beat, None, (), "") for beat in beats]
         return await self._audited(beats, await self._runner.call_many("node_heartbeat", calls))
 
-    async def beat_with(self, beat: Heartbeat, caps: NodeCaps, pools: Sequence[str]) -> HeartbeatReply:
-        """Renew one record with new capabilities."""
+    async def heartbeat(
+        self, beat: Heartbeat, caps: NodeCaps | None = None, pools: Sequence[str] | None = None
+    ) -> HeartbeatReply:
+        """Renew one record. `caps` and `pools` None leave the stored ones unchanged; give both or neither."""
+        if caps is None or pools is None:
+            assert caps is None and pools is None, "capabilities decide the pools: give both or neither"
+            [beaten] = await self.heartbeat_many([beat])
+            return sure(beaten)
         before = ""
         for _ in range(POOL_TRIES):
             call = self._beat_call(beat, caps, pools, before)
@@ -144,19 +164,19 @@ class NodeStore:
 
     # what ends a node or holds it back
     async def detach(self, node_id: str, epoch: int, reason: str) -> bool:
-        """Its socket closed."""
+        """The socket of this connection closed; the node stays listed. False: not the node's connection, or known."""
         args = {"node_id": node_id, "epoch": epoch, "reason": spell_reason(reason), **self._grace}
         [verdict] = await self._runner.call("node_detach", self._life_keys(node_id), args)
         return bool(verdict == "ok")
 
-    async def leave(self, node_id: str, epoch: int, reason: str) -> bool:
-        """Take it off the lists."""
+    async def set_offline(self, node_id: str, epoch: int, reason: str) -> bool:
+        """Remove the node from the lists if `epoch` is in force; its leases stay until released or expired."""
         args = {"node_id": node_id, "epoch": epoch, "reason": spell_reason(reason), **self._tombstones}
         answer = await self._with_pools("node_offline", node_id, args, None)
         return bool(answer[0] == "ok")
 
-    async def drain(self, node_id: str, for_ms: int, reason: str, *, resume: bool) -> Drained:
-        """An operator's command."""
+    async def drain(self, node_id: str, for_ms: int, reason: str, *, resume: bool = False) -> Drained:
+        """Assign no more jobs to the node until it is resumed, or registers again after `for_ms`."""
         args = {
             "node_id": node_id, "event": NodeEvent.RESUME if resume else NodeEvent.DRAIN, "for_ms": for_ms,
             "reason": spell_reason(reason), **self._times, **self._grace,
@@ -164,8 +184,8 @@ class NodeStore:
         known, *rest = await self._runner.call("node_drain", self._life_keys(node_id), args)
         return Drained(bool(known), *rest)
 
-    async def scan(self, cell: int) -> list[StatusChange]:
-        """Let time pass for the nodes of a cell that are due."""
+    async def expire(self, cell: int) -> list[StatusChange]:
+        """Apply timeouts: silent nodes become offline, long offline ones leave the lists. At most SCAN_MAX per call."""
         keys = self._keys
         [flat] = await self._runner.call("node_list_due", [keys.due(cell), keys.view(cell)], {"limit": SCAN_MAX})
         due = [(raw_id.decode(), pools.decode()) for raw_id, pools in zip(flat[::2], flat[1::2], strict=True)]
@@ -185,9 +205,14 @@ class NodeStore:
             raise failed[0]
         return changed
 
+    async def changes(self, asked: Sequence[tuple[int, int]], limit: int) -> list[Changes | StoreError]:
+        """For each (cell, since): at most `limit` of its nodes that changed after version `since` (0 = all)."""
+        calls = [Call(self._snapshot_keys[cell], {"since": since, "limit": limit}) for cell, since in asked]
+        return [read_changes(answer) for answer in await self._runner.call_many("node_changes", calls)]
+
     # models
-    async def mark(self, asked: Sequence[Mark]) -> list[Marked | StoreError]:
-        """Nodes said that they lack models."""
+    async def mark_models(self, asked: Sequence[Mark]) -> list[Marked | StoreError]:
+        """Exclude nodes from jobs that need models they lack, for a while; an error in place of each that failed."""
         answers = await self._runner.call_many("model_mark", [self._mark_call(one) for one in asked])
         return [_marked(answer) for answer in answers]
 
@@ -200,6 +225,11 @@ class NodeStore:
         return Call([*node_keys, self._keys.marks(cell), self._keys.model_words(cell, one.node_id)], args)
 
     # keys
+    def _make_snapshot_keys(self, cell: int) -> list[str]:
+        keys = self._keys
+        lists = [keys.nodes(cell), keys.ledger(cell), keys.changes(cell)]
+        return [*lists, keys.view(cell), keys.speeds(cell), keys.marks(cell)]
+
     def _life_keys(self, node_id: str) -> list[str]:
         keys, cell = self._keys, cell_of(node_id, self._cells)
         return [keys.node(cell, node_id), keys.due(cell), keys.ledger(cell), keys.changes(cell), keys.view(cell)]

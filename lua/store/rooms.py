@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from lua.engine.runner import Call, Runner
-from lua.store.types import Room
+from lua.store.types.rooms import Room
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.errors import StoreError
@@ -46,7 +46,7 @@ class RoomStore:
         # An edge repeats a request for as long as it waits for the answer, and then its client may ask again.
         self._plan_ms = 2 * config.edge.answer_timeout_ms
 
-    async def plan(self, session_id: str, code: str, instead_of: str = "") -> str:
+    async def reserve_code(self, session_id: str, code: str, instead_of: str = "") -> str:
         """The code under which the session's room shall be made: `code`, unless one is planned, and is not taken."""
         keys = [self._keys.room_plan(cell_of(session_id, self._cells), session_id)]
         args = {"code": code, "instead_of": instead_of, "life_ms": self._plan_ms}
@@ -71,7 +71,7 @@ class RoomStore:
         """Take a session out; the last one out ends the room: "ok" or "gone"."""
         return await self._call("room_leave", code, code=code, session_id=session_id)
 
-    async def prefer(self, code: str, session_id: str, target: str, *, wanted: bool) -> Room:
+    async def set_voice(self, code: str, session_id: str, target: str, *, wanted: bool) -> Room:
         """Note whether a session wants the voice of another: "ok", "gone", "outsider" or "stranger"."""
         return await self._call("room_set_voice", code, session_id=session_id, target=target, wanted=int(wanted))
 
@@ -79,7 +79,7 @@ class RoomStore:
         """Keep the room alive: "ok", "gone" or "outsider"."""
         return await self._call("room_speak", code, code=code, session_id=session_id)
 
-    async def look(self, code: str) -> Room:
+    async def get(self, code: str) -> Room:
         """Who is in it: "ok" or "gone"."""
         return await self._call("room_get", code)
 

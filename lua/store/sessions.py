@@ -7,7 +7,7 @@ from typing import Final
 
 from lua.engine.batch import Answer
 from lua.engine.runner import Call, Runner
-from lua.store.types import Claim, Claimed, MailEntry, MailPage, Noted, Parked, SessionOwner
+from lua.store.types.sessions import Claim, Claimed, MailEntry, MailPage, Noted, Parked, SessionOwner
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.errors import StoreError
@@ -32,7 +32,7 @@ class SessionStore:
 
     # ownership
     async def claim(self, claim: Claim) -> Claimed:
-        """Make an edge the owner."""
+        """Make an edge the owner: epoch 0 takes over, otherwise it must be the epoch in force."""
         args = {
             "ref": claim.ref, "edge": claim.edge, "epoch": claim.epoch, "resume": int(claim.resume),
             "token": claim.token, "tenant_id": claim.tenant_id, "src_lang": claim.src_lang,
@@ -43,8 +43,10 @@ class SessionStore:
         verdict, owner, epoch, *record = answer
         return Claimed(verdict == "ok", owner, epoch, verdict, *record)
 
-    async def note(self, session_id: str, edge: str, epoch: int, *, away: bool, room: str | None) -> Noted:
-        """The session lives."""
+    async def note(
+        self, session_id: str, edge: str, epoch: int, *, away: bool = False, room: str | None = None
+    ) -> Noted:
+        """Renew the record of a live session whose client is attached or `away`; `room` None leaves the stored room."""
         args = {
             "edge": edge, "epoch": epoch, "away": int(away), "moves": int(room is not None), "room": room or "",
             **self._life,
@@ -52,28 +54,28 @@ class SessionStore:
         return Noted(*await self._runner.call("session_note", [self._key(session_id)], args))
 
     async def release(self, session_id: str, edge: str, epoch: int) -> bool:
-        """Forget it."""
+        """Delete the session and its mail if owner and epoch match."""
         args = {"edge": edge, "epoch": epoch}
         [released] = await self._runner.call("session_release", self._all_keys(session_id), args)
         return bool(released)
 
-    async def look(self, session_ids: Sequence[str]) -> list[SessionOwner | StoreError]:
-        """Where each is."""
+    async def owners(self, session_ids: Sequence[str]) -> list[SessionOwner | StoreError]:
+        """The owner of each session; an error in place of each that failed."""
         calls = [Call([self._key(session_id)], {}) for session_id in session_ids]
-        return [_seat(answer) for answer in await self._runner.call_many("session_get", calls)]
+        return [_owner(answer) for answer in await self._runner.call_many("session_get", calls)]
 
     # mail
-    async def park(self, letters: Sequence[MailEntry]) -> list[Parked | StoreError]:
-        """Put each into the mail of its session."""
+    async def park_mail(self, entries: Sequence[MailEntry]) -> list[Parked | StoreError]:
+        """Append each to its session's mail until that is resumed; an error in place of each that failed."""
         calls = []
-        for letter in letters:
-            args = {"name": letter.key, "frame": letter.frame, "body": letter.body, **self._mail}
-            calls.append(Call(self._all_keys(letter.session_id), args))
+        for entry in entries:
+            args = {"name": entry.key, "frame": entry.frame, "body": entry.body, **self._mail}
+            calls.append(Call(self._all_keys(entry.session_id), args))
         answers = await self._runner.call_many("mail_park", calls)
         return [answer if isinstance(answer, StoreError) else Parked(*answer) for answer in answers]
 
-    async def read(self, session_id: str, edge: str, epoch: int, after: str) -> MailPage | None:
-        """A page of its mail."""
+    async def read_mail(self, session_id: str, edge: str, epoch: int, after: str = "") -> MailPage | None:
+        """One page of mail after that entry; None unless owner and epoch match. ValueError if `after` is no entry."""
         if after:
             _entry(after)
         args = {"edge": edge, "epoch": epoch, "after": after, **self._page}
@@ -81,8 +83,8 @@ class SessionStore:
         verdict, last, more, parts = await self._runner.call("mail_read", [session, mail], args)
         return MailPage(last, bool(more), parts) if verdict == "ok" else None
 
-    async def trim(self, session_id: str, edge: str, epoch: int, last: str) -> int | None:
-        """Forget its mail up to an entry."""
+    async def trim_mail(self, session_id: str, edge: str, epoch: int, last: str) -> int | None:
+        """Delete mail up to that entry; the number deleted, None unless owner and epoch match. ValueError as above."""
         last_ms, last_no = _entry(last)
         args = {"edge": edge, "epoch": epoch, "last_ms": last_ms, "last_no": last_no}
         [trimmed] = await self._runner.call("mail_trim", self._all_keys(session_id), args)
@@ -105,7 +107,7 @@ def _entry(entry_id: str) -> tuple[int, int]:
     return int(time_ms), int(number)
 
 
-def _seat(answer: Answer) -> SessionOwner | StoreError:
+def _owner(answer: Answer) -> SessionOwner | StoreError:
     if isinstance(answer, StoreError):
         return answer
     owner, epoch, away, resumable = answer

@@ -1,4 +1,4 @@
-"""The layout of a table's columns, and how what a node says becomes numbers in its row."""
+"""The layout of the node table's columns, and the conversion of a node's facts into its row."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Final
 import numpy as np
 
 from mesh.frames import NodeCaps, NodeLoad
-from selector.core.interner import bits
-from selector.core.interners import NOBODYS, RowInterns
+from selector.core.interner import NOT_INTERNED, RowInterns, bits
 from selector.core.kernel import (
     DRAINING_STATUS,
     LANGUAGE_PLANES,
@@ -24,24 +23,52 @@ from selector.core.kernel import (
 _INT32_MAX: Final = 2**31 - 1
 _STATUS: Final = {"ready": READY_STATUS, "draining": DRAINING_STATUS, "offline": OFFLINE_STATUS}
 _TYPES: Final[dict[str, type[np.generic]]] = {
-    "seen_ms": np.int64, "unreachable_until_ms": np.int64, "detached_ms": np.int64, "status": np.uint8,
-    "gpus": np.int32, "load_percent": np.float64, "accept_public": np.uint8, "tenant": np.int32, "pool": np.int32,
-    "region": np.int32, "tier": np.int32, "installed": np.uint64, "ready": np.uint64, "marked": np.uint64,
-    "asr": np.uint64, "semantic": np.uint64, "tts": np.uint64, "tts_named": np.uint8, "pairs": np.uint64,
-    "pairs_named": np.uint8, "used": np.int32, "running": np.int32, "max_jobs": np.int32, "charged": np.int32,
-    "speed_pair": np.int32, "speed_mean": np.float32, "speed_variance": np.float32, "speed_jobs": np.float32,
+    "seen_ms": np.int64,
+    "unreachable_until_ms": np.int64,
+    "detached_ms": np.int64,
+    "status": np.uint8,
+    "gpus": np.int32,
+    "load_percent": np.float64,
+    "accept_public": np.uint8,
+    "tenant": np.int32,
+    "pool": np.int32,
+    "region": np.int32,
+    "tier": np.int32,
+    "installed": np.uint64,
+    "ready": np.uint64,
+    "marked": np.uint64,
+    "asr": np.uint64,
+    "semantic": np.uint64,
+    "tts": np.uint64,
+    "tts_named": np.uint8,
+    "pairs": np.uint64,
+    "pairs_named": np.uint8,
+    "used": np.int32,
+    "running": np.int32,
+    "max_jobs": np.int32,
+    "charged": np.int32,
+    "speed_pair": np.int32,
+    "speed_mean": np.float32,
+    "speed_variance": np.float32,
+    "speed_jobs": np.float32,
     "speed_at_ms": np.int64,
-}  # fmt: skip
+}
 #: Columns that have more than one number per node.
 _WIDTHS: Final = {
-    "asr": LANGUAGE_PLANES, "semantic": LANGUAGE_PLANES, "tts": LANGUAGE_PLANES, "pairs": PAIR_PLANES,
-    "speed_pair": SPEED_SLOTS, "speed_mean": SPEED_SLOTS, "speed_variance": SPEED_SLOTS, "speed_jobs": SPEED_SLOTS,
+    "asr": LANGUAGE_PLANES,
+    "semantic": LANGUAGE_PLANES,
+    "tts": LANGUAGE_PLANES,
+    "pairs": PAIR_PLANES,
+    "speed_pair": SPEED_SLOTS,
+    "speed_mean": SPEED_SLOTS,
+    "speed_variance": SPEED_SLOTS,
+    "speed_jobs": SPEED_SLOTS,
     "speed_at_ms": SPEED_SLOTS,
-}  # fmt: skip
+}
 
 
 def empty_columns(capacity: int) -> Columns:
-    """Room for so many nodes."""
+    """Columns for `capacity` nodes."""
     return Columns(
         **{
             name: np.zeros((capacity, _WIDTHS[name]) if name in _WIDTHS else capacity, dtype=kind)
@@ -56,12 +83,12 @@ def small(number: int) -> int:
 
 
 def _percent(number: float) -> float:
-    """A peer's percentage; what is no number counts as not said."""
+    """A peer's percentage; NaN and infinity count as 0."""
     return float(number) if math.isfinite(number) else 0.0
 
 
 def write_load(columns: Columns, row: int, status: str, load: NodeLoad, detached_ms: int) -> None:
-    """What changes from heartbeat to heartbeat."""
+    """Status and load, which change from heartbeat to heartbeat."""
     columns.status[row] = _STATUS.get(status, OTHER_STATUS)
     columns.detached_ms[row] = max(0, detached_ms)
     columns.load_percent[row] = max(_percent(load.cpu_percent), _percent(load.gpu_percent), _percent(load.mem_percent))
@@ -69,12 +96,12 @@ def write_load(columns: Columns, row: int, status: str, load: NodeLoad, detached
 
 
 def write_caps(columns: Columns, row: int, caps: NodeCaps, held: RowInterns, models: list[int]) -> None:
-    """What a node can do. `held`: the numbers of its words, `models`: of its models that jobs may need."""
+    """Capabilities. `held`: the numbers of its strings, `models`: of its models that jobs may need."""
     columns.gpus[row] = small(caps.gpu_count)
     columns.accept_public[row] = caps.accept_public
-    columns.tenant[row] = held.tenants[0] if held.tenants else NOBODYS
-    columns.region[row] = held.regions[0] if held.regions else NOBODYS
-    columns.tier[row] = held.tiers[0] if held.tiers else NOBODYS
+    columns.tenant[row] = held.tenants[0] if held.tenants else NOT_INTERNED
+    columns.region[row] = held.regions[0] if held.regions else NOT_INTERNED
+    columns.tier[row] = held.tiers[0] if held.tiers else NOT_INTERNED
     columns.installed[row] = bits([*held.installed, *models], 1)[0]
     columns.ready[row] = bits([*held.ready, *models], 1)[0]
     columns.asr[row] = bits(held.asr, LANGUAGE_PLANES)

@@ -1,8 +1,8 @@
-"""Hard filters: why a node may not take a job. The kernel counts each by number; refusals name it.
+"""Hard filters: the reasons why a node may not take a job. The kernel counts them by number; refusals name them.
 
-The order is the order in which a node is tested, and a node is counted under the first filter that stops it. POOL comes
-first: whole pools are left out without a look at their nodes. Then EXCLUDED: what such a node lacks helps nobody.
-SLOT comes last: a node that only lacks a free slot is the nearest miss there is.
+The order is the testing order, and a node is counted under the first filter that removes it. POOL comes first: whole
+pools are skipped without reading their nodes. Then EXCLUDED: nothing else about such a node matters. SLOT comes last: a
+node that only lacks a free slot is the nearest possible miss. How to add a filter: docs/choosing.md, section 4.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Filter(IntEnum):
     """Every hard filter, in testing order."""
 
     POOL = 0  # not in a pool that the job may use
-    EXCLUDED = 1  # whatever else it lacks: nobody waits for a node that will not be asked
+    EXCLUDED = 1  # by the job itself: it failed there before
     # the node alone
-    OFFLINE = 2  # silent for heartbeat_timeout_ms, or detached for longer than the reconnect grace
+    OFFLINE = 2  # no heartbeat for heartbeat_timeout_ms, or detached for longer than the reconnect grace
     STATUS = 3  # registering or degraded
     DRAINING = 4
     UNREACHABLE = 5  # frames to its edge bounced a moment ago
@@ -37,9 +37,9 @@ class Filter(IntEnum):
     TENANT = 9
     INSTALLED = 10  # a service, or a model that a feature needs
     READY = 11
-    MODEL = 12  # it said a moment ago that it lacks the model of a service
+    MODEL = 12  # it reported the model of a service as missing within models.unavailable_ms
     ASR = 13
-    AUTO = 14  # the same when the job does not say which language is spoken
+    AUTO = 14  # the same for a job whose spoken language is unknown
     PAIR = 15
     TTS = 16
     SLOT = 17
@@ -48,8 +48,8 @@ class Filter(IntEnum):
 #: Wire names.
 REASON: Final[dict[Filter, FilterName]] = {one: FilterName[one.name] for one in Filter}
 
-#: What stopped a node, said of the node.
-_WORDS: Final[dict[Filter, str]] = {
+#: Predicate about a node for the nearest miss of a refusal.
+_TEXTS: Final[dict[Filter, str]] = {
     Filter.POOL: "is not in a pool that this job may use",
     Filter.EXCLUDED: "failed this job before, or was left out by name",
     Filter.OFFLINE: "is silent or has gone away",
@@ -70,11 +70,11 @@ _WORDS: Final[dict[Filter, str]] = {
     Filter.SLOT: "has no free slot",
 }
 
-#: These need another node or other software; the others pass by themselves. POOL is none of them: the next node that
+#: Waiting does not help: these need another node or other software. POOL is not among them: the next node that
 #: registers may be in the right pool. A job that no pool will ever take is `barred` in its row.
-LASTING: Final = frozenset({
-    Filter.GPU, Filter.PUBLIC, Filter.TENANT, Filter.INSTALLED, Filter.ASR, Filter.AUTO, Filter.PAIR, Filter.TTS
-})  # fmt: skip
+LASTING: Final = frozenset(
+    (Filter.GPU, Filter.PUBLIC, Filter.TENANT, Filter.INSTALLED, Filter.ASR, Filter.AUTO, Filter.PAIR, Filter.TTS)
+)
 
 
 def removed_by_name(counts: Sequence[int]) -> dict[str, int]:
@@ -83,7 +83,7 @@ def removed_by_name(counts: Sequence[int]) -> dict[str, int]:
 
 
 def is_hopeless(counts: Sequence[int]) -> bool:
-    """True if there are nodes that the job may use and waiting helps with none of them.
+    """True if there are nodes that the job may use and all of them are removed by lasting filters.
 
     Nodes of other pools do not count: without any node in its own pools, one may come.
     """
@@ -92,7 +92,7 @@ def is_hopeless(counts: Sequence[int]) -> bool:
 
 
 def main_filter(counts: Sequence[int]) -> Filter | None:
-    """The filter that removed most nodes; of equals the last tested, its nodes came closest. None: no nodes."""
+    """The filter that removed most nodes; of equal ones the last tested, the nearest miss. None: no nodes."""
     best: Filter | None = None
     most = 0
     for place, count in enumerate(counts):
@@ -102,28 +102,28 @@ def main_filter(counts: Sequence[int]) -> Filter | None:
 
 
 def nearest(examined: Examined, table: NodeTable) -> tuple[str, str]:
-    """The node that came closest to taking the job, and what stopped it in words; two empty texts if there is none.
+    """The nearest miss: node id and the reason as text; two empty strings if there is none.
 
-    Closest: stopped by the last of the filters; among equals the cheapest.
+    Nearest: removed by the latest filter in testing order; among equal ones the lowest score.
     """
     stopped = np.flatnonzero(examined.obstacle >= 0)
     if not len(stopped):
         return "", ""
     row = int(stopped[np.lexsort((stopped, examined.scores[stopped], -examined.obstacle[stopped]))[0]])
-    return table.id_of(row), _in_words(Filter(int(examined.obstacle[row])), row, table)
+    return table.id_of(row), _text_of(Filter(int(examined.obstacle[row])), row, table)
 
 
-def _in_words(obstacle: Filter, row: int, table: NodeTable) -> str:
-    words = _WORDS[obstacle]
+def _text_of(obstacle: Filter, row: int, table: NodeTable) -> str:
+    text = _TEXTS[obstacle]
     if obstacle == Filter.STATUS:
         facts = table.facts_of(table.id_of(row))
-        return f"{words}: {facts.status}" if facts is not None else words
+        return f"{text}: {facts.status}" if facts is not None else text
     if obstacle == Filter.RESOURCES:
-        return f"{words}: {table.columns.load_percent[row]:.0f} %"
+        return f"{text}: {table.columns.load_percent[row]:.0f} %"
     if obstacle == Filter.SLOT:
-        return f"{words}: all {table.columns.max_jobs[row]} are in use"
-    return words
+        return f"{text}: all {table.columns.max_jobs[row]} are in use"
+    return text
 
 
-assert set(_WORDS) == set(Filter), "every filter needs words"
+assert set(_TEXTS) == set(Filter), "every filter needs a text"
 assert [one.name for one in Filter] == [name.name for name in FilterName], "every wire name needs a filter"

@@ -1,4 +1,4 @@
-"""Dispatch frames as rows that the kernel reads: names become numbers here."""
+"""Job rows: Dispatch frames as the numbers that the kernel reads. Strings are looked up, never interned."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from selector.core.node_table import NodeTable
 from selector.core.pools import PoolOrder, PoolPlan
 
 AUTO: Final = "auto"
-#: Node ids that one job may exclude, and languages that may be spoken in it; more are ignored (honest edges never come
-#: near).
+#: Node ids that one job may exclude, and languages that may be spoken in it; more are ignored (our edges send fewer).
 EXCLUDED_MAX: Final = 64
 AUTO_LANGUAGES_MAX: Final = 64
 _PLANE_BITS: Final = (1 << 64) - 1
 
 
 class JobLanguages(NamedTuple):
-    """What a job needs of a node's languages."""
+    """The languages that a job needs of a node."""
 
     heard: tuple[str, ...]  # must be recognised
     written: tuple[str, ...]  # must be translated to
     pairs: tuple[str, ...]
     is_auto: bool = False
-    #: It does not say what may be spoken: any recogniser will do.
+    #: The spoken language is unrestricted: any recogniser will do.
     is_any: bool = False
 
     def all(self) -> tuple[str, ...]:
@@ -41,9 +40,9 @@ def job_rows(
     dispatches: Sequence[Dispatch],
     table: NodeTable,
     plan: PoolPlan,
-    tried: Mapping[str, Collection[str]] | None = None,
+    rejected: Mapping[str, Collection[str]] | None = None,
 ) -> JobRows:
-    """The batch as numbers. `tried`: request id -> nodes that were just found full."""
+    """The batch as numbers. `rejected`: request id -> further nodes to exclude, which a commit rejected."""
     jobs = []
     languages = []
     lists: list[int] = []
@@ -56,17 +55,17 @@ def job_rows(
         order = order_of(dispatch, plan, spoken)
         pairs_from = len(lists)
         if "nmt" in services:
-            lists.extend(map(table.words.pairs.find, spoken.pairs))
+            lists.extend(map(table.interners.pairs.find, spoken.pairs))
         excluded_from = len(lists)
-        also = tried.get(dispatch.request_id, ()) if tried else ()
+        also = rejected.get(dispatch.request_id, ()) if rejected else ()
         lists.extend(_rows((*dispatch.excluded[:EXCLUDED_MAX], *also), table))
         languages.append((heard.planes, written.planes, said.planes))
-        jobs.append((
+        row = (
             dispatch.public,
             not order.order,
-            table.tenants.find(dispatch.tenant_id),
-            table.words.regions.find(dispatch.region) if dispatch.region else NOT_ASKED,
-            table.words.tiers.find(dispatch.gpu_tier) if dispatch.gpu_tier else NOT_ASKED,
+            table.interners.tenants.find(dispatch.tenant_id),
+            table.interners.regions.find(dispatch.region) if dispatch.region else NOT_ASKED,
+            table.interners.tiers.find(dispatch.gpu_tier) if dispatch.gpu_tier else NOT_ASKED,
             bits,
             services_unknown,
             spoken.is_auto,
@@ -84,7 +83,8 @@ def job_rows(
             len(lists),
             *pools.place_of(order),
             seed_of(dispatch),
-        ))  # fmt: skip
+        )
+        jobs.append(row)
     return JobRows(
         np.array(jobs, dtype=JOB_ROW),
         np.array(languages, dtype=np.uint64).reshape(len(jobs), STAGES, LANGUAGE_PLANES),
@@ -94,7 +94,7 @@ def job_rows(
 
 
 def seed_of(dispatch: Dispatch) -> int:
-    """What breaks ties for this attempt: the same everywhere, different for every request."""
+    """Breaks ties for this attempt: equal in every selector, different for every request."""
     return crc32(dispatch.request_id.encode()) << 8 | dispatch.attempt & 0xFF
 
 
@@ -113,19 +113,19 @@ def order_of(dispatch: Dispatch, plan: PoolPlan, spoken: JobLanguages | None = N
 
 
 def job_languages(dispatch: Dispatch) -> JobLanguages:
-    """The languages of a job, whichever way it names them."""
+    """The languages of a job: a pair, two speakers, or a list of candidates."""
     source, target = dispatch.src_lang, dispatch.tgt_lang
     if source.lower() != AUTO:
         return JobLanguages((source,), (target,), _pairs((source,), (target,)))
     a, b = dispatch.lang_a, dispatch.lang_b
-    if a and b:  # two people, either may speak: everything both ways
+    if a and b:  # two speakers: everything both ways
         return JobLanguages((a, b), (a, b), _pairs((a, b), (a, b)), is_auto=True)
     heard = tuple(dispatch.auto_langs[:AUTO_LANGUAGES_MAX])
     return JobLanguages(heard, (target,), _pairs(heard, (target,)), is_auto=True, is_any=not heard)
 
 
 def _pairs(heard: tuple[str, ...], written: tuple[str, ...]) -> tuple[str, ...]:
-    """Every translation that may be needed; none into the same language."""
+    """Every directed pair that may be needed; none into the same language."""
     return tuple(pair_of(one, other) for one in heard for other in written if one.lower() != other.lower())
 
 
@@ -138,8 +138,8 @@ _NOTHING: Final = _Stage((0,) * LANGUAGE_PLANES, False)
 
 
 def _stages(spoken: JobLanguages, services: set[str], table: NodeTable) -> tuple[_Stage, _Stage, _Stage]:
-    """What is needed to recognise, to translate and to speak. A job that skips a stage needs nothing of it."""
-    find = table.languages.find
+    """Languages needed for recognition, translation and speech. A job that skips a stage needs none of it."""
+    find = table.interners.languages.find
     written = _stage(spoken.written, find)
     return (
         _stage(spoken.heard, find) if "asr" in services else _NOTHING,
@@ -161,10 +161,10 @@ def _stage(words: Iterable[str], find: Callable[[str], int]) -> _Stage:
 
 
 def _bits(words: Iterable[str], table: NodeTable) -> tuple[int, bool]:
-    """Services and models as one word of bits; True if one of them is not known to any node."""
+    """Services and models as one bitset; True if no node has one of them."""
     bits = 0
     for word in words:
-        number = table.services.find(word)
+        number = table.interners.services.find(word)
         if number == UNKNOWN:
             return 0, True
         bits |= 1 << number
@@ -187,7 +187,7 @@ class _Pools:
         self._places: dict[int, tuple[PoolOrder, tuple[int, int]]] = {}
 
     def place_of(self, order: PoolOrder) -> tuple[int, int]:
-        """Where its numbers are. Pools that no node is in are left out."""
+        """The range of its numbers. Pools without a node are left out."""
         known = self._places.get(id(order))
         if known is None:
             start = len(self.numbers)

@@ -1,10 +1,10 @@
 """The kernel: hard filters, score, best k and in-batch charging, compiled by numba. See docs/adr/0005-kernel.md.
 
 Owns the layout of the columns and of a job's row, and nothing else: no names, no ids, no clock. Everything it reads is
-plain numbers, so a recorded choice can be run again bit for bit. Its slow and obvious twin is
+plain numbers, so a recorded choice can be replayed bit for bit. Its slow and obvious twin is
 tests/support/reference/naive_kernel.py; hypothesis compares them. docs/choosing.md: how to add a filter or a cost term.
 
-Longer than other files on purpose: numba keeps compiled code until this very file changes, so everything that it
+Longer than other files on purpose: numba caches compiled code until this very file changes, so everything that it
 compiles in (layout, constants, rules) must be here.
 """
 
@@ -35,7 +35,7 @@ Int = Any
 LANGUAGE_PLANES: Final = 4
 PAIR_PLANES: Final = 16
 SERVICES_MAX: Final = 64
-#: Speeds kept per node: all pairs together in the first place, then single pairs.
+#: Speeds per node: the one over all pairs first, then single pairs.
 SPEED_SLOTS: Final = 17
 ANY_PAIR_NUMBER: Final = 0
 
@@ -49,24 +49,37 @@ OFFLINE_STATUS: Final = 3
 STATUSES: Final = 4
 PREDICTED_MS: Final = 0
 LEAST_CONNECTIONS: Final = 1
-#: What is spoken, what is written, what is said: places in JobRows.languages.
+#: Stages that need languages: indexes of JobRows.languages.
 ASR_STAGE, SEMANTIC_STAGE, TTS_STAGE = 0, 1, 2
 STAGES: Final = 3
-#: Different needs that nobody meets, remembered in one batch.
-_BARREN_MAX: Final = 64
-#: So many standard deviations above the mean lie 19 of 20 jobs.
+#: Jobs without a candidate that are remembered in one batch, for others with the same needs.
+_WITHOUT_MAX: Final = 64
+#: Standard deviations above the mean that 19 of 20 jobs stay below.
 LATE_DEVIATIONS: Final = 1.65
 
-# Filters as plain numbers. Written out, because compiled code is kept on disk until this very file changes: numbers
-# taken over from filters.py would stay the old ones.
+# Filters as plain numbers. Written out, because compiled code is cached on disk until this very file changes: numbers
+# imported from filters.py would stay the old ones.
 PASSED: Final = -1
-_POOL, _EXCLUDED, _OFFLINE, _STATUS, _DRAINING, _UNREACHABLE, _GPU, _RESOURCES, _PUBLIC = 0, 1, 2, 3, 4, 5, 6, 7, 8
-_TENANT, _INSTALLED, _READY, _MODEL, _ASR, _AUTO, _PAIR, _TTS, _SLOT = 9, 10, 11, 12, 13, 14, 15, 16, 17
+_POOL: Final = 0
+_EXCLUDED: Final = 1
+_OFFLINE: Final = 2
+_STATUS: Final = 3
+_DRAINING: Final = 4
+_UNREACHABLE: Final = 5
+_GPU: Final = 6
+_RESOURCES: Final = 7
+_PUBLIC: Final = 8
+_TENANT: Final = 9
+_INSTALLED: Final = 10
+_READY: Final = 11
+_MODEL: Final = 12
+_ASR: Final = 13
+_AUTO: Final = 14
+_PAIR: Final = 15
+_TTS: Final = 16
+_SLOT: Final = 17
 FILTERS: Final = 18
-assert [*Filter] == [
-    _POOL, _EXCLUDED, _OFFLINE, _STATUS, _DRAINING, _UNREACHABLE, _GPU, _RESOURCES, _PUBLIC,
-    _TENANT, _INSTALLED, _READY, _MODEL, _ASR, _AUTO, _PAIR, _TTS, _SLOT,
-]  # fmt: skip
+assert {one.name: one.value for one in Filter} == {one.name: globals().get(f"_{one.name}") for one in Filter}
 assert len(Filter) == FILTERS
 
 #: What a score is the sum of, in this order, in predicted milliseconds; the last two are savings and thus negative.
@@ -94,15 +107,15 @@ class Columns(NamedTuple):
     tier: npt.NDArray[np.int32]
     installed: npt.NDArray[np.uint64]  # services, and models that features need
     ready: npt.NDArray[np.uint64]
-    marked: npt.NDArray[np.uint64]  # services that it said it lacks models for
+    marked: npt.NDArray[np.uint64]  # services whose model it reported as missing
     asr: npt.NDArray[np.uint64]  # [row, plane]
     semantic: npt.NDArray[np.uint64]
     tts: npt.NDArray[np.uint64]
-    tts_named: npt.NDArray[np.uint8]  # 0: the node did not say, any target its semantic stage can do
+    tts_named: npt.NDArray[np.uint8]  # 0: it lists none, so any target of its semantic stage
     pairs: npt.NDArray[np.uint64]  # [row, plane]
-    pairs_named: npt.NDArray[np.uint8]  # 0: any of its asr languages to any of its semantic ones
+    pairs_named: npt.NDArray[np.uint8]  # 0: it lists none, so any asr language to any semantic one
     used: npt.NDArray[np.int32]  # leases in Redis
-    running: npt.NDArray[np.int32]  # what the node said in its heartbeat
+    running: npt.NDArray[np.int32]  # running jobs by its last heartbeat
     max_jobs: npt.NDArray[np.int32]
     charged: npt.NDArray[np.int32]  # picks of the batch under way; 0 between batches
     speed_pair: npt.NDArray[np.int32]  # [row, slot]: number of the pair, NOT_ASKED where the list ends
@@ -122,17 +135,18 @@ class PoolIndex(NamedTuple):
     by_status: Rows  # [pool, *_STATUS]: how many members
 
 
-#: One job. Words are numbers of the vocabularies, NOT_ASKED, or vocabulary.UNKNOWN, which matches nothing.
-JOB_ROW: Final = np.dtype([
+#: One job. Strings are numbers of an Interner, NOT_ASKED, or interner.UNKNOWN, which matches nothing. A field that a
+#: filter reads must be compared in `_needs_the_same`.
+_JOB_FIELDS: Final = [
     ("public", np.uint8),
-    ("barred", np.uint8),  # no pool will ever take it; the kernel does not look at this
+    ("barred", np.uint8),  # no pool will ever take it; the kernel does not read this
     ("tenant", np.int32),
     ("region", np.int32),
     ("tier", np.int32),
     ("services", np.uint64),
     ("services_unknown", np.uint8),
-    ("is_auto", np.uint8),  # it does not say which language is spoken
-    ("asr_any", np.uint8),  # nor which it may be: any recogniser will do
+    ("is_auto", np.uint8),  # the spoken language is unknown
+    ("asr_any", np.uint8),  # and unrestricted: any recogniser will do
     ("asr_unknown", np.uint8),  # it needs a language that no node has
     ("semantic_unknown", np.uint8),
     ("tts_unknown", np.uint8),
@@ -147,7 +161,8 @@ JOB_ROW: Final = np.dtype([
     ("pools_from", np.int32),  # its part of JobRows.pools
     ("pools_to", np.int32),
     ("seed", np.uint64),  # breaks ties; equal nodes share the load because jobs have different seeds
-], align=True)  # fmt: skip
+]
+JOB_ROW: Final = np.dtype(_JOB_FIELDS, align=True)
 
 
 class JobRows(NamedTuple):
@@ -234,13 +249,13 @@ class Rules(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Per job: the best nodes in order, and what became of the others."""
+    """Per job: the best nodes in order, and the number of nodes that each filter removed."""
 
     rows: Rows  # [job, k]; NO_ROW fills up
     scores: Scores
     expected: Rows  # slots that Redis should find in use there when it comes to this job
     terms: Floats  # [job, k, term]
-    #: Nodes that each filter removed. A look that ended early did not count the rest; without a candidate all are in.
+    #: Nodes that each filter removed. A scan that ended early did not count the rest; without a candidate all are in.
     removed: Rows
     pool: Rows  # home pool of the first candidate, or NO_POOL
     compared: Rows  # nodes that passed all filters
@@ -248,7 +263,7 @@ class Choice(NamedTuple):
 
 
 class Examined(NamedTuple):
-    """One job against every node: the first filter that stops it, PASSED if none, and what the node would cost."""
+    """One job against every node: the first filter that removes it, PASSED if none, and its cost terms."""
 
     obstacle: npt.NDArray[np.int32]
     terms: Floats  # [row, term]
@@ -268,7 +283,7 @@ class Scratch(NamedTuple):
 
     ties: Words
     special: Rows
-    barren: Rows  # jobs of the batch that found nobody, as far as they fit
+    without: Rows  # jobs of the batch without a candidate, as far as they fit
     obstacles: Rows
 
 
@@ -310,19 +325,19 @@ def tie_hash(seed: np.uint64, row: int) -> np.uint64:
     return mixed ^ (mixed >> np.uint64(31))
 
 
-# --- prices: functions of plain numbers -----------------------------------------------------------------
+# --- cost terms: functions of plain numbers -----------------------------------------------------------------
 
 
 @_compiled
 def _assumed(fleet: float, fleet_all: float, rules: Rules) -> float:
-    """The speed that a node is given credit for before anything is known of it."""
+    """The prior speed of a node without observations."""
     known = fleet if fleet >= 0.0 else fleet_all
     return float(rules.optimism * known if known >= 0.0 else rules.speed_unknown)
 
 
 @_compiled
 def _weight(jobs: float, at_ms: int, rules: Rules) -> float:
-    """How many fresh observations the remembered ones are worth: half after the half-life, then ever fewer."""
+    """The weight of the observations, in fresh ones: half after the half-life, then ever less."""
     age_ms = float(max(0, rules.now_ms - at_ms))
     half_life = rules.speed_half_life_ms * rules.speed_half_life_ms
     return float(jobs * half_life / (half_life + age_ms * age_ms))
@@ -330,13 +345,13 @@ def _weight(jobs: float, at_ms: int, rules: Rules) -> float:
 
 @_compiled
 def _audio_ms(audio_ms: int, rules: Rules) -> float:
-    """The length that counts; a job that does not say it has no work to compare nodes by."""
+    """The length that is priced; a job without a length has no work to compare nodes by."""
     return float(max(audio_ms, rules.audio_ms_min)) if audio_ms > 0 else 0.0
 
 
 @_compiled
 def _evened(mean: float, fleet: float, rules: Rules) -> float:
-    """A node's speed without what may be chance in it: as the fleet's, unless it differs by more than that."""
+    """A node's speed without noise: the fleet's, unless it differs by more than `speed_even`."""
     chance = fleet * rules.speed_even
     off = mean - fleet
     if fleet < 0.0:
@@ -346,14 +361,14 @@ def _evened(mean: float, fleet: float, rules: Rules) -> float:
 
 @_compiled
 def _work_ms(audio_ms: float, assumed: float, mean: float, weight: float, rules: Rules) -> float:
-    """What an idle node takes: its own speed and the assumed one, by how much is known of it."""
+    """Predicted time on an idle node: its own speed and the assumed one, by the weight of its observations."""
     part = 1.0 / (weight + rules.optimism_jobs)
     return float(audio_ms * ((weight * mean + rules.optimism_jobs * assumed) * part))
 
 
 @_compiled
 def _busy_ms(work_ms: float, used: int, max_jobs: int, rules: Rules) -> float:
-    """What the jobs that are there already add to it."""
+    """Predicted delay by the jobs that the node already runs."""
     return float(max(rules.busy * work_ms, rules.busy_ms) * (used / max(max_jobs, 1)))
 
 
@@ -398,7 +413,7 @@ def _price(
 
 @_compiled
 def _rounded(milliseconds: float) -> np.int64:
-    """Whole milliseconds: nodes that differ by less are equals and share the load."""
+    """Whole milliseconds: nodes that differ by less are equal and share the load."""
     return np.int64(np.floor(milliseconds + 0.5))
 
 
@@ -413,7 +428,7 @@ def _late_ms(
     max_jobs: int,
     rules: Rules,
 ) -> np.int64:
-    """19 of 20 results take less. What is not known of a node's deviation is taken to be as large as its mean."""
+    """19 of 20 results take less time. The unknown part of a node's deviation is assumed as large as its mean."""
     work_ms = _work_ms(audio_ms, assumed, mean, weight, rules)
     known = weight * variance + rules.optimism_jobs * (assumed * assumed)
     deviation = np.sqrt(known / (weight + rules.optimism_jobs))
@@ -467,9 +482,9 @@ def _look(
     removed: Rows,
     obstacles: Rows,
 ) -> tuple[Int, Int]:
-    """Test members[start:start + size], but for two, in a circle from `offset` on until `enough` have passed.
+    """Filter members[start:start + size], except two, in a circle from `offset` on until `enough` have passed.
 
-    Those that pass go into `top`; returns how many places of it are filled now, and how many nodes passed.
+    Nodes that pass go into `top`; returns how many places of it are filled now, and how many nodes passed.
     """
     seen_ms, detached_ms, unreachable_until_ms = columns.seen_ms, columns.detached_ms, columns.unreachable_until_ms
     status, gpus, load_percent = columns.status, columns.gpus, columns.load_percent
@@ -490,12 +505,12 @@ def _look(
     pairs_from, pairs_to, paired, warm, seed = job.pairs_from, job.pairs_to, job.paired, job.warm, job.seed
     excluded_from, excluded_to = job.excluded_from, job.excluded_to
     heard, meant, said = needs[ASR_STAGE, 0], needs[SEMANTIC_STAGE, 0], needs[TTS_STAGE, 0]
-    # Most jobs ask for languages of the first plane only.
+    # Most jobs need languages of the first plane only.
     is_wide = asr_any
     for plane in range(1, LANGUAGE_PLANES):
         is_wide |= needs[ASR_STAGE, plane] | needs[SEMANTIC_STAGE, plane] | needs[TTS_STAGE, plane] != np.uint64(0)
     first = np.uint64(0)
-    # Whose job is it: a public one without a tenant is nobody's own.
+    # A public job without a tenant belongs to no tenant.
     has_own = its_tenant != 0 or not is_public
     fresh_ms, grace_ms, timeout_ms = rules.running_fresh_ms, rules.reconnect_grace_ms, rules.heartbeat_timeout_ms
     threshold_percent = rules.resource_threshold_percent
@@ -510,7 +525,7 @@ def _look(
         node = members[start + place]
         if node in (without_a, without_b):
             continue
-        # Unsigned, so that the compiled code need not ask at each access whether it counts from the end.
+        # Unsigned, so that the compiled code need not check at each access for a negative index.
         row = np.uint64(node)
         age_ms, gone_ms, state = now_ms - seen_ms[row], detached_ms[row], status[row]
         said_running = running[row] if age_ms < fresh_ms else np.int32(0)
@@ -539,8 +554,8 @@ def _look(
             index += 1
         is_ours = (accept_public[row] != 0) | ((tenant[row] == its_tenant) & has_own)
         is_gone = (gone_ms > 0) & (now_ms - gone_ms >= grace_ms) | (age_ms >= timeout_ms)
-        # From the last filter to the first, so that the first one that stops the node has the last word. Without
-        # branches: what stops a node is hard to foresee, and a wrong guess of the processor costs more than all tests.
+        # From the last filter to the first, so that the first one that removes the node is assigned last. Without
+        # branches: which filter removes a node is hard to predict, and a misprediction costs more than all tests.
         obstacle = PASSED
         obstacle = _SLOT if in_use >= max_jobs[row] else obstacle
         obstacle = _TTS if (tts_named[row] != 0) & (not says) else obstacle
@@ -588,7 +603,7 @@ def _look(
         for term in terms:
             price_ms += term
         score = _rounded(price_ms)
-        # Most nodes are worse than what is already kept: spare them the hash and the insertion.
+        # Most nodes are worse than the best k so far: skip the hash and the insertion.
         if filled < best or score <= scores[best - 1]:
             filled = _insert(rows, scores, ties, filled, node, score, tie_hash(seed, node))
         if passed >= enough:
@@ -598,7 +613,7 @@ def _look(
 
 @_compiled
 def _lacking(index: PoolIndex, pool: int, job: JobRow) -> int:
-    """The filter under which a pool as a whole lacks a service of the job, or PASSED. Costs no look at its nodes."""
+    """The filter under which a pool as a whole lacks a service of the job, or PASSED. Reads none of its nodes."""
     services = job.services
     if job.services_unknown != 0 or index.installed[pool] & services != services:
         return _INSTALLED
@@ -635,7 +650,11 @@ def _find_special(columns: Columns, index: PoolIndex, job: JobRow, pools: Rows, 
 
 @_compiled
 def _needs_the_same(rows: JobRows, one: int, other: int) -> bool:
-    """True if what stops a node for one of two jobs stops it for the other. Paired and warm nodes change nothing."""
+    """True if every filter gives the same result for both jobs. Paired and warm nodes affect the score only.
+
+    A job field that a filter reads and this function forgets would refuse one job because of the other; a test of the
+    kernel checks each field.
+    """
     a, b = rows.jobs[one], rows.jobs[other]
     if a.excluded_from != a.excluded_to or b.excluded_from != b.excluded_to:
         return False
@@ -666,13 +685,13 @@ def _needs_the_same(rows: JobRows, one: int, other: int) -> bool:
 
 @_compiled
 def _is_known_to_be_without(rows: JobRows, number: int, scratch: Scratch, removed: Rows) -> bool:
-    """True if an earlier job of the batch needed the same and found nobody; the counts are then the same too.
+    """True if an earlier job of the batch had the same needs and no candidate; the counts are then equal too.
 
-    In a batch slots only become fewer. Without this every job of an overloaded fleet would look at all of it.
+    Within a batch, slots only become fewer. Without this every job of an overloaded fleet would scan all of it.
     """
     place = 0
-    while place < len(scratch.barren) and scratch.barren[place] >= 0:
-        earlier = scratch.barren[place]
+    while place < len(scratch.without) and scratch.without[place] >= 0:
+        earlier = scratch.without[place]
         if _needs_the_same(rows, earlier, number):
             for obstacle in range(FILTERS):
                 removed[number, obstacle] = removed[earlier, obstacle]
@@ -682,13 +701,13 @@ def _is_known_to_be_without(rows: JobRows, number: int, scratch: Scratch, remove
 
 
 @_compiled
-def _remember_without(number: int, barren: Rows) -> None:
-    """The job found nobody."""
+def _remember_without(number: int, without: Rows) -> None:
+    """Remember a job without a candidate."""
     place = 0
-    while place < len(barren) and barren[place] >= 0:
+    while place < len(without) and without[place] >= 0:
         place += 1
-    if place < len(barren):
-        barren[place] = number
+    if place < len(without):
+        without[place] = number
 
 
 @_compiled
@@ -706,9 +725,9 @@ def _choose_one(
     scratch: Scratch,
     removed: Rows,
 ) -> tuple[Int, Int]:
-    """Fill `top` from the first pool that has a candidate; returns how many places are filled, and who passed.
+    """Fill `top` from the first pool that has a candidate; returns how many places are filled, and how many passed.
 
-    The paired and the warm node are looked at first, wherever the circle would begin; it then leaves them out.
+    The paired and the warm node are examined first, wherever the circle begins; it then skips them.
     """
     starts, special, obstacles = index.starts, scratch.special, scratch.obstacles
     is_examining = len(obstacles) > 0
@@ -777,7 +796,7 @@ def _price_rows(
     terms: Floats,
     late_ms: Scores,
 ) -> None:
-    """What each of the first `count` of `rows` costs the job, term by term."""
+    """The cost terms of each of the first `count` of `rows` for the job."""
     audio_ms, assumed = _audio_ms(job.audio_ms, rules), _assumed(fleet, fleet_all, rules)
     for place in range(count):
         row = rows[place]
@@ -832,22 +851,20 @@ def _choose(
         pair = job.speed_pair
         fleet, fleet_all = prior[pair] if pair >= 0 else -1.0, prior[ANY_PAIR_NUMBER]
         best, scores = choice.rows[number], choice.scores[number]
+        needs, top, removed = rows.languages[number], Top(best, scores, scratch.ties), choice.removed[number]
         filled, passed = _choose_one(
-            columns, index, job, rows.languages[number], lists, pools, fleet, fleet_all, rules,
-            Top(best, scores, scratch.ties), scratch, choice.removed[number],
-        )  # fmt: skip
+            columns, index, job, needs, lists, pools, fleet, fleet_all, rules, top, scratch, removed
+        )
         choice.compared[number] = passed
         if is_examining:
             best, filled = index.members, len(index.members)
-        _price_rows(
-            columns, best, filled, job, fleet, fleet_all, rules,
-            choice.expected[number], scores, choice.terms[number], choice.late_ms[number],
-        )  # fmt: skip
+        expected, terms, late_ms = choice.expected[number], choice.terms[number], choice.late_ms[number]
+        _price_rows(columns, best, filled, job, fleet, fleet_all, rules, expected, scores, terms, late_ms)
         if filled > 0 and not is_examining:
             choice.pool[number] = columns.pool[best[0]]
             charged[best[0]] += 1
         elif not is_examining:
-            _remember_without(number, scratch.barren)
+            _remember_without(number, scratch.without)
     for number in range(len(jobs)):
         if choice.rows[number, 0] >= 0:
             charged[choice.rows[number, 0]] = 0
@@ -873,7 +890,7 @@ def _scratch(best: int, examined: int = 0) -> Scratch:
     return Scratch(
         ties=np.zeros(best, dtype=np.uint64),
         special=np.zeros(2, dtype=np.int32),
-        barren=np.full(_BARREN_MAX, NO_ROW, dtype=np.int32),
+        without=np.full(_WITHOUT_MAX, NO_ROW, dtype=np.int32),
         obstacles=np.full(examined, _POOL, dtype=np.int32),
     )
 
@@ -881,7 +898,7 @@ def _scratch(best: int, examined: int = 0) -> Scratch:
 def choose(columns: Columns, index: PoolIndex, rows: JobRows, prior: Floats, rules: Rules, best: int) -> Choice:
     """The `best` candidates for each job among the nodes of `index`.
 
-    The first pick of a job is charged before the next job looks, so a burst spreads instead of piling on one node.
+    The first candidate of a job is charged before the next job is placed, so a burst spreads over the nodes.
     `prior`: per pair the speed of the fleet, negative where nothing is known; the first is that of all pairs.
     """
     choice = _empty_choice(len(rows.jobs), best)
@@ -891,7 +908,7 @@ def choose(columns: Columns, index: PoolIndex, rows: JobRows, prior: Floats, rul
 
 
 def examine(columns: Columns, index: PoolIndex, rows: JobRows, prior: Floats, rules: Rules) -> Examined:
-    """What every node is to the one job in `rows`. Looks at the whole fleet: for questions, not for work."""
+    """The verdict on every node for the one job in `rows`. Scans the whole fleet: for reports and refusals."""
     assert len(rows.jobs) == 1, "one job at a time"
     count = len(index.members)
     if not count:

@@ -1,4 +1,4 @@
-"""What is known of the nodes' speeds, as columns, and what the fleet needs for each language pair."""
+"""Speeds of the nodes as columns, and the fleet's median speed per language pair."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mesh.states.speed import ANY_PAIR, Speed
 from selector.core.interner import UNKNOWN, Interner
 from selector.core.kernel import ANY_PAIR_NUMBER, NOT_ASKED, SPEED_SLOTS, Columns, Floats
 
-#: Distinct pairs that are told apart; the speed of others counts for the node as a whole.
+#: Distinct pairs; the speed of further ones counts for the node as a whole.
 PAIRS_MAX: Final = 4_096
 #: A peer's clock and a slow node must not overflow a column.
 _RATIO_MAX: Final = 1e6
@@ -27,7 +27,7 @@ class _Known(NamedTuple):
 
 
 class NodeSpeeds:
-    """The speed columns of a table. Rows that move or go must be told."""
+    """The speed columns of a node table. The table must call `forget` for removed rows."""
 
     def __init__(self) -> None:
         self.pairs = Interner(PAIRS_MAX, [ANY_PAIR])
@@ -40,7 +40,7 @@ class NodeSpeeds:
     def prior(self) -> Floats:
         """Per pair the speed of the fleet, -1 where nothing is known. The same array until something changes.
 
-        It is the median of its nodes: a few that are stuck or broken must not make the others look fast.
+        The median of the nodes: a few stuck or broken ones must not make the others look fast.
         """
         if self._prior is None:
             prior = np.full(self.pairs.size, -1.0, dtype=np.float64)
@@ -52,7 +52,7 @@ class NodeSpeeds:
     def write(
         self, columns: Columns, row: int, node_id: str, speeds: Mapping[str, Speed], clock_offset_ms: int
     ) -> None:
-        """Replace what is known of a node. Of too many pairs the latest stay."""
+        """Replace a node's speeds. Of too many pairs the latest are stored."""
         self.forget(node_id)
         clear(columns, row)
         ordered = sorted(
@@ -77,7 +77,7 @@ class NodeSpeeds:
     def learn(
         self, columns: Columns, row: int, node_id: str, learned: Mapping[str, Speed], clock_offset_ms: int
     ) -> None:
-        """Take over what one finished job taught; all else that is known of the node stays. Pairs without room wait."""
+        """Apply the speeds updated by one finished job; others stay. New pairs without a free slot are ignored."""
         known = {one.pair: one for one in self._rows.get(node_id, ())}
         for pair, speed in learned.items():
             slot = self._slot_for(columns, row, pair) if _is_sound(speed) else None
@@ -92,7 +92,7 @@ class NodeSpeeds:
         self._prior = None
 
     def read(self, columns: Columns, row: int) -> dict[str, Speed]:
-        """What the columns know of the node at a row."""
+        """The speeds of the node at a row."""
         return {
             self.pairs.word(number): Speed(
                 float(columns.speed_mean[row, slot]),
@@ -105,7 +105,7 @@ class NodeSpeeds:
         }
 
     def _slot_for(self, columns: Columns, row: int, pair: str) -> int | None:
-        """The place of a pair in a row; a new one, which holds the pair, if it has none and there is room."""
+        """The slot of a pair in a row; a new one if it has none and one is free, else None."""
         taken = columns.speed_pair[row].tolist()
         number = self.pairs.find(pair)
         if number in taken:
@@ -130,7 +130,7 @@ class NodeSpeeds:
             del self._means[one.pair]
 
     def forget(self, node_id: str) -> None:
-        """The node is gone, or something else is known of it."""
+        """Remove a node's speeds."""
         for one in self._rows.pop(node_id, ()):
             self._take_away(one)
             self.pairs.release([one.pair])
@@ -138,7 +138,7 @@ class NodeSpeeds:
 
 
 def clear(columns: Columns, row: int) -> None:
-    """Nothing is known of the node at this row."""
+    """Clear the speeds of this row."""
     columns.speed_pair[row] = NOT_ASKED
     columns.speed_mean[row] = columns.speed_variance[row] = columns.speed_jobs[row] = 0
     columns.speed_at_ms[row] = 0

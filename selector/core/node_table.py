@@ -1,24 +1,24 @@
-"""All nodes as numpy columns: what the kernel reads. Fed by snapshots, corrected at once by our own commits.
+"""All nodes as numpy columns for the kernel. Written by snapshots, corrected at once by our own commits.
 
-A copy for choosing only; what is true is in Redis, and every commit asks there. Each row knows the version
-(its cell's counter) that it was last written at, so an old answer that arrives late never undoes a newer one.
+A copy for selection only: Redis has the truth, and every commit checks it. Each row has the version (its cell's
+counter) of its last write, so a late answer never overwrites a newer one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
-from mesh.frames import NodeCaps, NodeLoad
+from lua.store.types.nodes import NodeFacts
+from mesh.frames import NodeCaps
 from mesh.states.speed import Speed
 from selector.core import pool_index
 from selector.core.column_layout import empty_columns, small, write_caps, write_load
-from selector.core.interner import Interner, bits
-from selector.core.interners import HELD_NOTHING, NodeInterners, RowInterns
-from selector.core.kernel import NO_ROW, Columns, Floats, PoolIndex
+from selector.core.interner import NO_INTERNS, Interner, NodeInterners, RowInterns, bits
+from selector.core.kernel import NO_ROW, Columns, PoolIndex
 from selector.core.node_speeds import NodeSpeeds, clear
 from selector.core.pools import home_among
 
@@ -27,38 +27,21 @@ _FIRST_CAPACITY: Final = 64
 _POOLS_MAX: Final = 4_096
 
 
-class NodeFacts(NamedTuple):
-    """What a view in Redis says of a node."""
-
-    edge: str
-    epoch: int
-    status: str
-    caps: NodeCaps
-    load: NodeLoad
-    #: All its pools, separated by commas.
-    pools: str = ""
-    #: When its socket closed, on the caller's clock; 0: it is open.
-    detached_ms: int = 0
-    drain_until_ms: int = 0
-    #: Why it has its status.
-    reason: str = ""
-
-
 @dataclass(slots=True)
 class _Record:
-    """What the kernel does not need of a row."""
+    """Data of a row that the kernel does not read."""
 
     node_id: str
     cell: int
-    #: When its load was told, and its facts: a commit tells the load alone.
+    #: Versions of its load and of its facts: a commit updates the load alone.
     version: int
     facts_version: int
     #: None until the row is written for the first time.
     facts: NodeFacts | None
-    held: RowInterns = HELD_NOTHING
-    #: Some of its words did not fit: try again with what it says next.
-    lacks_words: bool = False
-    #: Services that it said it lacks models for -> until when.
+    held: RowInterns = NO_INTERNS
+    #: Some of its strings were not interned: retry with its next facts.
+    lacks_strings: bool = False
+    #: Services whose models it reported as missing -> until when the mark holds.
     marks: dict[str, int] = field(default_factory=dict)
     #: As it is counted in its pool: pool, status, installed, ready.
     counted: tuple[int, int, int, int] | None = None
@@ -67,12 +50,12 @@ class _Record:
 class NodeTable:
     """Node id <-> row, and the columns. Rows stay dense: the last row fills the place of a removed one."""
 
-    def __init__(self, nodes_max: int, words_kept: Iterable[str] = ()) -> None:
-        """`words_kept`: services and models that features of a job may need."""
+    def __init__(self, nodes_max: int, interned: Iterable[str] = ()) -> None:
+        """`interned`: services and models that features of a job may need; they always have a number."""
         self.nodes_max = nodes_max
-        #: Nodes turned away because the table was full; each try counts.
+        #: Nodes refused because the table was full; each try counts.
         self.refused = 0
-        self.words = NodeInterners(words_kept)
+        self.interners = NodeInterners(interned)
         self.speeds = NodeSpeeds()
         self.pools = Interner(_POOLS_MAX, [""])  # no pool is pool 0
         self.columns = empty_columns(min(_FIRST_CAPACITY, nodes_max))
@@ -85,7 +68,7 @@ class NodeTable:
         self._drifts: dict[str, int] = {}
         self._counts = pool_index.PoolCounts()
         self._index: PoolIndex | None = None
-        #: What the index no longer knows.
+        #: Parts of the index that are outdated.
         self._groups_changed = True
         self._counts_changed = True
 
@@ -94,21 +77,6 @@ class NodeTable:
 
     def __contains__(self, node_id: str) -> bool:
         return node_id in self._rows
-
-    @property
-    def languages(self) -> Interner:
-        """The languages that nodes know."""
-        return self.words.languages
-
-    @property
-    def services(self) -> Interner:
-        """The services that nodes have, and the models that jobs may need."""
-        return self.words.services
-
-    @property
-    def tenants(self) -> Interner:
-        """The tenants that nodes belong to."""
-        return self.words.tenants
 
     def row_of(self, node_id: str) -> int:
         """The row of a node, NO_ROW if it is not known."""
@@ -128,7 +96,7 @@ class NodeTable:
         return 0 if facts is None else facts.epoch
 
     def facts_of(self, node_id: str) -> NodeFacts | None:
-        """What was last said of a node."""
+        """The latest facts of a node."""
         row = self._rows.get(node_id)
         return None if row is None else self._records[row].facts
 
@@ -138,7 +106,7 @@ class NodeTable:
         return 0 if row is None else int(self.columns.used[row])
 
     def marks_of(self, node_id: str) -> dict[str, int]:
-        """The services that a node lacks models for, and until when that is believed."""
+        """Services whose models a node reported as missing, and until when the marks hold."""
         row = self._rows.get(node_id)
         return {} if row is None else dict(self._records[row].marks)
 
@@ -152,7 +120,7 @@ class NodeTable:
         return (record.node_id for record in self._records if record.cell == cell)
 
     def snapshot_version(self) -> int:
-        """The highest version that was ever taken over."""
+        """The highest version ever applied."""
         return self._version
 
     def take_written(self) -> list[int]:
@@ -161,7 +129,7 @@ class NodeTable:
         self._written.clear()
         return written
 
-    # --- what the kernel reads besides the columns --------------------------------------------------
+    # --- index for the kernel --------------------------------------------------
 
     def index(self) -> PoolIndex:
         """The rows by home pool."""
@@ -174,16 +142,12 @@ class NodeTable:
             self._counts_changed = False
         return self._index
 
-    def prior(self) -> Floats:
-        """Per language pair the speed of the fleet; negative where nothing is known."""
-        return self.speeds.prior()
-
-    # --- what snapshots say -------------------------------------------------------------------------
+    # --- writes by snapshots -------------------------------------------------------------------------
 
     def apply(self, cell: int, version: int, node_id: str, used: int, seen_ms: int, facts: NodeFacts | None) -> bool:
-        """Take a changed node over; True if anything was written. used < 0: it is gone. No facts: unchanged.
+        """Apply a changed node; True if anything was written. used < 0: it is gone. No facts: unchanged.
 
-        A commit may have told a newer load before these facts came: they are written all the same, without the load.
+        A commit may have written a newer load before these facts arrive: they are written without the load then.
         """
         row = self._rows.get(node_id)
         if row is not None and version < self._records[row].version:
@@ -209,11 +173,11 @@ class NodeTable:
         return True
 
     def remove(self, node_id: str) -> bool:
-        """Forget a node; True if it was known."""
+        """Remove a node; True if it was known."""
         row = self._rows.pop(node_id, None)
         if row is None:
             return False
-        self.words.release(self._records[row].held)
+        self.interners.release(self._records[row].held)
         self._count(self._records[row], None)
         self._leave_pool(row)
         self.speeds.forget(node_id)
@@ -230,13 +194,13 @@ class NodeTable:
         return True
 
     def forget_versions(self, cell: int) -> None:
-        """The cell's counter went back (its server lost writes): whatever it says next is news."""
+        """The cell's counter went back (its server lost writes): accept any version of it next."""
         for record in self._records:
             if record.cell == cell:
                 record.version = record.facts_version = 0
 
     def set_speeds(self, node_id: str, speeds: Mapping[str, Speed], clock_offset_ms: int = 0) -> bool:
-        """All that is known of a node's speed, per pair; `clock_offset_ms` turns the times into the caller's."""
+        """Replace a node's speeds, per pair; `clock_offset_ms` converts the times to the caller's clock."""
         row = self._rows.get(node_id)
         if row is None:
             return False
@@ -245,7 +209,7 @@ class NodeTable:
         return True
 
     def learn_speeds(self, node_id: str, learned: Mapping[str, Speed], clock_offset_ms: int = 0) -> bool:
-        """What one finished job taught of a node; the other pairs stay as they are."""
+        """Speeds updated by one finished job; other pairs stay."""
         row = self._rows.get(node_id)
         if row is None:
             return False
@@ -254,7 +218,7 @@ class NodeTable:
         return True
 
     def set_marks(self, node_id: str, marks: Mapping[str, int]) -> bool:
-        """Services that a node lacks models for -> until when, on the caller's clock; all of them."""
+        """Replace a node's marks: service -> until when, on the caller's clock."""
         row = self._rows.get(node_id)
         if row is None:
             return False
@@ -264,18 +228,18 @@ class NodeTable:
         return True
 
     def set_drift(self, node_id: str, drift: int) -> None:
-        """What the last audit of a known node found."""
+        """Drift found by the last audit of a known node."""
         if drift > 0:
             self._drifts[node_id] = drift
         else:
             self._drifts.pop(node_id, None)
 
     def drift(self) -> int:
-        """What the last audits of all nodes found."""
+        """Drift found by the last audits of all nodes."""
         return sum(self._drifts.values())
 
     def expire_marks(self, now_ms: int) -> int:
-        """Forget marks whose time is over; returns how many. Costs nothing while nobody is marked."""
+        """Remove expired marks; returns how many. Free while no node is marked."""
         expired = 0
         for node_id in list(self._marked):
             marks = self._records[self._rows[node_id]].marks
@@ -285,10 +249,10 @@ class NodeTable:
                 self.set_marks(node_id, left)
         return expired
 
-    # --- what our own commits say -------------------------------------------------------------------
+    # --- writes by our own commits -------------------------------------------------------------------
 
     def patch(self, node_id: str, used: int, version: int) -> bool:
-        """A script told the node's load; True if that was news."""
+        """Apply a node's load from a script's answer; True unless it is outdated."""
         row = self._rows.get(node_id)
         if row is None or used < 0 or version < self._records[row].version:
             return False
@@ -299,14 +263,14 @@ class NodeTable:
         return True
 
     def saturate(self, node_id: str) -> None:
-        """A commit found no free slot there: believe it until the next snapshot tells the number."""
+        """A commit found no free slot: count the node as full until the next snapshot."""
         row = self._rows.get(node_id)
         if row is not None:
             self.columns.used[row] = max(self.columns.used[row], self.columns.max_jobs[row])
             self._written.add(row)
 
     def avoid_edge(self, edge: str, until_ms: int) -> int:
-        """Frames to this edge bounce: none of its nodes gets work until then; returns how many nodes that are."""
+        """Frames to this edge bounce: its nodes get no jobs until then; returns their number."""
         hit = 0
         for row, record in enumerate(self._records):
             if record.facts is not None and record.facts.edge == edge:
@@ -316,7 +280,7 @@ class NodeTable:
         return hit
 
     def is_avoided(self, node_id: str, at_ms: int) -> bool:
-        """True if its edge is avoided at that time already; to say so of all its nodes again costs a look at each."""
+        """True if its edge is avoided at that time already; `avoid_edge` scans all nodes."""
         row = self._rows.get(node_id)
         return row is not None and bool(self.columns.unreachable_until_ms[row] > at_ms)
 
@@ -350,8 +314,8 @@ class NodeTable:
         columns.seen_ms[row] = seen_ms
         self._written.add(row)
         if before is None or (before.edge, before.epoch) != (facts.edge, facts.epoch):
-            columns.unreachable_until_ms[row] = 0  # it connected again, perhaps elsewhere
-        if before is None or before.caps != facts.caps or record.lacks_words:
+            columns.unreachable_until_ms[row] = 0  # it reconnected, perhaps elsewhere
+        if before is None or before.caps != facts.caps or record.lacks_strings:
             self._write_caps(row, facts.caps)
         if before is None or before.pools != facts.pools:
             self._enter_pool(row, home_among(facts.pools))
@@ -363,17 +327,17 @@ class NodeTable:
 
     def _write_caps(self, row: int, caps: NodeCaps) -> None:
         record = self._records[row]
-        # The old words go first, so that a full vocabulary has room for the new ones.
-        self.words.release(record.held)
-        refused = self.words.refused
-        record.held = self.words.hold(caps)
-        record.lacks_words = self.words.refused > refused
-        write_caps(self.columns, row, caps, record.held, self.words.models(caps))
+        # Release the old strings first, so that a full interner has room for the new ones.
+        self.interners.release(record.held)
+        refused = self.interners.refused
+        record.held = self.interners.hold(caps)
+        record.lacks_strings = self.interners.refused > refused
+        write_caps(self.columns, row, caps, record.held, self.interners.models(caps))
         self._write_marks(row)
 
     def _write_marks(self, row: int) -> None:
-        """Marks of what the node has: the others stop nobody, and their numbers may belong to other words later."""
-        found = (self.services.find(service) for service in self._records[row].marks)
+        """Marks of installed services only: other numbers may be reused for other strings."""
+        found = (self.interners.services.find(service) for service in self._records[row].marks)
         marked = bits((number for number in found if number >= 0), 1)[0]
         self.columns.marked[row] = marked & self.columns.installed[row]
         self._written.add(row)
@@ -404,7 +368,7 @@ class NodeTable:
         assert all(self._records[row].node_id == node_id for node_id, row in self._rows.items())
         assert len(self._records) <= len(self.columns.seen_ms) <= self.nodes_max
         held = {number for record in self._records for numbers in record.held[5:8] for number in numbers}
-        assert len(held) == len(self.languages), "every language is held by a node"
+        assert len(held) == len(self.interners.languages), "every language is held by a node"
         assert not self.columns.charged.any(), "charges are undone after each batch"
         ours, anew = self.index(), pool_index.index_of(self.columns, len(self._records), self.pools.size)
         for name in PoolIndex._fields:

@@ -1,7 +1,7 @@
-"""The nodes of each home pool, and what they have between them; a pure function of the columns.
+"""The nodes of each home pool, and the union of their services; a pure function of the columns.
 
-Rows are regrouped only when a node comes, goes or changes its pool. What a pool's nodes have is counted up and down
-with every written row, so that neither costs a look at the whole fleet while it is at work.
+Rows are regrouped only when a node is added, removed or changes its pool. The services of a pool are counted up and
+down with every written row, so that neither needs a scan of the fleet during work.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _counted(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
 
 
 def _joined(counts: npt.NDArray[np.int32]) -> npt.NDArray[np.uint64]:
-    """Per pool the word of all bits that are counted at least once."""
+    """Per pool the bitset of all bits that are counted at least once."""
     joined: npt.NDArray[np.uint64] = np.bitwise_or.reduce(
         np.where(counts > 0, np.uint64(1) << _BITS, np.uint64(0)), axis=1
     )
@@ -31,7 +31,7 @@ def _joined(counts: npt.NDArray[np.int32]) -> npt.NDArray[np.uint64]:
 
 
 class PoolCounts:
-    """What the members of each pool have, counted."""
+    """Members of each pool, counted by status and service."""
 
     def __init__(self, pools: int = 1) -> None:
         self.by_status = np.zeros((pools, STATUSES), dtype=np.int32)

@@ -21,16 +21,16 @@ _FNV_PRIME: Final = 0x100000001B3
 _MASK: Final = (1 << 64) - 1
 _HASH: Final = "hash."
 _CAPABILITY: Final = "cap."
-#: What may stand in a pool's name; a dot would make `pair.a.b` ambiguous, a comma or brace would break a key.
+#: Allowed in a pool's name; a dot would make `pair.a.b` ambiguous, a comma or brace would break a key.
 _WORD: Final = re.compile(r"[a-z0-9_-]{1,24}")
 _NAME_CHARACTERS_MAX: Final = 64
 CORE_SERVICES: Final = frozenset({"asr", "nmt", "tts"})
-#: Routing keys whose hash, and needs whose pools, are remembered.
-_REMEMBERED: Final = 4_096
+#: Entries of each LRU cache: hashes of routing keys, pools of needs, rings.
+_CACHED_MAX: Final = 4_096
 
 
 class PoolOrder(NamedTuple):
-    """Where a job looks. `reason` says why nowhere, if it is barred from all pools."""
+    """The pools of a job, in order. `reason` is set if it is barred from all pools."""
 
     preferred: str
     order: tuple[str, ...]
@@ -73,9 +73,9 @@ class PoolPlan:
         prefix = _CAPABILITY if self._pools else _HASH
         self._bound = {bound.tenant_id: f"{prefix}{bound.pool_id}" for bound in config.tenant_overrides}
         self._kept_free = {f"{prefix}{bound.pool_id}" for bound in config.tenant_overrides if bound.exclusive}
-        self._hash = lru_cache(_REMEMBERED)(self._hash_anew)
-        self._open_pools = lru_cache(_REMEMBERED)(self._open_pools_anew)
-        self._ring = lru_cache(_REMEMBERED)(self._ring_anew)
+        self._hash = lru_cache(_CACHED_MAX)(self._hash_anew)
+        self._open_pools = lru_cache(_CACHED_MAX)(self._open_pools_anew)
+        self._ring = lru_cache(_CACHED_MAX)(self._ring_anew)
 
     # --- nodes --------------------------------------------------------------------------------------
 
@@ -150,7 +150,7 @@ class PoolPlan:
     def _open_pools_anew(
         self, services: tuple[str, ...], languages: tuple[str, ...], region: str, gpu_tier: str
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The pools that suit a job best, and those that suit it less but will do."""
+        """The pools that match a job's preferences best, and the other eligible ones."""
         public = [name for name in self.names if name not in self._kept_free]
         eligible = [
             name for name in public if self.is_eligible(name, services) and _has_languages(self.pool(name), languages)
@@ -196,11 +196,11 @@ def _has_languages(pool: Pool | None, languages: Sequence[str]) -> bool:
 
 
 def _distance(pool: Pool | None, region: str, gpu_tier: str) -> int:
-    """How many of the job's wishes a pool is set against."""
+    """How many of the job's preferences a pool contradicts."""
     if pool is None:
         return 0
-    wishes = ((pool.region.lower(), region), (pool.gpu_tier.lower(), gpu_tier))
-    return sum(1 for set_to, asked in wishes if set_to and asked and set_to != asked)
+    preferences = ((pool.region.lower(), region), (pool.gpu_tier.lower(), gpu_tier))
+    return sum(1 for set_to, asked in preferences if set_to and asked and set_to != asked)
 
 
 def _lower(words: Collection[str]) -> set[str]:

@@ -1,4 +1,4 @@
-"""Keeps up with which edges live: reads their presence from Redis, and hears whoever speaks to this selector."""
+"""Liveness of edges: polls presence from Redis, notes senders of frames; core/liveness.py decides."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ log = get_logger()
 
 
 class EdgeLiveness:
-    """The edges that live."""
+    """Feeds the failure detector."""
 
     def __init__(self, store: Store, config: SelectorConfig) -> None:
         self._store = store
         self._pause_ms = config.presence_ms
-        self._living = LivenessDetector(config.presence_ttl_ms)
+        self._detector = LivenessDetector(config.presence_ttl_ms)
 
-    def lives(self, edge: str) -> bool:
-        """False if the edge is certainly gone."""
-        return self._living.lives(edge, clock.now_ms())
+    def is_live(self, edge: str) -> bool:
+        """False only if the edge is certainly dead."""
+        return self._detector.is_live(edge, clock.now_ms())
 
-    def heard(self, messages: Iterable[Received]) -> None:
-        """Whoever sent these lives."""
+    def on_messages(self, messages: Iterable[Received]) -> None:
+        """The senders of these are live."""
         now_ms = clock.now_ms()
         for message in messages:
-            self._living.heard(message.head.source, now_ms)
+            self._detector.on_frame(message.head.source, now_ms)
 
     async def run(self) -> None:
-        """Look for ever."""
+        """Poll until cancelled."""
         while True:
             try:
-                present = await self._store.living(ProcessKind.EDGE)
+                present = await self._store.deployment.live_identities(ProcessKind.EDGE)
             except StoreError as error:
-                self._living.look_failed()
+                self._detector.on_read_failed()
                 log.warning("presence_unknown", error=str(error))
             else:
-                self._living.looked(present, clock.now_ms())
+                self._detector.on_presence(present, clock.now_ms())
             await sleep_jittered(self._pause_ms)

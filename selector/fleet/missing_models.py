@@ -1,55 +1,49 @@
-"""Missing models: what nodes said is worked off here in batches, beside the work, never in its way.
+"""Missing models: handles MODEL_NOT_AVAILABLE reports in batches, in a lane of their own.
 
-One call of the store for all nodes of a batch: it limits how often a node is heard and marks it, so that no selector
-gives it a job which needs that service. Our own columns know at once, other selectors by their snapshot.
+One call of the store per batch: it rate-limits reports per node and marks the node, so that no selector places a job
+that needs the service there. Our own columns are updated at once, other selectors' by their snapshot.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Final
 
-from lua.store import Store
-from lua.store.types import Mark, Marked
+from lua.store.types.nodes import Mark, Marked
 from mesh.cells import cell_of
-from mesh.config import Config
 from mesh.errors import StoreError
 from mesh.frames import ModelMissing
 from mesh.ids import is_id
 from mesh.link.link import Received
 from mesh.log import get_logger
-from selector.core.node_table import NodeTable
+from selector.context import SelectorContext
 from selector.fleet.core.missing_model_counts import MissingModelCounts, as_id, reason_of
-from selector.fleet.snapshot import Snapshot
-from selector.metrics import SelectorMetrics
 
-#: Pause after a batch: a storm becomes a few large batches, and work goes first.
+#: Pause after a batch: a burst becomes a few large batches, and placements go first.
 GATHER_MS: Final = 50
-#: What one frame may count for; peers say the number.
+#: Bound on the count in one frame, which a peer chooses.
 COUNT_MAX: Final = 10_000
 
 log = get_logger()
 
 
 class MissingModels:
-    """The worker of the lane of ModelMissing."""
+    """Handler of ModelMissing."""
 
-    def __init__(
-        self, store: Store, table: NodeTable, snapshot: Snapshot, config: Config, metrics: SelectorMetrics
-    ) -> None:
+    def __init__(self, context: SelectorContext) -> None:
         self.counts = MissingModelCounts()
-        self._store = store
-        self._table = table
-        self._snapshot = snapshot
-        self._cells = config.mesh.cells
-        self._metrics = metrics
-        models = config.models
-        #: Service id of nodes that name no type -> the type.
+        self._store = context.store
+        self._table = context.table
+        self._snapshot = context.snapshot
+        self._cells = context.config.mesh.cells
+        self._metrics = context.metrics
+        models = context.config.models
+        #: Service id -> its type, for reports without a type.
         self._types = {models.asr_service_id: "asr", models.nmt_service_id: "nmt", models.tts_service_id: "tts"}
 
-    def dropped(self, message: Received) -> None:
-        """There was no room for one."""
+    def on_dropped(self, message: Received) -> None:
+        """Its lane was full."""
         assert isinstance(message.frame, ModelMissing)
         self._metrics.model_na_dropped_total.inc(_count(message.frame))
 
@@ -64,25 +58,25 @@ class MissingModels:
                 key = (frame.node_id, frame.epoch, self._type_of(frame, service_id), service_id)
                 marks[key] = marks.get(key, 0) + _count(frame)
                 about[frame.node_id, service_id] = frame
-        asked = [Mark(*key, count) for key, count in marks.items()]
-        told: dict[tuple[str, str], ModelMissing] = {}
-        for mark, marked in zip(asked, await self._store.mark_models(asked), strict=True):
+        requested = [Mark(*key, count) for key, count in marks.items()]
+        marked_by: dict[tuple[str, str], ModelMissing] = {}
+        for mark, marked in zip(requested, await self._store.nodes.mark_models(requested), strict=True):
             if isinstance(marked, StoreError):
                 self._metrics.store_errors_total.labels("model_mark").inc()
                 log.warning("store_failed", frame="ModelMissing", node_id=mark.node_id, error=str(marked))
             elif self._take(mark, marked):
                 frame = about[mark.node_id, mark.service_id]
-                told.setdefault((mark.service_id, as_id(frame.version, "")), frame)
-        for frame in frames:  # last, so that what is counted has been worked on
+                marked_by.setdefault((mark.service_id, as_id(frame.version, "")), frame)
+        for frame in frames:  # last: a counted report has been handled
             self._count_received(frame)
-        await self._tell(told.items())
+        await self._log(marked_by)
         await asyncio.sleep(GATHER_MS / 1_000)
 
     def _type_of(self, frame: ModelMissing, service_id: str) -> str:
         return as_id(frame.service, "").lower() or self._types.get(service_id, service_id)
 
     def _take(self, mark: Mark, marked: Marked) -> bool:
-        """What the store made of one; True if the node is marked."""
+        """Apply the store's verdict on one; True if the node is marked."""
         metrics = self._metrics
         if marked.verdict == "limited":
             metrics.model_na_rate_limited_total.inc(mark.count)
@@ -111,10 +105,12 @@ class MissingModels:
         if not reason_known:
             metrics.model_na_other_total["reason"].inc(count)
 
-    async def _tell(self, told: Iterable[tuple[tuple[str, str], ModelMissing]]) -> None:
-        """Log each service and version once in a while, whichever selector hears of it."""
-        pairs = list(told)
-        answers = await asyncio.gather(*(self._store.debounce(*names) for names, _ in pairs), return_exceptions=True)
+    async def _log(self, marked_by: Mapping[tuple[str, str], ModelMissing]) -> None:
+        """Log each (service, version) once per debounce interval, across all selectors."""
+        pairs = list(marked_by.items())
+        answers = await asyncio.gather(
+            *(self._store.deployment.debounce(*names) for names, _ in pairs), return_exceptions=True
+        )
         for ((service_id, version), frame), first in zip(pairs, answers, strict=True):
             if isinstance(first, BaseException):
                 if not isinstance(first, StoreError):

@@ -1,4 +1,4 @@
-"""Tells Redis which processes live: this selector by itself, edges by what they report."""
+"""Writes presence to Redis: of this selector, and of edges by their reports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 
 from lua.store import Store
-from lua.store.types import Presence
+from lua.store.types.deployment import Presence
 from mesh import clock
 from mesh.config.network import SelectorConfig
 from mesh.errors import StoreError
@@ -26,7 +26,7 @@ class PresenceAnnouncer:
     def __init__(
         self, store: Store, identity: str, version: str, config: SelectorConfig, counts: Callable[[], dict[str, int]]
     ) -> None:
-        """`counts`: what this selector wants known of itself."""
+        """`counts`: this selector's counters for its record."""
         self._store = store
         self._identity = identity
         self._facts = Presence(socket.gethostname(), os.getpid(), version, clock.wall_ms())
@@ -34,29 +34,27 @@ class PresenceAnnouncer:
         self._counts = counts
 
     async def run(self) -> None:
-        """Announce for ever."""
+        """Renew the record until cancelled."""
         while True:
             try:
-                await self._store.announce(
+                await self._store.deployment.announce(
                     ProcessKind.SELECTOR, self._identity, self._facts._replace(counts=self._counts())
                 )
             except StoreError as error:
                 log.warning("presence_failed", error=str(error))
             await sleep_jittered(self._pause_ms)
 
-    async def on_edge_report(self, message: Received) -> None:
-        """An edge lives. It can speak only for itself."""
-        report = message.frame
-        assert isinstance(report, EdgeReport)
+    async def on_edge_report(self, report: EdgeReport, message: Received) -> None:
+        """An edge is live. Refused if the sender is another one."""
         if message.head.source != report.edge:
             raise ValueError(f"{message.head.source} reports for {report.edge}")
         counts: dict[str, int] = {name: max(0, report.counts.get(name, 0)) for name in EdgeCount}
         facts = Presence(report.host, report.pid, report.version, report.started_at_ms, counts)
-        await self._store.announce(ProcessKind.EDGE, report.edge, facts)
+        await self._store.deployment.announce(ProcessKind.EDGE, report.edge, facts)
 
     async def end(self) -> None:
-        """Withdraw the record; if Redis cannot be asked it lapses."""
+        """Delete the record; on a store error it expires."""
         try:
-            await self._store.withdraw(ProcessKind.SELECTOR, self._identity)
+            await self._store.deployment.withdraw(ProcessKind.SELECTOR, self._identity)
         except StoreError as error:
             log.warning("presence_failed", error=str(error))

@@ -1,4 +1,4 @@
-"""Nodes: registrations, heartbeats, departures, drains; and nodes that went silent."""
+"""Handlers for nodes: registration, heartbeats, departures, drains; and the scan for expired nodes."""
 
 from __future__ import annotations
 
@@ -6,86 +6,67 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from lua.store import Store
-from lua.store.types import Drained, Heartbeat, HeartbeatReply
+from lua.store.types.nodes import Drained, Heartbeat, HeartbeatReply, NodeFacts
 from mesh import clock
 from mesh.cells import cell_of
-from mesh.config import Config
 from mesh.errors import StoreError
 from mesh.frames import NodeCaps, NodeHeartbeat, NodeOffline, NodeRegister, NodeRegistered
 from mesh.jitter import sleep_jittered
-from mesh.link.link import Received, Send
+from mesh.link.link import Received
 from mesh.log import get_logger
 from mesh.states.job import RUNNING_JOBS_MAX
 from mesh.states.node import Status
 from mesh.words import LedgerRepair, NodeChange
-from selector.core.node_table import NodeFacts, NodeTable
-from selector.core.pools import PoolPlan
+from selector.context import SelectorContext
+from selector.core.reply import Reply, store_down
 from selector.fleet.core import node_replies
 from selector.fleet.core.node_health import is_healthy
-from selector.fleet.snapshot import Snapshot
-from selector.frame_guard import FrameGuard
-from selector.metrics import SelectorMetrics
 from selector.operators.core.report_json import LEDGER_COUNTS
-from selector.placement.core import replies
 
-#: The store tells a few changes of a cell at a time; so often it is asked again before the next scan.
+#: The store returns a few changes of a cell per call; at most this many calls per scan.
 SCAN_PAGES_MAX: Final = 16
 
 log = get_logger()
 
 
 class NodeRegistration:
-    """Handlers for the frames of nodes. `slots_freed` is called when a node may have room again."""
+    """Handlers for the frames of nodes. `slots_freed` is called when a node may have a free slot."""
 
-    def __init__(
-        self,
-        store: Store,
-        table: NodeTable,
-        snapshot: Snapshot,
-        plan: PoolPlan,
-        config: Config,
-        metrics: SelectorMetrics,
-        faults: FrameGuard,
-        send: Send,
-        slots_freed: Callable[[], None],
-    ) -> None:
-        #: What our audits repaired.
+    def __init__(self, context: SelectorContext, slots_freed: Callable[[], None]) -> None:
+        #: Repairs by this selector's audits.
         self._repaired = dict.fromkeys(LEDGER_COUNTS, 0)
-        self._store = store
-        self._faults = faults
-        self._table = table
-        self._snapshot = snapshot
-        self._plan = plan
-        self._config = config
-        self._metrics = metrics
-        self._send = send
+        self._store = context.store
+        self._guard = context.guard
+        self._table = context.table
+        self._snapshot = context.snapshot
+        self._plan = context.plan
+        self._config = context.config
+        self._metrics = context.metrics
+        self._send = context.send
         self._slots_freed = slots_freed
 
     # --- registrations --------------------------------------------------------------------------------------
 
-    async def on_node_register(self, message: Received) -> None:
-        """A new connection of a node, or a late copy of what its edge said."""
-        frame = message.frame
-        assert isinstance(frame, NodeRegister)
+    async def on_node_register(self, frame: NodeRegister, message: Received) -> None:
+        """A new connection of a node, or a late duplicate."""
         pools = self._plan.sets_of(frame.node_id, frame.caps)
         try:
-            registered = await self._store.register_node(frame.node_id, frame.edge, frame.caps, pools, frame.ref)
+            registered = await self._store.nodes.register(frame.node_id, frame.edge, frame.caps, pools, frame.ref)
         except StoreError:
-            self._answer(message, frame.node_id, node_replies.store_down(frame.ref, frame.edge))
+            self._reply(message, frame.node_id, store_down(frame.ref, frame.edge))
             raise
         if registered.is_new:
             self._metrics.nodes_total.labels(NodeChange.REGISTERED).inc()
             log.info("node_registered", node_id=frame.node_id, edge=frame.edge, epoch=registered.epoch)
         answer = NodeRegistered(frame.ref, frame.node_id, registered.epoch, registered.status)
-        self._answer(message, frame.node_id, replies.Reply(frame.edge, answer))
+        self._reply(message, frame.node_id, Reply(frame.edge, answer))
 
     # --- heartbeats -----------------------------------------------------------------------------------------
 
     async def on_node_heartbeats(self, messages: list[Received]) -> None:
-        """Nodes live. Those whose capabilities are known and unchanged, nearly all, go to Redis together."""
+        """Nodes are live. Those with known, unchanged capabilities (nearly all) go to Redis in one call."""
         known: list[tuple[Received, NodeHeartbeat, NodeFacts]] = []
-        others: list[Received] = []
+        others: list[tuple[NodeHeartbeat, Received]] = []
         for message in messages:
             frame = message.frame
             assert isinstance(frame, NodeHeartbeat)
@@ -93,44 +74,43 @@ class NodeRegistration:
             if frame.caps is None and facts is not None and facts.epoch == frame.epoch:
                 known.append((message, frame, facts))
             else:
-                others.append(message)
+                others.append((frame, message))
         beats = [_beat(frame, facts.caps, facts.status) for _, frame, facts in known]
-        for (message, frame, facts), beaten in zip(known, await self._store.heartbeat_nodes(beats), strict=True):
+        for (message, frame, facts), beaten in zip(known, await self._store.nodes.heartbeat_many(beats), strict=True):
             if isinstance(beaten, StoreError):
-                self._faults.note(message, beaten)
+                self._guard.note(message, beaten)
             else:
                 self._take(message, frame, beaten, facts)
         if others:
-            await asyncio.gather(*(self._faults.guard(message, self._on_heartbeat(message)) for message in others))
+            calls = (self._guard.run(message, self._on_heartbeat(frame, message)) for frame, message in others)
+            await asyncio.gather(*calls)
 
-    async def _on_heartbeat(self, message: Received) -> None:
-        """A node lives, with this load. Without capabilities in it, those that are stored hold."""
-        frame = message.frame
-        assert isinstance(frame, NodeHeartbeat)
+    async def _on_heartbeat(self, frame: NodeHeartbeat, message: Received) -> None:
+        """A heartbeat with new capabilities, or of a node that the snapshot lacks."""
         facts = await self._known_facts(frame)
         caps = frame.caps or (facts.caps if facts else None)
         pools = self._plan.sets_of(frame.node_id, frame.caps) if frame.caps else None
-        # Without any capabilities there is no record either, and the script will say so.
+        # Without any capabilities there is no record either, and the script will return `unknown`.
         beat = _beat(frame, caps, facts.status if facts else Status.REGISTERING)
-        beaten = await self._store.heartbeat_node(beat, frame.caps, pools)
+        beaten = await self._store.nodes.heartbeat(beat, frame.caps, pools)
         if caps is None:
             facts = None
         elif facts is None or facts.epoch != frame.epoch:
-            facts = NodeFacts(frame.edge, frame.epoch, beaten.status, caps, frame.load, _pool_words(pools or ()))
+            facts = NodeFacts(frame.edge, frame.epoch, beaten.status, caps, frame.load, _joined(pools or ()))
         elif pools is not None:
-            facts = facts._replace(caps=caps, pools=_pool_words(pools))
+            facts = facts._replace(caps=caps, pools=_joined(pools))
         self._take(message, frame, beaten, facts)
 
     def _take(self, message: Received, frame: NodeHeartbeat, beaten: HeartbeatReply, facts: NodeFacts | None) -> None:
-        """Write down what a heartbeat changed, and tell the node's edge if it must know."""
+        """Apply the store's answer to a heartbeat, and notify the node's edge if needed."""
         answer = node_replies.on_beaten(frame, beaten)
         if answer is not None:
             self._metrics.nodes_total.labels(beaten.verdict).inc()
-            self._answer(message, frame.node_id, answer)
+            self._reply(message, frame.node_id, answer)
             return
         if facts is not None:
-            # The script keeps a drain and a closed socket as they are: a heartbeat that was under way ends neither,
-            # also if the snapshot told of it meanwhile.
+            # The script preserves a drain and a closed socket: a heartbeat in flight ends neither, also if the
+            # snapshot brought them meanwhile.
             latest = self._table.facts_of(frame.node_id)
             if latest is not None and latest.epoch == facts.epoch:
                 facts = facts._replace(detached_ms=latest.detached_ms, drain_until_ms=latest.drain_until_ms)
@@ -151,9 +131,9 @@ class NodeRegistration:
             self._slots_freed()
 
     async def _known_facts(self, frame: NodeHeartbeat) -> NodeFacts | None:
-        """The node as the snapshot knows it, brought up to date if it lags behind this connection.
+        """The node by the snapshot, refreshed if it is older than this connection.
 
-        None means that Redis has no such node. A wrong guess would count against the node until its next heartbeat.
+        None means that Redis has no such node. A wrong guess would degrade the node until its next heartbeat.
         """
         came_ms = clock.now_ms()
         for _ in range(2):  # the first may join a refresh that began before the node registered
@@ -161,7 +141,7 @@ class NodeRegistration:
             if facts is not None and facts.epoch == frame.epoch:
                 return facts
             if frame.caps is not None and facts is not None:
-                return facts  # what it says now counts
+                return facts  # the frame's own capabilities count
             await self._snapshot.refresh()
         facts = self._table.facts_of(frame.node_id)
         if facts is None and self._snapshot.answered_ms(self._cell(frame.node_id)) < came_ms:
@@ -169,22 +149,20 @@ class NodeRegistration:
         return facts
 
     def ledger_counts(self) -> dict[str, int]:
-        """What this selector's audits repaired; announced, so that any selector can add up."""
+        """Repairs by this selector's audits; written to its presence, so that any selector can add them up."""
         return dict(self._repaired)
 
-    # --- departures, silence, drains --------------------------------------------------------------------------
+    # --- departures, expiry, drains --------------------------------------------------------------------------
 
-    async def on_node_offline(self, message: Received) -> None:
-        """The node's socket closed. It stays on the lists, at a price, until the grace to come back is over."""
-        frame = message.frame
-        assert isinstance(frame, NodeOffline)
-        if await self._store.detach_node(frame.node_id, frame.epoch, frame.reason):
+    async def on_node_offline(self, frame: NodeOffline, message: Received) -> None:
+        """The node's socket closed. It stays listed, at a higher cost, until the reconnect grace ends."""
+        if await self._store.nodes.detach(frame.node_id, frame.epoch, frame.reason):
             self._metrics.nodes_total.labels(NodeChange.DETACHED).inc()
             self._snapshot.look_soon()
             log.info("node_detached", node_id=frame.node_id, epoch=frame.epoch, reason=frame.reason)
 
     async def scan(self) -> None:
-        """Look for ever for nodes that time has changed. Every selector does; each change is found by one."""
+        """Scan for nodes whose status expired, until cancelled. Every selector scans; each change is found by one."""
         while True:
             await sleep_jittered(self._config.node.status_scan_ms)
             await asyncio.gather(*(self._scan_cell(cell) for cell in range(self._config.mesh.cells)))
@@ -192,7 +170,7 @@ class NodeRegistration:
     async def _scan_cell(self, cell: int) -> None:
         for _ in range(SCAN_PAGES_MAX):
             try:
-                found = await self._store.scan_nodes(cell)
+                found = await self._store.nodes.expire(cell)
             except StoreError as error:
                 self._metrics.store_errors_total.labels("node_scan").inc()
                 log.warning("scan_failed", cell=cell, error=str(error))
@@ -205,8 +183,8 @@ class NodeRegistration:
             self._snapshot.look_soon()
 
     async def drain(self, node_id: str, deadline_ms: int, reason: str, *, resume: bool) -> Drained:
-        """Give a node no new work, or give it work again. Its edge tells it, and hands over what is left at the end."""
-        drained = await self._store.drain_node(node_id, deadline_ms, reason, resume=resume)
+        """Start or end the drain of a node. Its edge notifies it, and reassigns unfinished jobs at the deadline."""
+        drained = await self._store.nodes.drain(node_id, deadline_ms, reason, resume=resume)
         if drained.known:
             control = node_replies.on_drained(node_id, drained, reason, 0 if resume else clock.wall_ms() + deadline_ms)
             self._send(control.to, self._cell(node_id), control.frame)
@@ -215,7 +193,7 @@ class NodeRegistration:
         return drained
 
     def _changed(self, node_id: str, edge: str, epoch: int, status: str, reason: str, broker: str = "") -> None:
-        """A node has another status: its edge tells it."""
+        """A node's status changed: notify its edge."""
         self._metrics.node_status_total.labels(status).inc()
         log.info("node_status", node_id=node_id, epoch=epoch, status=status, reason=reason)
         answer = node_replies.on_status(node_id, edge, epoch, status, reason)
@@ -232,7 +210,7 @@ class NodeRegistration:
     def _cell(self, record_id: str) -> int:
         return cell_of(record_id, self._config.mesh.cells)
 
-    def _answer(self, message: Received, record_id: str, answer: replies.Reply) -> None:
+    def _reply(self, message: Received, record_id: str, answer: Reply) -> None:
         self._send(answer.to, self._cell(record_id), answer.frame, prefer=message.broker)
 
 
@@ -243,6 +221,6 @@ def _beat(frame: NodeHeartbeat, caps: NodeCaps | None, status: str) -> Heartbeat
     return Heartbeat(frame.node_id, frame.edge, frame.epoch, frame.load, healthy, listed)
 
 
-def _pool_words(pools: Iterable[str]) -> str:
-    """As the store spells them."""
+def _joined(pools: Iterable[str]) -> str:
+    """In the store's format."""
     return ",".join(sorted(set(pools)))

@@ -1,8 +1,7 @@
-"""The snapshot rim: asks every cell what changed and writes it into the columns.
+"""The snapshot: polls every cell for changed nodes and writes them into the node table.
 
-All cells are asked at once; the runner makes one round trip of it. Cost follows changes, not the size of the fleet, and
-at rest the pace slows down. When Redis cannot be asked the old snapshot stays: it is only for choosing, the commit
-asks Redis again anyway.
+All cells are polled at once, in one round trip. Cost follows changes, not the size of the fleet, and without work the
+polling slows down. On a store error the old snapshot stays: it only selects candidates, and every commit checks Redis.
 """
 
 from __future__ import annotations
@@ -13,26 +12,26 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lua.store import Store
-from lua.store.node_view import NodeView
-from lua.store.types import ChangedNode, Changes
+from lua.store.node_view import ChangedNode, Changes
+from lua.store.types.nodes import NodeFacts
 from mesh import clock
 from mesh.config import Config
 from mesh.errors import StoreError
 from mesh.log import get_logger
 from mesh.words import RowWord
-from selector.core.node_table import NodeFacts, NodeTable
+from selector.core.node_table import NodeTable
 from selector.metrics import SelectorMetrics
 
-#: Pages of `changes_max` rows that one refresh takes from a cell; the rest waits for the next.
+#: Pages of `changes_max` rows that one refresh reads from a cell; the rest is left to the next.
 PAGES_MAX: Final = 16
-#: A cell with so many changed rows is followed by a pause for others.
+#: After a cell with this many changed rows, other tasks get a turn.
 ROWS_AT_ONCE: Final = 32
-#: So long after work the pace stays fast.
+#: The polling stays fast for this long after work.
 BUSY_MS: Final = 2_000
-#: Lost nodes of one cell whose edges are told at once; the others notice by their next heartbeat.
-LOST_TOLD_MAX: Final = 4_096
+#: Lost nodes of one cell whose edges are notified at once; the others find out by their next heartbeat.
+LOST_NOTIFIED_MAX: Final = 4_096
 
-#: Node id and what was known of it.
+#: Gets the id of a lost node and its last facts.
 OnLost = Callable[[str, NodeFacts], None]
 OnChanged = Callable[[], None]
 
@@ -44,35 +43,28 @@ class _Cell:
     """How far one cell has been read."""
 
     number: int
-    #: When everything is read again.
+    #: When the next full reload is due.
     reload_due_ms: int
     since: int = 0
-    #: Nodes met since a reload began; None: no reload is under way.
-    met: set[str] | None = field(default_factory=set)
-    #: The reload under way began because the cell went back: nodes that are not met were lost, they did not leave.
+    #: Nodes found by the current reload; None: no reload is in progress.
+    found: set[str] | None = field(default_factory=set)
+    #: The reload began because the cell's version went back: nodes that it does not find were lost, they did not leave.
     went_back: bool = False
     answered_ms: int = 0
     #: Our clock minus its server's; None until it answered.
     clock_offset_ms: int | None = None
 
 
-def facts_of(view: NodeView, clock_offset_ms: int) -> NodeFacts:
-    """What the columns keep of a view, its times on our clock."""
-    return NodeFacts(
-        view.edge,
-        view.epoch,
-        view.status,
-        view.caps,
-        view.load,
-        view.pools,
-        view.detached_ms + clock_offset_ms if view.detached_ms else 0,
-        view.drain_until_ms + clock_offset_ms if view.drain_until_ms else 0,
-        view.reason,
+def facts_of(view: NodeFacts, clock_offset_ms: int) -> NodeFacts:
+    """A view with its times on our clock."""
+    return view._replace(
+        detached_ms=view.detached_ms + clock_offset_ms if view.detached_ms else 0,
+        drain_until_ms=view.drain_until_ms + clock_offset_ms if view.drain_until_ms else 0,
     )
 
 
 class Snapshot:
-    """Keeps a NodeTable up to date. `on_lost` hears of nodes that Redis forgot, `on_changed` of any news."""
+    """Keeps a NodeTable up to date. `on_lost` gets nodes that Redis lost; `on_changed` is called after any change."""
 
     def __init__(
         self,
@@ -91,7 +83,7 @@ class Snapshot:
         self._metrics = metrics
         now_ms = clock.now_ms()
         cells = config.mesh.cells
-        # Reloads are spread over the period, so that no moment has to carry them all.
+        # Reloads are spread over the period to spread their load.
         self._cells = [
             _Cell(number, now_ms + self._config.full_reload_ms * (number + 1) // cells) for number in range(cells)
         ]
@@ -99,45 +91,45 @@ class Snapshot:
         self._busy_until_ms = 0
         self._pace_ms = self._config.snapshot_ms
         self._refreshing: asyncio.Task[int] | None = None
-        #: Vocabulary -> refused words that the metrics know of.
-        self._told_refused = dict.fromkeys(RowWord, 0)
+        #: Interner -> refused strings that the metric has counted.
+        self._counted_refused = dict.fromkeys(RowWord, 0)
 
     # --- for others -------------------------------------------------------------------------------------
 
     def work_came(self) -> None:
-        """Jobs are being placed: keep the fast pace."""
+        """Jobs are being placed: poll fast."""
         self._busy_until_ms = clock.now_ms() + BUSY_MS
         if self._pace_ms > self._config.snapshot_ms:
             self._pace_ms = self._config.snapshot_ms
             self._wake.set()
 
     def look_soon(self) -> None:
-        """Something changed that only Redis tells in full: do not wait for the pace of rest."""
+        """A change is known to be in Redis: poll soon, also when idle."""
         self._pace_ms = self._config.snapshot_ms
         self._wake.set()
 
     def clock_offset_ms(self, cell: int) -> int:
-        """Our clock minus that of the cell's server: what turns its times into ours."""
+        """Our clock minus that of the cell's server."""
         offset_ms = self._cells[cell].clock_offset_ms
         return clock.now_ms() - clock.wall_ms() if offset_ms is None else offset_ms
 
     def age_ms(self) -> int:
-        """Time since the oldest cell answered."""
+        """Age of the oldest cell's last answer."""
         return clock.now_ms() - min(cell.answered_ms for cell in self._cells)
 
     def answered_ms(self, cell: int) -> int:
-        """When a cell answered last."""
+        """Time of a cell's last answer."""
         return self._cells[cell].answered_ms
 
     async def refresh(self) -> int:
-        """Ask all cells now, or join whoever is asking; returns how many rows changed. Never raises StoreError."""
+        """Poll all cells now, or join a refresh in progress; returns how many rows changed. Never raises StoreError."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._refresh(), name="snapshot refresh")
-        # A caller that goes away must not take the others' refresh with it.
+        # A cancelled caller must not cancel the others' refresh.
         return await asyncio.shield(self._refreshing)
 
     async def refresh_anew(self) -> None:
-        """The same, but what is under way does not count: it may have begun before what the caller looks for."""
+        """The same, but never joins: a refresh in progress may have begun before the change that the caller needs."""
         if self._refreshing is not None and not self._refreshing.done():
             await self.refresh()
         await self.refresh()
@@ -149,22 +141,22 @@ class Snapshot:
             self._metrics.snapshot_rows.set(len(self._table))
             self._metrics.snapshot_age_seconds.set(self.age_ms() / 1_000)
             self._metrics.ledger_drift.set(self._table.drift())
-            self._tell_refused()
+            self._count_refused()
             await self._pause(active=changed > 0 or clock.now_ms() < self._busy_until_ms)
 
-    def _tell_refused(self) -> None:
+    def _count_refused(self) -> None:
         table = self._table
-        vocabularies = {
-            RowWord.LANGUAGE: table.languages,
-            RowWord.SERVICE: table.services,
-            RowWord.TENANT: table.tenants,
+        interners = {
+            RowWord.LANGUAGE: table.interners.languages,
+            RowWord.SERVICE: table.interners.services,
+            RowWord.TENANT: table.interners.tenants,
         }
-        for kind, vocabulary in vocabularies.items():
-            refused = vocabulary.refused - self._told_refused[kind]
+        for kind, interner in interners.items():
+            refused = interner.refused - self._counted_refused[kind]
             if refused:
-                self._told_refused[kind] += refused
+                self._counted_refused[kind] += refused
                 self._metrics.words_refused_total.labels(kind).inc(refused)
-                log.warning("words_refused", kind=kind, count=refused, bound=vocabulary.bound)
+                log.warning("words_refused", kind=kind, count=refused, bound=interner.bound)
 
     async def _pause(self, *, active: bool) -> None:
         fast_ms = self._config.snapshot_ms
@@ -186,8 +178,8 @@ class Snapshot:
         behind = self._cells
         for _ in range(PAGES_MAX):
             self._begin_reloads(behind)
-            asked = [(cell.number, cell.since) for cell in behind]
-            answers = await self._store.changes_of(asked, self._config.changes_max)
+            positions = [(cell.number, cell.since) for cell in behind]
+            answers = await self._store.nodes.changes(positions, self._config.changes_max)
             behind_next = []
             for cell, answer in zip(behind, answers, strict=True):
                 if isinstance(answer, StoreError):
@@ -197,7 +189,7 @@ class Snapshot:
                 if answer.more:
                     behind_next.append(cell)
                 if len(answer.rows) >= ROWS_AT_ONCE:
-                    await asyncio.sleep(0)  # writing many rows must not hold up frames
+                    await asyncio.sleep(0)  # writing many rows must not delay frames
             behind = behind_next
             if not behind:
                 break
@@ -210,8 +202,8 @@ class Snapshot:
     def _begin_reloads(self, cells: list[_Cell]) -> None:
         now_ms = clock.now_ms()
         for cell in cells:
-            if now_ms >= cell.reload_due_ms and cell.met is None:
-                cell.met, cell.since = set(), 0
+            if now_ms >= cell.reload_due_ms and cell.found is None:
+                cell.found, cell.since = set(), 0
                 cell.reload_due_ms = now_ms + self._config.full_reload_ms
 
     def _failed(self, cell: _Cell, event: str, count: int = 1, **facts: object) -> None:
@@ -228,21 +220,21 @@ class Snapshot:
         if answer.reset:
             log.warning("cell_went_back", cell=cell.number, known=cell.since, found=answer.version)
             self._table.forget_versions(cell.number)
-            cell.met, cell.went_back = set(), True
+            cell.found, cell.went_back = set(), True
         written = 0
         for row in answer.rows:
             written += self._write(cell.number, row, cell.clock_offset_ms)
-            if cell.met is not None and row.used >= 0:
-                cell.met.add(row.node_id)
+            if cell.found is not None and row.used >= 0:
+                cell.found.add(row.node_id)
         cell.since = answer.version
-        if cell.met is not None and not answer.more:
-            # The reload is complete: who was not met is gone, and a delta about it was missed.
-            written += self._drop([known for known in self._table.ids_in(cell.number) if known not in cell.met], cell)
-            cell.met, cell.went_back = None, False
+        if cell.found is not None and not answer.more:
+            # The reload is complete: a node that it did not find is gone, and its delta was missed.
+            written += self._drop([known for known in self._table.ids_in(cell.number) if known not in cell.found], cell)
+            cell.found, cell.went_back = None, False
         return written
 
     def _drop(self, node_ids: list[str], cell: _Cell) -> int:
-        lost = [(node_id, self._table.facts_of(node_id)) for node_id in node_ids[:LOST_TOLD_MAX] if cell.went_back]
+        lost = [(node_id, self._table.facts_of(node_id)) for node_id in node_ids[:LOST_NOTIFIED_MAX] if cell.went_back]
         dropped = sum(self._table.remove(node_id) for node_id in node_ids)
         for node_id, facts in lost:
             if facts is not None:
@@ -255,7 +247,7 @@ class Snapshot:
         written = table.apply(cell, row.version, node_id, row.used, row.last_seen_ms + clock_offset_ms, facts)
         if row.used >= 0 and node_id in table:
             table.set_drift(node_id, row.drift)
-            # Also beside facts that are older than ours: nobody tells these again.
+            # Also beside facts that are older than ours: these are not sent again.
             if row.speeds is not None:
                 table.set_speeds(node_id, row.speeds, clock_offset_ms)
             if row.marks is not None:

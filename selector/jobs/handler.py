@@ -1,124 +1,102 @@
-"""What happens to a job after it is placed: events, results, attempts that failed, cancellation.
+"""Handlers for placed jobs: events, results, failed attempts, cancellation.
 
-Events and results come as batches: one call of the store for all of them. The others are rare and come one at a time.
-Ask the store, decide in the core, send. What the store could not do is left undone: whoever asked repeats it, or the
-lease lapses.
+Events and results come in batches: one call of the store per batch. The others are rare and come one at a time. Call
+the store, decide in the core, send. On a store error nothing is sent: the sender retries, or the lease expires.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
-from lua.store import Store
-from lua.store.types import Advance, Advanced, Bound, MailEntry, Release, SessionOwner
+from lua.store.types.commits import Bound
+from lua.store.types.jobs import Advance, Advanced, Release
+from lua.store.types.sessions import MailEntry, SessionOwner
 from mesh import clock
 from mesh.cells import cell_of, cell_of_job
-from mesh.config import Config
 from mesh.errors import StoreError
 from mesh.frames import Assign, AssignFailed, Bounce, Cancel, JobDone, JobEvent, decode_frame
-from mesh.link.link import Received, Send
+from mesh.link.link import Received
 from mesh.log import get_logger
 from mesh.states.job import JobAction
 from mesh.words import BounceReason, NodeChange, ParkedKind
-from selector.core.node_table import NodeTable
-from selector.fleet.snapshot import Snapshot
-from selector.frame_guard import FrameGuard
+from selector.context import SelectorContext
+from selector.core.reply import Reply
 from selector.jobs.core import result_routing
-from selector.metrics import SelectorMetrics
 from selector.placement.core import replies
+from selector.placement.placer import Placer
 
 log = get_logger()
 
 _EVENTS: Final = frozenset(event.value for event in JobAction)
 
 
-class QueuedPlacements(Protocol):
-    """The requests that wait for a free slot: what is heard here may end their waiting."""
-
-    def slots_freed(self) -> None:
-        """Somewhere there may be room again."""
-
-    def forget(self, request_id: str, attempt: int, sent_us: int) -> None:
-        """Nobody waits for this one any more, as its edge said at that time by its own clock."""
-
-
 class JobHandler:
     """Handlers for the frames of jobs."""
 
-    def __init__(
-        self,
-        store: Store,
-        table: NodeTable,
-        snapshot: Snapshot,
-        config: Config,
-        metrics: SelectorMetrics,
-        faults: FrameGuard,
-        send: Send,
-        line: QueuedPlacements,
-        lives: Callable[[str], bool],
-    ) -> None:
-        """`lives`: whether an edge does."""
-        self._lives = lives
-        self._store = store
-        self._table = table
-        self._snapshot = snapshot
-        self._line = line
-        self._config = config
-        self._metrics = metrics
-        self._faults = faults
-        self._send = send
+    def __init__(self, context: SelectorContext, placer: Placer, is_live: Callable[[str], bool]) -> None:
+        """`is_live`: whether an edge is."""
+        self._context = context
+        self._store = context.store
+        self._table = context.table
+        self._metrics = context.metrics
+        self._guard = context.guard
+        self._send = context.send
+        self._placer = placer
+        self._slots_freed = placer.wait_queue.slots_freed
+        self._is_live = is_live
 
     async def on_job_events(self, messages: list[Received]) -> None:
-        """Nodes' edges handed jobs over, nodes took them or began."""
-        good, asked = [], []
+        """Jobs were handed to their nodes, accepted or started."""
+        valid, advances = [], []
         for message in messages:
             frame = message.frame
             assert isinstance(frame, JobEvent)
             if not frame.event or not _EVENTS.issuperset(frame.event.split()):
-                self._faults.note(message, ValueError(f"{frame.event!r} is no list of events"))
+                self._guard.note(message, ValueError(f"{frame.event!r} is no list of events"))
                 continue
-            good.append(message)
-            asked.append(Advance(frame.job_id, frame.attempt, frame.node_id, frame.event))
-        for message, one, advanced in zip(good, asked, await self._store.advance_jobs(asked), strict=True):
+            valid.append(message)
+            advances.append(Advance(frame.job_id, frame.attempt, frame.node_id, frame.event))
+        for message, one, advanced in zip(valid, advances, await self._store.jobs.advance(advances), strict=True):
             if isinstance(advanced, StoreError):
-                self._faults.note(message, advanced)
+                self._guard.note(message, advanced)
                 continue
             self._table.patch(one.node_id, advanced.used, advanced.version)
             self._metrics.events_total.labels(advanced.verdict).inc()
 
     async def on_job_done(self, messages: list[Received]) -> None:
-        """Results: finish the jobs, free their slots, push to the sessions' edges or into their mail."""
-        asked = []
+        """Results: finish the jobs, release their slots, push to the sessions' edges or park in their mail."""
+        advances = []
         for message in messages:
             done = message.frame
             assert isinstance(done, JobDone)
-            asked.append(result_routing.finish_of(done))
+            advances.append(result_routing.finish_of(done))
         found: list[tuple[Received, JobDone, Advanced]] = []
-        for message, advanced in zip(messages, await self._store.advance_jobs(asked), strict=True):
+        for message, advanced in zip(messages, await self._store.jobs.advance(advances), strict=True):
             done = message.frame
             assert isinstance(done, JobDone)
             if isinstance(advanced, StoreError):
-                self._faults.note(message, advanced)
+                self._guard.note(message, advanced)
                 continue
             self._table.patch(done.node_id, advanced.used, advanced.version)
             if advanced.speeds:
-                offset_ms = self._snapshot.clock_offset_ms(cell_of(done.node_id, self._config.mesh.cells))
+                cell = cell_of(done.node_id, self._context.config.mesh.cells)
+                offset_ms = self._context.snapshot.clock_offset_ms(cell)
                 self._table.learn_speeds(done.node_id, advanced.speeds, offset_ms)
             self._metrics.results_total.labels(advanced.verdict).inc()
             found.append((message, done, advanced))
         if found:
-            self._line.slots_freed()
+            self._slots_freed()
             await self._deliver(found)
 
     async def _deliver(self, found: list[tuple[Received, JobDone, Advanced]]) -> None:
-        """Send each result where its session is, or let it wait there."""
-        seats = await self._look_up_seats(found)
+        """Push each result to the owner of its session, or park it in the session's mail."""
+        owners = await self._owners(found)
         parked: list[tuple[Received, JobDone, MailEntry]] = []
         for message, done, advanced in found:
             body = message.payload[0] if message.payload else b""
-            seat = seats.get(result_routing.session_of(done, advanced))
-            park, push, ack = result_routing.on_result(done, advanced, body, seat, self._lives)
+            owner = owners.get(result_routing.session_of(done, advanced))
+            park, push, ack = result_routing.on_result(done, advanced, body, owner, self._is_live)
             if park is not None:
                 parked.append((message, done, park))
             if push is not None:
@@ -128,103 +106,99 @@ class JobHandler:
         if parked:
             await self._park(parked)
 
-    async def _look_up_seats(self, found: list[tuple[Received, JobDone, Advanced]]) -> dict[str, SessionOwner]:
-        """Where the sessions are now, if that is in doubt. What Redis cannot tell is left out."""
+    async def _owners(self, found: list[tuple[Received, JobDone, Advanced]]) -> dict[str, SessionOwner]:
+        """The owners of sessions that may have moved. Store errors are logged and left out."""
         wanted = {
             result_routing.session_of(done, advanced): message
             for message, done, advanced in found
-            if result_routing.needs_seat(done, advanced)
+            if result_routing.needs_owner(done, advanced)
         }
         if not wanted:
             return {}
-        seats = {}
-        answers = await self._store.session_seats(list(wanted))
-        for (session_id, message), seat in zip(wanted.items(), answers, strict=True):
-            if isinstance(seat, StoreError):
-                self._faults.note(message, seat)
+        owners = {}
+        answers = await self._store.sessions.owners(list(wanted))
+        for (session_id, message), owner in zip(wanted.items(), answers, strict=True):
+            if isinstance(owner, StoreError):
+                self._guard.note(message, owner)
             else:
-                seats[session_id] = seat
-        return seats
+                owners[session_id] = owner
+        return owners
 
     async def _park(self, parked: list[tuple[Received, JobDone, MailEntry]]) -> None:
-        """Put results into the mail of their sessions; only what is there is acknowledged."""
-        answers = await self._store.park_mail([letter for _, _, letter in parked])
+        """Park results in the mail of their sessions; each is acknowledged once it is stored."""
+        answers = await self._store.sessions.park_mail([entry for _, _, entry in parked])
         for (message, done, _), answer in zip(parked, answers, strict=True):
             if isinstance(answer, StoreError):
-                self._faults.note(message, answer)
+                self._guard.note(message, answer)
                 continue
             self._metrics.parked_total.labels(ParkedKind.RESULT).inc(answer.verdict == "parked")
             self._metrics.mail_dropped_total.inc(answer.dropped)
             ack = result_routing.on_parked(done, answer)
             self._send(ack.to, message.head.cell, ack.frame, prefer=message.broker)
 
-    async def on_assign_failed(self, message: Received) -> None:
-        """The node cannot, will not or did not do it: slot back, attempt undone; one that is away is unlisted."""
-        frame = message.frame
-        assert isinstance(frame, AssignFailed)
-        released = await self._store.release_job(*replies.release_of(frame))
+    async def on_assign_failed(self, frame: AssignFailed, message: Received) -> None:
+        """The node does not run the job: release its slot, send Undone, unlist an absent node."""
+        released = await self._store.jobs.release(replies.release_of(frame))
         self._table.patch(frame.node_id, released.used, released.version)
-        if replies.is_node_away(frame) and await self._store.node_offline(
+        if replies.is_node_absent(frame) and await self._store.nodes.set_offline(
             frame.node_id, frame.node_epoch, frame.reason
         ):
             self._metrics.nodes_total.labels(NodeChange.OFFLINE).inc()
             self._table.remove(frame.node_id)
-        self._line.slots_freed()
+        self._slots_freed()
         self._undo(message, replies.on_assign_failed(frame, released), frame.job_id, frame.reason)
 
-    async def on_bounce(self, message: Received) -> None:
-        """A frame of ours could not be delivered. Only an Assign needs help; the others are repeated by their cause."""
-        frame = message.frame
-        assert isinstance(frame, Bounce)
+    async def on_bounce(self, frame: Bounce, message: Received) -> None:
+        """A frame of ours was not delivered. Only an Assign is handled; the senders of other causes retry."""
         bounced = decode_frame(message.payload[1])
         if not isinstance(bounced, Assign):
             log.info("bounced", frame=type(bounced).__name__, reason=frame.reason)
             return
-        facts, now_ms, pause_ms = (
-            self._table.facts_of(bounced.node_id),
-            clock.now_ms(),
-            self._config.selector.unreachable_ms,
+        if frame.reason == BounceReason.UNROUTABLE:
+            self._avoid_edge_of(bounced.node_id)
+        released = await self._store.jobs.release(
+            Release(bounced.job_id, bounced.attempt, bounced.node_id, frame.reason)
         )
-        # When an edge dies hundreds bounce together: the first speaks for all.
-        is_news = not self._table.is_avoided(bounced.node_id, now_ms + pause_ms // 2)
-        if facts is not None and frame.reason == BounceReason.UNROUTABLE and is_news:
-            self._table.avoid_edge(facts.edge, now_ms + pause_ms)
-        released = await self._store.release_job(bounced.job_id, bounced.attempt, bounced.node_id, frame.reason)
         self._table.patch(bounced.node_id, released.used, released.version)
-        self._line.slots_freed()
+        self._slots_freed()
         answer = replies.on_assign_bounced(bounced, released, frame.reason)
         self._undo(message, answer, bounced.job_id, frame.reason)
 
-    async def on_cancel(self, message: Received) -> None:
-        """Nobody waits any more: slot back, and the node may stop."""
-        frame = message.frame
-        assert isinstance(frame, Cancel)
-        self._line.forget(frame.request_id, frame.attempt, message.head.sent_us)
+    async def on_cancel(self, frame: Cancel, message: Received) -> None:
+        """No client waits for the job any more: release its slot, and stop the node."""
+        self._placer.cancel(frame.request_id, frame.attempt, message.head.sent_us)
         bound = self._named(frame) if frame.job_id else await self._find(frame)
         if bound is None:
             return
         job = Release(bound.job_id, bound.attempt, bound.node_id, frame.reason)
-        released = await self._store.release_job(*job)
+        released = await self._store.jobs.release(job)
         self._table.patch(job.node_id, released.used, released.version)
-        self._line.slots_freed()
+        self._slots_freed()
         self._metrics.cancelled_total.inc()
         answer = replies.on_cancelled(job, released, bound.node_edge)
         if answer is not None:
             self._send(answer.to, cell_of_job(job.job_id), answer.frame, prefer=message.broker)
+
+    def _avoid_edge_of(self, node_id: str) -> None:
+        facts, now_ms = self._table.facts_of(node_id), clock.now_ms()
+        pause_ms = self._context.config.selector.unreachable_ms
+        # When an edge dies, hundreds of frames bounce together: only the first marks its nodes.
+        if facts is not None and not self._table.is_avoided(node_id, now_ms + pause_ms // 2):
+            self._table.avoid_edge(facts.edge, now_ms + pause_ms)
 
     def _named(self, frame: Cancel) -> Bound:
         facts = self._table.facts_of(frame.node_id)
         return Bound(frame.attempt, frame.job_id, frame.node_id, facts.edge if facts else "", 0)
 
     async def _find(self, frame: Cancel) -> Bound | None:
-        """Its edge gave up before it heard of a job. If there is one, its slot must not wait for the lease to end.
+        """Its edge cancelled before it knew the job. Its slot, if any, must not stay occupied until the lease ends.
 
-        Only this attempt: an earlier one may go on beside it, and if not, its edge gave it up by name.
+        Only this attempt: an earlier one may run concurrently, or its edge cancelled it by its job id.
         """
-        bound = await self._store.find_request(frame.request_id, frame.session_id)
+        bound = await self._store.commits.find(frame.request_id, frame.session_id)
         return bound if bound is not None and bound.attempt == frame.attempt else None
 
-    def _undo(self, message: Received, answer: replies.Reply | None, job_id: str, reason: str) -> None:
+    def _undo(self, message: Received, answer: Reply | None, job_id: str, reason: str) -> None:
         if answer is not None:
             self._metrics.undone_total.labels(reason).inc()
             self._send(answer.to, cell_of_job(job_id), answer.frame, prefer=message.broker)

@@ -1,7 +1,7 @@
-"""Decision records: why each request went where it went. Bounded; cheap to keep, put into words only when asked for.
+"""Decision log: why each request was placed or refused. Bounded; cheap to write, formatted only on a query.
 
-On the way of a job only references are kept: to the arrays of its batch (which the recording holds anyway) and to its
-frame. A record leaves with the batch that was the newest when it ended, or when there are too many.
+While a job is placed only references are stored: to the arrays of its batch (which the recording holds anyway) and to
+its frame. A record is evicted with the batch that was the newest when it ended, or when there are too many.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from lua.store.types import Committed
+from lua.store.types.commits import Committed
 from mesh import clock
 from mesh.config import Config
 from mesh.config.weights import Weights
@@ -26,14 +26,14 @@ from selector.operators.core.recorder import Batch, Recorder
 from selector.operators.core.recording_format import pack
 from selector.placement.placement import Placement, PlacementRound
 
-#: What a record takes beside its batch, about.
+#: Approximate size of a record without its batch.
 RECORD_BYTES: Final = 1_024
-#: What a message needs beside the recording that it carries.
+#: Bytes of a message besides the recording in it.
 MARGIN_BYTES: Final = 1_024
 
 
-class _Kept(NamedTuple):
-    """What is remembered of one attempt."""
+class _Record(NamedTuple):
+    """The record of one attempt."""
 
     dispatch: Dispatch
     outcome: str
@@ -53,16 +53,16 @@ class DecisionLog:
     """The records of one selector, and the recording behind them."""
 
     def __init__(self, config: Config) -> None:
-        self._kept_max = config.selector.decisions_kept
+        self._records_max = config.selector.decisions_kept
         self._packed_max = config.link.message_bytes_max - MARGIN_BYTES
         self._recorder = Recorder(config.selector.decisions_kept, config.selector.decisions_bytes_max)
         #: (request, attempt) -> record, the oldest first.
-        self._kept: OrderedDict[tuple[str, int], _Kept] = OrderedDict()
+        self._records: OrderedDict[tuple[str, int], _Record] = OrderedDict()
         #: Request or job -> its latest record.
         self._by_name: dict[str, tuple[str, int]] = {}
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._records)
 
     # --- while a job is placed --------------------------------------------------------------------------
 
@@ -76,99 +76,106 @@ class DecisionLog:
         weights: Weights,
         weights_version: int,
     ) -> Batch:
-        """Keep a choice, before anything else is written into the table."""
-        batch = self._recorder.note(
-            table, rows, prior, rules, choice,
-            at_ms=clock.wall_ms(), weights=weights, weights_version=weights_version,
-        )  # fmt: skip
-        gone = self._recorder.trim(len(self._kept) * RECORD_BYTES)
-        if gone:
-            self._forget_until(gone[-1].number)
+        """Record a choice; must precede any other write into the table."""
+        version = {"at_ms": clock.wall_ms(), "weights_version": weights_version}
+        batch = self._recorder.note(table, rows, prior, rules, choice, weights=weights, **version)
+        evicted = self._recorder.trim(len(self._records) * RECORD_BYTES)
+        if evicted:
+            self._evict_until(evicted[-1].number)
         return batch
 
     def end(
         self,
-        request: Placement,
+        placement: Placement,
         outcome: str,
         *,
         answer: Committed | None = None,
         refused: Refused | None = None,
         waited_ms: int = 0,
     ) -> None:
-        """An attempt came to its end: placed, found placed, refused, or unknown."""
-        dispatch = request.dispatch
+        """An attempt ended: placed, found placed, refused, or unknown."""
+        dispatch = placement.dispatch
         key = (dispatch.request_id, dispatch.attempt)
-        if key in self._kept and outcome == DispatchOutcome.BOUND:
-            return  # a repeat: the record of the placing itself tells more
-        self._forget(key)
+        if key in self._records and outcome == DispatchOutcome.BOUND:
+            return  # a retry: the record of the placement itself is more detailed
+        self._evict(key)
         job_id, node_id = (answer.job_id, answer.node_id) if answer is not None else ("", "")
-        order = request.pools.order if request.pools is not None else ()
-        self._kept[key] = _Kept(
-            dispatch, outcome, job_id, node_id, clock.wall_ms(), waited_ms, order, request.removed,
-            tuple(request.rounds), refused, self._recorder.newest,
-        )  # fmt: skip
+        order = placement.pools.order if placement.pools is not None else ()
+        self._records[key] = _Record(
+            dispatch=dispatch,
+            outcome=outcome,
+            job_id=job_id,
+            node_id=node_id,
+            at_ms=clock.wall_ms(),
+            waited_ms=waited_ms,
+            pool_order=order,
+            removed=placement.removed,
+            rounds=tuple(placement.rounds),
+            refused=refused,
+            newest=self._recorder.newest,
+        )
         self._by_name[dispatch.request_id] = key
         if job_id:
             self._by_name[job_id] = key
-        if len(self._kept) > self._kept_max:
-            self._forget(next(iter(self._kept)))
+        if len(self._records) > self._records_max:
+            self._evict(next(iter(self._records)))
 
-    def _forget_until(self, batch: int) -> None:
-        """The records that ended before or with this batch."""
-        while self._kept:
-            key, kept = next(iter(self._kept.items()))
-            if kept.newest > batch:
+    def _evict_until(self, batch: int) -> None:
+        """Evict the records that ended before or with this batch."""
+        while self._records:
+            key, record = next(iter(self._records.items()))
+            if record.newest > batch:
                 return
-            self._forget(key)
+            self._evict(key)
 
-    def _forget(self, key: tuple[str, int]) -> None:
-        kept = self._kept.pop(key, None)
-        if kept is not None:
-            for name in (kept.dispatch.request_id, kept.job_id):
+    def _evict(self, key: tuple[str, int]) -> None:
+        record = self._records.pop(key, None)
+        if record is not None:
+            for name in (record.dispatch.request_id, record.job_id):
                 if self._by_name.get(name) == key:
                     del self._by_name[name]
 
     # --- for operators ------------------------------------------------------------------------------------
 
     def find(self, name: str) -> dict[str, Any] | None:
-        """The record of a job or request, with words; None if it is not (or no longer) here."""
+        """The record of a job or request, with its text; None if it is unknown or evicted."""
         key = self._by_name.get(name)
-        return None if key is None else explain.record_of(_decision(self._kept[key]))
+        return None if key is None else explain.record_of(_decision(self._records[key]))
 
     def recording(self) -> bytes:
-        """All recorded choices as bytes, as many as fit one message; b"" before the first. Takes a moment."""
+        """The latest recorded choices that fit one message, as bytes; b"" before the first. Slow."""
         recording = self._recorder.taken()
         return b"" if recording is None else pack(recording, self._packed_max)
 
     async def pack_recording(self) -> bytes:
-        """The same beside the work: the packing is another thread's, nobody waits for it."""
+        """The same in another thread, so that it does not block the event loop."""
         recording = self._recorder.taken()
         return b"" if recording is None else await asyncio.to_thread(pack, recording, self._packed_max)
 
 
-def _decision(kept: _Kept) -> explain.Decision:
-    dispatch, refused = kept.dispatch, kept.refused
-    last = kept.rounds[-1].batch if kept.rounds else None
-    rounds = [_round(chosen, kept.node_id) for chosen in kept.rounds]
+def _decision(record: _Record) -> explain.Decision:
+    dispatch, refused = record.dispatch, record.refused
+    last = record.rounds[-1].batch if record.rounds else None
+    rounds = [_round(chosen, record.node_id) for chosen in record.rounds]
     if not rounds:
-        rounds = [explain.Round(0, "", removed_by_name(kept.removed), [])]
+        rounds = [explain.Round(0, "", removed_by_name(record.removed), [])]
     return explain.Decision(
         request_id=dispatch.request_id,
         attempt=dispatch.attempt,
         session_id=dispatch.session_id,
         trace_id=dispatch.trace_id,
-        at_ms=kept.at_ms,
-        outcome=kept.outcome,
-        job_id=kept.job_id,
-        node_id=kept.node_id,
+        at_ms=record.at_ms,
+        outcome=record.outcome,
+        job_id=record.job_id,
+        node_id=record.node_id,
         pair=pair_of(dispatch.src_lang, dispatch.tgt_lang),
         audio_ms=dispatch.audio_ms,
-        waited_ms=kept.waited_ms,
+        waited_ms=record.waited_ms,
         snapshot_version=last.snapshot_version if last else 0,
         weights_version=last.weights_version if last else 0,
         seed=seed_of(dispatch),
         strategy=last.weights.strategy if last else "",
-        pool_order=kept.pool_order,
+        pool_order=record.pool_order,
         rounds=rounds,
         reason=refused.reason if refused else "",
         nearest=f"{refused.nearest_node} {refused.nearest}" if refused and refused.nearest_node else "",

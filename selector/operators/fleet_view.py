@@ -1,48 +1,46 @@
-"""The fleet as operators see it: pools, single nodes, what would become of a job. Reads the snapshot, changes nothing.
+"""The operators' view of the fleet: pools, single nodes, simulation of a job. Reads the snapshot, changes nothing.
 
-Looking at every node takes a while in a large fleet, so it pauses now and then: work goes first.
+A scan of a large fleet takes long, so it yields every NODES_AT_ONCE nodes: placements go first.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 
+from lua.store.types.nodes import NodeFacts
 from mesh import clock
 from mesh.cells import cell_of
-from mesh.config import Config
+from selector.context import SelectorContext
 from selector.core import kernel
 from selector.core.filters import REASON, Filter, nearest
 from selector.core.job_rows import job_rows, order_of
-from selector.core.node_table import NodeFacts, NodeTable
-from selector.core.pools import PoolPlan, home_among
-from selector.fleet.snapshot import Snapshot
+from selector.core.pools import home_among
 from selector.operators.core.query_params import Params, simulated
 from selector.operators.core.report_json import SAMPLES_MAX, Oversold, PoolReport, Standing, node_answer, pool_number
 from selector.operators.core.simulate import Routing, SimulationVerdict, simulation_answer
+from selector.placement.weights import CurrentWeights
 
-#: Nodes looked at before others get a turn.
+#: Nodes that are scanned before other tasks get a turn.
 NODES_AT_ONCE: Final = 200
-
-RulesOf = Callable[[int], kernel.Rules]
 
 
 class FleetView:
-    """Answers about nodes. `rules` gives the kernel's rules of a moment."""
+    """Answers queries about nodes."""
 
-    def __init__(self, table: NodeTable, snapshot: Snapshot, plan: PoolPlan, rules: RulesOf, config: Config) -> None:
-        self._table = table
-        self._snapshot = snapshot
-        self._plan = plan
-        self._rules = rules
-        self._config = config
-        self._tenants = frozenset(one.tenant_id for one in config.pools.tenant_overrides)
+    def __init__(self, context: SelectorContext, weights: CurrentWeights) -> None:
+        self._table = context.table
+        self._snapshot = context.snapshot
+        self._plan = context.plan
+        self._config = context.config
+        self._weights = weights
+        self._tenants = frozenset(one.tenant_id for one in context.config.pools.tenant_overrides)
 
     async def pools(self) -> dict[str, Any]:
-        """Who is in which pool."""
+        """The nodes of each pool."""
         report = PoolReport(self._config.pools, self._config.models)
         async for _, node in self._standings(self._table.ids()):
             report.add(node)
@@ -80,11 +78,11 @@ class FleetView:
         return self._table.drift()
 
     def stopped_by(self) -> dict[str, list[str]]:
-        """Reason -> a few nodes that it would keep from any job at present."""
+        """Filter -> a few nodes that it would remove for any job at present."""
         _, any_job = simulated(Params({}), frozenset())
         table = self._table
-        rows, rules = job_rows([any_job], table, self._plan), self._rules(clock.now_ms())
-        examined = kernel.examine(table.columns, table.index(), rows, table.prior(), rules)
+        rows, rules = job_rows([any_job], table, self._plan), self._weights.rules(clock.now_ms())
+        examined = kernel.examine(table.columns, table.index(), rows, table.speeds.prior(), rules)
         found: dict[str, list[str]] = {}
         for obstacle in np.unique(examined.obstacle).tolist():
             if obstacle not in (kernel.PASSED, Filter.POOL):
@@ -93,11 +91,11 @@ class FleetView:
         return found
 
     async def simulate(self, asked: Params) -> dict[str, Any]:
-        """What would become of a job, from the kernel that decides about real ones."""
+        """Simulate the placement of a job with the real kernel."""
         routing_key, dispatch = simulated(asked, self._tenants)
         table = self._table
-        rows, rules = job_rows([dispatch], table, self._plan), self._rules(clock.now_ms())
-        index, prior = table.index(), table.prior()
+        rows, rules = job_rows([dispatch], table, self._plan), self._weights.rules(clock.now_ms())
+        index, prior = table.index(), table.speeds.prior()
         choice = kernel.choose(table.columns, index, rows, prior, rules, 1)
         examined = kernel.examine(table.columns, index, rows, prior, rules)
         found = int(choice.rows[0, 0])
@@ -126,11 +124,11 @@ class FleetView:
             [number for home in order.order if (number := self._number(home)) is not None],
             selected_pool,
         )
-        # To sort and count ten thousand nodes takes a tenth of a second: beside the work, not in its way.
+        # Sorting and counting ten thousand nodes takes a tenth of a second: not in the event loop.
         return await asyncio.to_thread(simulation_answer, routing, dispatch.services, verdicts, selected, closest)
 
     async def _standings(self, node_ids: Sequence[str]) -> AsyncIterator[tuple[int, Standing]]:
-        """Every node with its place in the list; those that leave under way are passed over."""
+        """Every node with its index in the list; nodes removed meanwhile are skipped."""
         for place, node_id in enumerate(node_ids):
             if place % NODES_AT_ONCE == NODES_AT_ONCE - 1:
                 await asyncio.sleep(0)

@@ -1,6 +1,6 @@
-"""Questions and commands of operators: one handler per kind, and an answer to each, whatever happens.
+"""Queries and commands of operators: one handler per kind; every query gets an answer, also on an error.
 
-They have a lane of their own. Those that look at every node pause in between, so that work goes first.
+They have a lane of their own. Scans of all nodes yield in between, so that placements go first.
 """
 
 from __future__ import annotations
@@ -12,17 +12,15 @@ from typing import Any, Final
 
 import msgspec
 
-from lua.store import Store
-from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError, StoreError
 from mesh.frames import Query, QueryAnswer
 from mesh.ids import is_id
-from mesh.link.link import Received, Send
+from mesh.link.link import Received
 from mesh.log import get_logger
 from mesh.words import ProcessKind, QueryKind
+from selector.context import SelectorContext
 from selector.fleet.missing_models import MissingModels
 from selector.fleet.registration import NodeRegistration
-from selector.metrics import SelectorMetrics
 from selector.operators.core.query_params import Params, QueryRefusal
 from selector.operators.core.report_json import invariants_answer
 from selector.operators.decision_log import DecisionLog
@@ -32,7 +30,7 @@ from selector.sessions.pairing import PairingHandler
 
 Answer = dict[str, Any] | bytes
 
-#: The longest time that a drain may be given.
+#: Maximum deadline of a drain.
 DRAIN_MS_MAX: Final = 86_400_000
 VERSION_MAX: Final = 2**53
 
@@ -40,33 +38,29 @@ log = get_logger()
 
 
 class Queries:
-    """Handlers for operators' questions, by kind."""
+    """Handlers of queries, by kind."""
 
     def __init__(
         self,
         identity: str,
-        store: Store,
-        fleet: FleetView,
-        policy: CurrentWeights,
+        context: SelectorContext,
+        weights: CurrentWeights,
         decisions: DecisionLog,
-        registry: NodeRegistration,
+        nodes: NodeRegistration,
         models: MissingModels,
         pairing: PairingHandler,
-        config: Config,
-        metrics: SelectorMetrics,
-        send: Send,
     ) -> None:
         self._identity = identity
-        self._store = store
-        self._fleet = fleet
-        self._policy = policy
+        self._store = context.store
+        self._config = context.config
+        self._metrics = context.metrics
+        self._send = context.send
+        self._fleet = FleetView(context, weights)
+        self._current = weights
         self._decisions = decisions
-        self._registry = registry
+        self._nodes = nodes
         self._models = models
         self._pairing = pairing
-        self._config = config
-        self._metrics = metrics
-        self._send = send
         self._kinds: dict[str, Callable[[Params], Awaitable[Answer]]] = {
             QueryKind.SELECTORS: self._selectors,
             QueryKind.EXPLAIN: self._explain,
@@ -82,10 +76,8 @@ class Queries:
             QueryKind.WEIGHTS_SET: self._weights_set,
         }
 
-    async def on_query(self, message: Received) -> None:
+    async def on_query(self, frame: Query, message: Received) -> None:
         """Answer one question."""
-        frame = message.frame
-        assert isinstance(frame, Query)
         status, body = 200, b""
         try:
             answer = await self._answer_of(frame)
@@ -97,18 +89,18 @@ class Queries:
         except StoreError as error:
             log.warning("query_failed", kind=frame.kind, ref=frame.ref, error=str(error))
             status, body = _failed(503, ErrorCode.SCHEDULER_DEPENDENCY_DOWN)
-        except Exception as error:  # gateway: whoever asked hears of it, the lane goes on
+        except Exception as error:  # gateway: the operator gets an error, the lane goes on
             log.error("query_failed", kind=frame.kind, ref=frame.ref, exc_info=error)
             status, body = _failed(500, ErrorCode.INTERNAL_ERROR)
-        self._tell(message, frame, status, body)
+        self._reply(message, frame, status, body)
 
     def refuse(self, message: Received) -> None:
-        """There was no room for a question: say so, nobody shall wait for nothing."""
+        """The lane is full: reply SLOW_DOWN at once."""
         frame = message.frame
         assert isinstance(frame, Query)
-        self._tell(message, frame, *_failed(503, ErrorCode.SLOW_DOWN))
+        self._reply(message, frame, *_failed(503, ErrorCode.SLOW_DOWN))
 
-    def _tell(self, message: Received, frame: Query, status: int, body: bytes) -> None:
+    def _reply(self, message: Received, frame: Query, status: int, body: bytes) -> None:
         self._metrics.queries_total.labels(frame.kind, str(status)).inc()
         self._send(frame.edge, message.head.cell, QueryAnswer(frame.ref, status), body, prefer=message.broker)
 
@@ -123,7 +115,7 @@ class Queries:
     # --- processes and jobs ---------------------------------------------------------------------------------
 
     async def _selectors(self, asked: Params) -> Answer:
-        present = await self._store.present(ProcessKind.SELECTOR)
+        present = await self._store.deployment.processes(ProcessKind.SELECTOR)
         return {"selectors": sorted({self._identity, *(identity for identity, _ in present)})}
 
     async def _explain(self, asked: Params) -> Answer:
@@ -145,7 +137,7 @@ class Queries:
         }
 
     def _excluded(self) -> list[dict[str, Any]]:
-        """What removed nodes from jobs that were refused, most often first, with nodes that it removes at present."""
+        """Filters that removed nodes from refused jobs, most frequent first, with nodes that they remove at present."""
         totals = {reason: int(total) for (reason,), total in self._metrics.removed_total.totals().items()}
         samples = self._fleet.stopped_by()
         return [
@@ -155,10 +147,10 @@ class Queries:
 
     async def _invariants(self, asked: Params) -> Answer:
         edges, selectors = await asyncio.gather(
-            self._store.present(ProcessKind.EDGE), self._store.present(ProcessKind.SELECTOR)
+            self._store.deployment.processes(ProcessKind.EDGE), self._store.deployment.processes(ProcessKind.SELECTOR)
         )
         counts = {identity: facts.counts for identity, facts in selectors}
-        counts[self._identity] = self._registry.ledger_counts()  # newer than what we announced
+        counts[self._identity] = self._nodes.ledger_counts()  # newer than our presence record
         return invariants_answer(self._fleet.oversold(), edges, counts, self._fleet.drift())
 
     # --- nodes ----------------------------------------------------------------------------------------------
@@ -181,7 +173,7 @@ class Queries:
         resume = asked.flag("resume", default=False)
         deadline_ms = asked.number("deadline_ms", self._config.node.drain_deadline_ms, DRAIN_MS_MAX)
         reason = asked.text("reason", "operator")
-        drained = await self._registry.drain(node_id, deadline_ms, reason, resume=resume)
+        drained = await self._nodes.drain(node_id, deadline_ms, reason, resume=resume)
         if not drained.known:
             raise QueryRefusal(404, f"there is no node {node_id}", ErrorCode.NODE_UNAVAILABLE)
         return {"node_id": node_id, "status": drained.status, "drain_until_ms": drained.drain_until_ms}
@@ -189,7 +181,7 @@ class Queries:
     async def _pair(self, asked: Params) -> Answer:
         node_id = _node_id(asked)
         try:
-            # An operator asks once: nothing of this name was ever asked before.
+            # A random asker, because an operator's request is never retried.
             issued = await self._pairing.code_for(node_id, secrets.token_hex(8), 1)
         except PeerError as error:
             status = 404 if error.code is ErrorCode.NOT_REGISTERED else 429
@@ -200,11 +192,11 @@ class Queries:
     # --- weights --------------------------------------------------------------------------------------------
 
     async def _weights(self, asked: Params) -> Answer:
-        await self._policy.refresh()
-        stored = self._policy.stored
+        await self._current.refresh()
+        stored = self._current.stored
         return {
-            "version": self._policy.version,
-            "weights": msgspec.to_builtins(self._policy.weights),
+            "version": self._current.version,
+            "weights": msgspec.to_builtins(self._current.weights),
             "since_ms": stored.since_ms,
             "by": stored.by,
         }
@@ -213,7 +205,7 @@ class Queries:
         weights = asked.weights()
         expected = asked.number("expected_version", -1, VERSION_MAX)
         by = asked.text("by", "operator")
-        stored = await self._policy.put(weights, None if expected < 0 else expected, by)
+        stored = await self._current.put(weights, None if expected < 0 else expected, by)
         if stored is None:
             raise QueryRefusal(409, f"another set of weights is in force than version {expected}")
         return {"version": stored.version}

@@ -1,19 +1,20 @@
-"""A Dispatch on its way to a node: what the placer, the line and the decision records know of it."""
+"""`Placement`: one attempt to place an utterance, shared by placer, wait queue and decision log. Decides nothing."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from lua.store.types import CommitRequest
+from lua.store.types.commits import CommitRequest
 from mesh.frames import Dispatch
 from mesh.words import DispatchOutcome
 from selector.core.pools import PoolOrder
 from selector.operators.core.recorder import Batch
+from selector.placement.core.replies import with_rejected
 
 
 class PlacementRound(NamedTuple):
-    """One choice for a request: its place in a recorded batch, the candidates, and what the commit said of them."""
+    """One choice for a placement: its index in a recorded batch, the candidates, and the commit's answer about them."""
 
     batch: Batch
     place: int
@@ -29,65 +30,73 @@ class Placement:
 
     dispatch: Dispatch
     payload: list[bytes]
-    #: The broker that brought it, and takes the answer.
+    #: The broker that delivered it, and gets the replies.
     broker: str
-    #: Part of the job id; the same in every round, so that a repeated commit is the same job.
+    #: Part of the job id; equal in every round, so that a retried commit creates the same job.
     unique: str
-    #: When it came, on our clock.
+    #: When it arrived, on our clock.
     since_ms: int
-    #: What decides which nodes may take it; the same for requests that are alike.
+    #: Decides which nodes may take it; equal for placements that can use the same nodes.
     needs: tuple[object, ...]
-    #: Where it may look; None without pools.
+    #: The pools that it may use; None without pools.
     pools: PoolOrder | None = None
     #: When it was sent, by its edge's clock.
     sent_us: int = 0
-    # The last choice, per candidate: the node, its connection, slots that should be in use, when a result is late.
+    # The last choice, per candidate: node id, connection epoch, slots expected in use, when a result is late.
     candidates: list[str] = field(default_factory=list)
     epochs: list[int] = field(default_factory=list)
     expected: list[int] = field(default_factory=list)
     late_ms: list[int] = field(default_factory=list)
-    #: So many of them are as good as the first, or nearly.
+    #: How many candidates are as good as the first, or nearly.
     equals: int = 0
     #: Nodes that each filter removed in the last choice.
     removed: list[int] = field(default_factory=list)
     #: No pool will ever take it.
     is_barred: bool = False
-    #: Nodes that a commit found gone, not ready or full -> which of these; not tried again.
-    tried: dict[str, str] = field(default_factory=dict)
-    #: Candidates that a commit turned down, in all rounds.
+    #: Nodes that a commit found gone, stale, not ready or draining -> which of these; excluded from later rounds.
+    rejected: dict[str, str] = field(default_factory=dict)
+    #: How many of them the last choice counted under Filter.EXCLUDED: those rejected before it and still in the table.
+    rejected_counted: int = 0
+    #: Candidates that a commit rejected, in all rounds.
     conflicts: int = 0
-    #: The recorded choices of the try under way.
+    #: The recorded choices since the last `begin_retry`.
     rounds: list[PlacementRound] = field(default_factory=list)
-    #: The commit's verdict; "" while there is no node for it.
+    #: The commit's verdict; "" while it has no node.
     outcome: str = ""
-    #: It stands in line, or stood there.
+    #: It is, or was, in the wait queue.
     has_waited: bool = False
-    #: It stands in line and a commit is under way for it.
-    is_being_tried: bool = False
-    #: Its edge took it back while it stood in line.
-    is_unwanted: bool = False
+    #: It is queued, and a commit for it is in progress.
+    is_retrying: bool = False
+    #: Its edge cancelled it while it was queued.
+    is_cancelled: bool = False
 
     @property
     def is_placed(self) -> bool:
-        """True once it has a node, by us or by another selector."""
+        """True once it has a node, by this selector or another."""
         return self.outcome in (DispatchOutcome.NEW, DispatchOutcome.BOUND)
 
     def waited_ms(self, now_ms: int) -> int:
-        """How long it stood in line."""
+        """Its time in the wait queue."""
         return max(0, now_ms - self.since_ms) if self.has_waited else 0
 
-    def begin_try(self) -> None:
-        """What was found taken a while ago may be free by now."""
-        self.tried.clear()
+    def removed_counts(self) -> list[int]:
+        """Nodes that each filter removed, with rejected ones under the filter of their reason."""
+        return with_rejected(self.removed, self.rejected, self.rejected_counted)
+
+    def begin_retry(self) -> None:
+        """Forget rejected nodes: they may be available by now."""
+        self.removed = self.removed_counts()
+        self.rejected.clear()
+        self.rejected_counted = 0
         self.rounds.clear()
         self.conflicts = 0
         self.outcome = ""
 
     def commit(self, *, is_last: bool) -> CommitRequest:
-        """What to ask of the store. `is_last`: take any candidate that has room, whatever else it has to do.
+        """The request to the store. `is_last`: any candidate with a free slot will do, however busy.
 
-        Before that only those that are about as good as the best and have no more to do than was assumed: where others
-        were faster, a second look finds a better one.
+        Earlier rounds accept only candidates that are about as good as the best and no busier than assumed: where
+        another selector was faster, the next round finds a better one.
         """
         dispatch = self.dispatch
         return CommitRequest(

@@ -11,7 +11,7 @@ from selector.core.node_table import NodeTable
 from selector.core.pools import PoolOrder
 from selector.metrics import SelectorMetrics
 
-#: Pools of one job that are counted as looked through; a ring of a thousand empty ones says nothing more.
+#: Pools of one job that are counted as attempts; a ring of a thousand empty ones adds no information.
 ATTEMPTS_MAX: Final = 16
 
 
@@ -23,18 +23,18 @@ class PoolMetrics:
         self._table = table
 
     def found(self, order: PoolOrder, pool: str) -> None:
-        """A node was found in `pool`; those before it in the order were in vain."""
+        """A node was found in `pool`; the pools before it in the order failed."""
         before = order.order[: order.order.index(pool)] if pool in order.order else ()
-        self._in_vain(before)
+        self._failed(before)
         self._metrics.pool_attempt_total.labels(pool, "success", "ok").inc()
         self._metrics.pool_selected_total.labels(pool, "hit", _text(pool != order.preferred)).inc()
 
     def missed(self, order: PoolOrder) -> None:
         """No pool had a node."""
-        self._in_vain(order.order)
+        self._failed(order.order)
         self._metrics.pool_selected_total.labels(order.preferred, "miss", _text(len(order.order) > 1)).inc()
 
-    def _in_vain(self, pools: tuple[str, ...]) -> None:
+    def _failed(self, pools: tuple[str, ...]) -> None:
         for pool in pools[:ATTEMPTS_MAX]:
             self._metrics.pool_attempt_total.labels(pool, "fail", self._reason(pool)).inc()
 

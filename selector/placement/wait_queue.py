@@ -1,8 +1,8 @@
-"""The line of requests without a node: who enters, when they are tried again, who must leave. See core/waiting.py.
+"""The wait queue: placements without a node, retried until one is free or they time out. Order: core/deadline_queue.py.
 
-A request in line holds no credit and no slot, only its audio. It is tried again when slots come free, the nearest
-deadline first, and now and then in any case. Its edge asks from time to time; any selector may answer, the binding in
-Redis keeps a second placing from doing harm.
+A queued placement holds no credit and no slot, only its audio. It is retried when slots come free, earliest deadline
+first, and every RETRY_MS in any case. Its edge retries the Dispatch from time to time; any selector may reply, and the
+binding in Redis makes a second placement harmless.
 """
 
 from __future__ import annotations
@@ -14,132 +14,127 @@ from typing import Final
 
 from mesh import clock
 from mesh.cells import cell_of
-from mesh.config import Config
 from mesh.frames import Waiting
-from mesh.link.link import Send
 from mesh.log import get_logger
 from mesh.words import DispatchOutcome, RefusalReason
-from selector.metrics import SelectorMetrics
-from selector.placement.core.wait_order import Waiter, WaitOrder, is_too_late
+from selector.context import SelectorContext
+from selector.placement.core.deadline_queue import DeadlineQueue, QueueEntry, is_too_late
+from selector.placement.core.replies import main_reason
 from selector.placement.placement import Placement
 from selector.placement.refusals import Refusals
 
-#: How often the line is tried although nobody said that slots are free.
+#: Retry interval without a notification of free slots.
 RETRY_MS: Final = 250
-#: Requests tried together at the start of a pass; doubles, because one slot rarely comes alone.
-FIRST_LOT: Final = 4
-#: A request without a deadline has this one: it leaves the line long before.
+#: Placements of the first batch of a pass; doubles, because slots rarely come free one at a time.
+FIRST_BATCH: Final = 4
+#: The deadline of a placement without one: it times out long before.
 NO_DEADLINE_MS: Final = 86_400_000
 
-#: Looks for nodes for requests that were in line; sets `outcome` of those that found one.
-TryAgain = Callable[[list[Placement]], Awaitable[None]]
-#: Tells which requests were placed all the same, perhaps by another selector; sets their `outcome`.
+#: Retries queued placements; sets `outcome` of those that found a node.
+Retry = Callable[[list[Placement]], Awaitable[None]]
+#: Looks up placements that have a node already, perhaps by another selector; sets their `outcome`.
 LookUp = Callable[[list[Placement]], Awaitable[None]]
 
 log = get_logger()
 
 
 class WaitQueue:
-    """Everybody who waits at this selector."""
+    """All placements that wait at this selector."""
 
-    def __init__(
-        self, config: Config, metrics: SelectorMetrics, send: Send, refusals: Refusals, again: TryAgain, look: LookUp
-    ) -> None:
-        self._config = config
-        self._metrics = metrics
-        self._send = send
+    def __init__(self, context: SelectorContext, refusals: Refusals, retry: Retry, look_up: LookUp) -> None:
+        self._context = context
+        self._config = context.config
+        self._metrics = context.metrics
         self._refusals = refusals
-        self._try_again = again
-        self._look_up = look
-        self._line: WaitOrder[Placement] = WaitOrder(config.job.waiting_max, config.job.waiting_bytes_max)
+        self._retry = retry
+        self._look_up = look_up
+        job = context.config.job
+        self._queue: DeadlineQueue[Placement] = DeadlineQueue(job.waiting_max, job.waiting_bytes_max)
         self._wake = asyncio.Event()
-
-    def __len__(self) -> int:
-        return len(self._line)
 
     # --- in and out -----------------------------------------------------------------------------------------
 
-    async def enter(self, requests: list[Placement]) -> None:
-        """No node for these: they stand in line, or are refused if that helps nobody."""
-        evicted: list[Waiter[Placement]] = []
-        for request in requests:
-            waiter = self._waiter(request)
-            if not self._refusals.is_worth_waiting(request):
-                self._refusals.refuse(request)
-            elif waiter.until_ms <= clock.now_ms():
-                self._refuse(waiter)
-            elif self._line.find(request.dispatch.request_id) is None:
-                if not len(self._line):
-                    self._wake.set()  # somebody must look after the line from now on
-                request.has_waited = True
-                evicted += self._line.push(waiter)
-        for request in requests:
-            waiting = self._line.find(request.dispatch.request_id)
-            if waiting is not None and waiting.item is request:
-                self._tell(request)
-        await self._give_up(evicted, RefusalReason.LINE_FULL)
+    async def enter(self, placements: list[Placement]) -> None:
+        """Queue placements without a node, or refuse those for which waiting is useless."""
+        evicted: list[QueueEntry[Placement]] = []
+        for placement in placements:
+            entry = self._entry(placement)
+            if not self._refusals.is_worth_waiting(placement):
+                self._refusals.refuse(placement)
+            elif entry.until_ms <= clock.now_ms():
+                self._refuse(entry)
+            elif self._queue.find(placement.dispatch.request_id) is None:
+                if not len(self._queue):
+                    self._wake.set()  # `run` waits without a timeout while the queue is empty
+                placement.has_waited = True
+                evicted += self._queue.push(entry)
+        for placement in placements:
+            queued = self._queue.find(placement.dispatch.request_id)
+            if queued is not None and queued.item is placement:
+                self._send_waiting(placement)
+        await self._abandon(evicted, RefusalReason.LINE_FULL)
         self._measure()
 
-    def is_behind(self, request: Placement) -> bool:
-        """True if others wait for the same: who comes now must not overtake them, and learns what they know."""
-        waiter = self._line.like(request.needs)
-        if waiter is None or request.dispatch.beside:
+    def is_behind(self, placement: Placement) -> bool:
+        """True if others with the same needs are queued: it must not overtake them, and takes over their counts."""
+        entry = self._queue.find_same_needs(placement.needs)
+        if entry is None or placement.dispatch.beside:
             return False
-        request.removed, request.is_barred = waiter.item.removed, waiter.item.is_barred
+        placement.removed, placement.is_barred = entry.item.removed_counts(), entry.item.is_barred
         return True
 
-    def take_back(self, request_id: str, attempt: int) -> tuple[bool, Placement | None]:
-        """A Dispatch came for somebody in line. Whether it is news to us, and whom it makes leave the line.
+    def on_dispatch(self, request_id: str, attempt: int) -> tuple[bool, Placement | None]:
+        """Handle a Dispatch of a queued request. Returns (process it?, the queued placement to reuse).
 
-        A repeat goes through the whole way again, with its old place: only Redis knows whether it was placed elsewhere
-        meanwhile. While it is being tried, and if a later attempt is in line, there is nothing to do.
+        A retry is processed with its original arrival time, because another selector may have placed it. It is ignored
+        while its commit is in progress, and if a later attempt is queued.
         """
-        waiter = self._line.find(request_id)
-        if waiter is None:
+        entry = self._queue.find(request_id)
+        if entry is None:
             return True, None
-        request = waiter.item
-        if waiter.attempt > attempt:
+        placement = entry.item
+        if entry.attempt > attempt:
             return False, None
-        if waiter.attempt < attempt:
-            request.is_unwanted = True
-            self._line.remove(waiter)
-            return True, None
-        if request.is_being_tried:
-            self._tell(request)
+        if entry.attempt == attempt and placement.is_retrying:
+            self._send_waiting(placement)
             return False, None
-        self._line.remove(waiter)
-        return True, request
+        self._queue.remove(entry)
+        self._measure()
+        if entry.attempt == attempt:
+            return True, placement
+        placement.is_cancelled = True
+        return True, None
 
-    def forget(self, request_id: str, attempt: int) -> None:
-        """Nobody wants it any more."""
-        waiter = self._line.forget(request_id, attempt)
-        if waiter is not None:
-            waiter.item.is_unwanted = True
+    def cancel(self, request_id: str, attempt: int) -> None:
+        """Remove a cancelled attempt, or an older one."""
+        entry = self._queue.cancel(request_id, attempt)
+        if entry is not None:
+            entry.item.is_cancelled = True
             self._measure()
 
-    # --- again ------------------------------------------------------------------------------------------------
+    # --- retries ----------------------------------------------------------------------------------------------
 
     def slots_freed(self) -> None:
-        """Somebody may find a node now."""
-        if len(self._line):
+        """Retry soon: a slot may be free."""
+        if len(self._queue):
             self._wake.set()
 
     async def run(self) -> None:
-        """Try again, refuse in time, for ever."""
+        """Retry and refuse until cancelled."""
         while True:
             await self._pause()
             started_ms = clock.now_ms()
             try:
-                await self._give_up(self._line.overdue(started_ms))
+                await self._abandon(self._queue.overdue(started_ms))
                 await self._pass()
-            except Exception:  # gateway: what went wrong with one must not end the line of all
-                log.exception("waiting_failed", waiting=len(self._line))
+            except Exception:  # gateway: a bug with one placement must not stop the whole queue
+                log.exception("waiting_failed", waiting=len(self._queue))
             self._measure()
-            # Others need the processor too: never more than half of it for those who wait.
+            # At most half of the processor for the queue: new work needs it too.
             await asyncio.sleep((clock.now_ms() - started_ms) / 1_000)
 
     async def _pause(self) -> None:
-        if not len(self._line):
+        if not len(self._queue):
             await self._wake.wait()
         else:
             try:
@@ -149,88 +144,87 @@ class WaitQueue:
         self._wake.clear()
 
     async def _pass(self) -> None:
-        """Try everybody once, the nearest deadline first; of those with the same needs until the first finds none."""
-        queue = deque(self._line)
-        found_none: set[object] = set()
-        lot = FIRST_LOT
-        while queue:
-            waiters: list[Waiter[Placement]] = []
-            while queue and len(waiters) < lot:
-                waiter = queue.popleft()
-                if self._line.stands(waiter) and waiter.item.needs not in found_none:
-                    waiters.append(waiter)
-            if not waiters:
+        """Retry every entry once, earliest deadline first; entries with equal needs only until one finds no node."""
+        left = deque(self._queue)
+        without_node: set[object] = set()
+        batch_max = FIRST_BATCH
+        while left:
+            batch: list[QueueEntry[Placement]] = []
+            while left and len(batch) < batch_max:
+                entry = left.popleft()
+                if self._queue.is_queued(entry) and entry.item.needs not in without_node:
+                    batch.append(entry)
+            if not batch:
                 return
-            await self._try(waiters)
-            found_none |= {waiter.item.needs for waiter in waiters if not waiter.item.outcome}
-            lot = min(2 * lot, self._config.selector.batch_max)
+            await self._retry_batch(batch)
+            without_node |= {entry.item.needs for entry in batch if not entry.item.outcome}
+            batch_max = min(2 * batch_max, self._config.selector.batch_max)
 
-    async def _try(self, waiters: list[Waiter[Placement]]) -> None:
-        requests = [waiter.item for waiter in waiters]
-        for request in requests:
-            request.begin_try()
-            request.is_being_tried = True
+    async def _retry_batch(self, batch: list[QueueEntry[Placement]]) -> None:
+        placements = [entry.item for entry in batch]
+        for placement in placements:
+            placement.begin_retry()
+            placement.is_retrying = True
         try:
-            await self._try_again(requests)
+            await self._retry(placements)
         finally:
-            for request in requests:
-                request.is_being_tried = False
-        for waiter in waiters:
-            if waiter.item.is_placed:
-                self._leave(waiter)
-            elif self._line.stands(waiter) and not self._refusals.is_worth_waiting(waiter.item):
-                self._leave(waiter)
-                self._refuse(waiter)
+            for placement in placements:
+                placement.is_retrying = False
+        for entry in batch:
+            if entry.item.is_placed:
+                self._remove(entry)
+            elif self._queue.is_queued(entry) and not self._refusals.is_worth_waiting(entry.item):
+                self._remove(entry)
+                self._refuse(entry)
 
-    async def _give_up(self, waiters: list[Waiter[Placement]], reason: str = "") -> None:
-        """They waited long enough, or gave way; those that were placed elsewhere meanwhile are not refused."""
-        idle = [waiter for waiter in waiters if not waiter.item.is_being_tried]
-        for waiter in idle:
-            self._leave(waiter)
-            waiter.item.outcome = ""  # what an earlier try could not tell, this look may
+    async def _abandon(self, entries: list[QueueEntry[Placement]], reason: str = "") -> None:
+        """Refuse entries that timed out or were evicted, except those that another selector has placed."""
+        idle = [entry for entry in entries if not entry.item.is_retrying]
+        for entry in idle:
+            self._remove(entry)
+            entry.item.outcome = ""  # an earlier retry may have left "unknown"; this lookup may tell
         if idle:
-            await self._look_up([waiter.item for waiter in idle])
-        for waiter in idle:
-            if not waiter.item.outcome:  # what Redis cannot tell is left to its edge, which asks again
-                self._refuse(waiter, reason)
+            await self._look_up([entry.item for entry in idle])
+        for entry in idle:
+            if not entry.item.outcome:  # "unknown" gets no reply: its edge retries
+                self._refuse(entry, reason)
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    def _waiter(self, request: Placement) -> Waiter[Placement]:
-        dispatch, now_ms = request.dispatch, clock.now_ms()
+    def _entry(self, placement: Placement) -> QueueEntry[Placement]:
+        dispatch, now_ms = placement.dispatch, clock.now_ms()
         left_ms = dispatch.deadline_ms - clock.wall_ms() if dispatch.deadline_ms else NO_DEADLINE_MS
         deadline_ms = now_ms + left_ms
-        predicted_ms = self._refusals.outlook(request).predicted_ms
-        until_ms = min(request.since_ms + self._config.job.pending_timeout_ms, deadline_ms - predicted_ms)
-        size_bytes = sum(map(len, request.payload))
-        return Waiter(
-            dispatch.request_id,
-            dispatch.attempt,
-            deadline_ms,
-            request.since_ms,
-            until_ms,
-            size_bytes,
-            request.needs,
-            request,
+        predicted_ms = self._refusals.forecast(placement).predicted_ms
+        return QueueEntry(
+            request_id=dispatch.request_id,
+            attempt=dispatch.attempt,
+            deadline_ms=deadline_ms,
+            since_ms=placement.since_ms,
+            until_ms=min(placement.since_ms + self._config.job.pending_timeout_ms, deadline_ms - predicted_ms),
+            size_bytes=sum(map(len, placement.payload)),
+            needs=placement.needs,
+            item=placement,
         )
 
-    def _leave(self, waiter: Waiter[Placement]) -> None:
-        self._line.remove(waiter)
-        self._metrics.waited_seconds.observe(waiter.item.waited_ms(clock.now_ms()) / 1_000)
+    def _remove(self, entry: QueueEntry[Placement]) -> None:
+        self._queue.remove(entry)
+        self._metrics.waited_seconds.observe(entry.item.waited_ms(clock.now_ms()) / 1_000)
 
-    def _refuse(self, waiter: Waiter[Placement], reason: str = "") -> None:
-        request, now_ms = waiter.item, clock.now_ms()
-        if not reason and is_too_late(now_ms, self._refusals.outlook(request).predicted_ms, waiter.deadline_ms):
+    def _refuse(self, entry: QueueEntry[Placement], reason: str = "") -> None:
+        placement, now_ms = entry.item, clock.now_ms()
+        if not reason and is_too_late(now_ms, self._refusals.forecast(placement).predicted_ms, entry.deadline_ms):
             reason = RefusalReason.TOO_LATE
-        self._refusals.refuse(request, reason=reason, ahead=self._line.ahead_of(waiter))
+        self._refusals.refuse(placement, reason=reason, ahead=self._queue.ahead_of(entry))
 
-    def _tell(self, request: Placement) -> None:
-        dispatch, job = request.dispatch, self._config.job
-        frame = Waiting(dispatch.request_id, dispatch.attempt, self._refusals.reason(request), job.waiting_ask_ms)
-        cell = cell_of(dispatch.session_id, self._config.mesh.cells)
-        self._send(dispatch.edge, cell, frame, deadline_ms=dispatch.deadline_ms, prefer=request.broker)
+    def _send_waiting(self, placement: Placement) -> None:
+        dispatch, config = placement.dispatch, self._config
+        reason = main_reason(placement.removed_counts())
+        frame = Waiting(dispatch.request_id, dispatch.attempt, reason, config.job.waiting_ask_ms)
+        cell = cell_of(dispatch.session_id, config.mesh.cells)
+        self._context.send(dispatch.edge, cell, frame, deadline_ms=dispatch.deadline_ms, prefer=placement.broker)
         self._metrics.dispatch_total.labels(DispatchOutcome.WAITING).inc()
 
     def _measure(self) -> None:
-        self._metrics.waiting.set(len(self._line))
-        self._metrics.waiting_bytes.set(self._line.size_bytes)
+        self._metrics.waiting.set(len(self._queue))
+        self._metrics.waiting_bytes.set(self._queue.size_bytes)

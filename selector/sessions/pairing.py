@@ -1,29 +1,27 @@
-"""Pairing: codes that nodes ask for, and clients that present them. A code is random, short-lived and used once."""
+"""Handlers for pairing: nodes request codes, clients redeem them. A code is random, short-lived and used once."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from lua.store import Store
-from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError, StoreError
 from mesh.frames import Failed, Frame, Paired, PairingAsk, PairingCode, PairingUse
 from mesh.ids import is_code, is_id
-from mesh.link.link import Received, Send
+from mesh.link.link import Received
 from mesh.log import get_logger
 from mesh.random_ids import new_code
 from mesh.words import PairingOutcome
-from selector.fleet.core.node_replies import store_down
-from selector.metrics import SelectorMetrics
+from selector.context import SelectorContext
+from selector.core.reply import store_down
 
-#: Random codes tried before a node is told to ask later.
+#: Random codes tried before a node gets SLOW_DOWN.
 CODE_TRIES_MAX: Final = 16
 
 log = get_logger()
 
 
 class Issued(NamedTuple):
-    """A code that stands for a node."""
+    """A code of a node."""
 
     code: str
     expires_in_ms: int
@@ -32,40 +30,38 @@ class Issued(NamedTuple):
 class PairingHandler:
     """Handlers for the frames of pairing."""
 
-    def __init__(self, store: Store, config: Config, metrics: SelectorMetrics, send: Send) -> None:
-        self._store = store.pairing
-        self._limits = config.pairing
-        self._metrics = metrics
-        self._send = send
+    def __init__(self, context: SelectorContext) -> None:
+        self._store = context.store.pairing
+        self._limits = context.config.pairing
+        self._metrics = context.metrics
+        self._send = context.send
 
     # --- nodes ----------------------------------------------------------------------------------------------
 
-    async def on_pairing_ask(self, message: Received) -> None:
-        """A node wants a code."""
-        frame = message.frame
-        assert isinstance(frame, PairingAsk)
+    async def on_pairing_ask(self, frame: PairingAsk, message: Received) -> None:
+        """A node requests a code."""
         try:
             issued = await self.code_for(frame.node_id, frame.edge, int(frame.ref))
         except PeerError as error:
-            self._answer(message, frame.edge, Failed(frame.ref, error.code.name, error.message))
+            self._reply(message, frame.edge, Failed(frame.ref, error.code.name, error.message))
         except StoreError:
-            self._answer(message, frame.edge, store_down(frame.ref, frame.edge).frame)
+            self._reply(message, frame.edge, store_down(frame.ref, frame.edge).frame)
             raise
         else:
             if issued is not None:
                 code = PairingCode(frame.ref, frame.node_id, issued.code, issued.expires_in_ms)
-                self._answer(message, frame.edge, code)
+                self._reply(message, frame.edge, code)
 
     async def code_for(self, node_id: str, asker: str, serial: int) -> Issued | None:
-        """A code for the node, whose earlier one ends; None for a late copy of an old request.
+        """A new code for the node, whose earlier one is revoked; None for a late duplicate of an old request.
 
-        `serial` numbers the requests of `asker`: a repeat gets the same code. PeerError if the node gets none.
+        `serial` numbers the requests of `asker`: a retry gets the same code. Raises PeerError if the node gets none.
         """
         if not is_id(node_id):
             raise PeerError(ErrorCode.INVALID_ID, "`node_id` is not an id")
         taken = ""
         for _ in range(CODE_TRIES_MAX):
-            plan = await self._store.plan(node_id, asker, serial, new_code(), instead_of=taken)
+            plan = await self._store.issue(node_id, asker, serial, new_code(), instead_of=taken)
             if plan.verdict == "late":
                 return None
             if plan.verdict == "unknown":
@@ -74,10 +70,10 @@ class PairingHandler:
             if plan.verdict == "slow":
                 self._count(PairingOutcome.SLOW_NODE)
                 raise PeerError(ErrorCode.SLOW_DOWN, self._too_many_codes(plan.wait_ms))
-            left_ms = await self._store.make(plan.code, node_id, f"{asker} {serial}")
+            left_ms = await self._store.create(plan.code, node_id, f"{asker} {serial}")
             if left_ms:
                 if plan.earlier:
-                    await self._store.end(plan.earlier, node_id)
+                    await self._store.revoke(plan.earlier, node_id)
                 self._count(PairingOutcome.ISSUED)
                 log.info("pairing_code", node_id=node_id, asker=asker)
                 return Issued(plan.code, left_ms)
@@ -90,31 +86,29 @@ class PairingHandler:
 
     # --- clients --------------------------------------------------------------------------------------------
 
-    async def on_pairing_use(self, message: Received) -> None:
-        """A client presents a code. Who was wrong too often is not told whether a code is right."""
-        frame = message.frame
-        assert isinstance(frame, PairingUse)
+    async def on_pairing_use(self, frame: PairingUse, message: Received) -> None:
+        """A client redeems a code. After too many wrong ones it is throttled, even with a right one."""
         if not (is_id(frame.client) and is_id(frame.use)):
             raise ValueError("`client` or `use` is not an id")
         try:
             answer = await self._answer_to(frame)
         except StoreError:
-            self._answer(message, frame.edge, store_down(frame.ref, frame.edge).frame)
+            self._reply(message, frame.edge, store_down(frame.ref, frame.edge).frame)
             raise
-        self._answer(message, frame.edge, answer)
+        self._reply(message, frame.edge, answer)
         if isinstance(answer, Paired):
             log.info("paired", node_id=answer.node_id, edge=frame.edge)
-            await self._store.forgive(frame.client, frame.use)
+            await self._store.attempt_ok(frame.client, frame.use)
 
     async def _answer_to(self, frame: PairingUse) -> Frame:
         if not is_code(frame.code):
             return self._wrong(frame, "a pairing code is six digits")
-        tried = await self._store.try_code(frame.client, frame.use)
+        tried = await self._store.attempt(frame.client, frame.use)
         if not tried.allowed:
             self._count(PairingOutcome.SLOW_CLIENT)
             text = f"too many wrong pairing codes; try again in {_seconds(tried.wait_ms)}"
             return Failed(frame.ref, ErrorCode.SLOW_DOWN.name, text)
-        node_id = await self._store.take(frame.code, frame.use)
+        node_id = await self._store.redeem(frame.code, frame.use)
         if not node_id:
             return self._wrong(frame, "the pairing code is wrong, was used, or has lapsed")
         self._count(PairingOutcome.PAIRED)
@@ -129,10 +123,10 @@ class PairingHandler:
     def _count(self, outcome: PairingOutcome) -> None:
         self._metrics.pairing_total.labels(outcome).inc()
 
-    def _answer(self, message: Received, edge: str, answer: Frame) -> None:
+    def _reply(self, message: Received, edge: str, answer: Frame) -> None:
         self._send(edge, message.head.cell, answer, prefer=message.broker)
 
 
 def _seconds(time_ms: int) -> str:
-    """As text, rounded up: who waits so long has waited long enough."""
+    """As text, rounded up so that the wait is long enough."""
     return f"{max(1, -(-time_ms // 1_000))} s"

@@ -1,4 +1,4 @@
-"""Rooms: requests of their members, signals between them, and rooms that were silent for too long."""
+"""Handlers for rooms: requests of members, signals between them, and expiry of idle rooms."""
 
 from __future__ import annotations
 
@@ -6,39 +6,37 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from lua.store import Store
-from lua.store.types import Room
-from mesh.config import Config
+from lua.store.types.rooms import Room
 from mesh.errors import ErrorCode, StoreError
 from mesh.frames import Failed, Post, RoomRequest, RoomSignal
 from mesh.ids import is_code, is_id
 from mesh.jitter import sleep_jittered
-from mesh.link.link import Received, Send
+from mesh.link.link import Received
 from mesh.log import get_logger
 from mesh.random_ids import new_code, new_room_id
 from mesh.words import RoomAction
-from selector.fleet.core.node_replies import store_down
-from selector.metrics import SIGNAL_ACTION, UNKNOWN_ACTION, SelectorMetrics
-from selector.placement.core.replies import Reply
+from selector.context import SelectorContext
+from selector.core.reply import Reply, store_down
+from selector.metrics import SIGNAL_ACTION, UNKNOWN_ACTION
 from selector.sessions.core import room_replies
 
-#: Tells sessions something, wherever they are.
+#: Delivers messages to sessions, wherever they are.
 Poster = Callable[[Sequence[tuple[Post, bytes]]], Awaitable[None]]
 
-#: The store ends a few rooms of a cell at a time; so often it is asked again before the next scan.
+#: The store expires a few rooms of a cell per call; at most this many calls per scan.
 SCAN_PAGES_MAX: Final = 16
 
 log = get_logger()
 
 
 class RoomHandler:
-    """Handlers for the frames of rooms. `post` tells sessions something."""
+    """Handlers for the frames of rooms. `post` delivers messages to sessions."""
 
-    def __init__(self, store: Store, config: Config, metrics: SelectorMetrics, send: Send, post: Poster) -> None:
-        self._store = store.rooms
-        self._config = config
-        self._metrics = metrics
-        self._send = send
+    def __init__(self, context: SelectorContext, post: Poster) -> None:
+        self._store = context.store.rooms
+        self._config = context.config
+        self._metrics = context.metrics
+        self._send = context.send
         self._post = post
         self._actions: dict[str, Callable[[RoomRequest], Awaitable[tuple[str, Room]]]] = {
             RoomAction.CREATE: self._create,
@@ -52,25 +50,23 @@ class RoomHandler:
 
     # --- requests -------------------------------------------------------------------------------------------
 
-    async def on_room_request(self, message: Received) -> None:
-        """A session makes a room, joins or leaves one, speaks in it or wants something of it."""
-        frame = message.frame
-        assert isinstance(frame, RoomRequest)
+    async def on_room_request(self, frame: RoomRequest, message: Received) -> None:
+        """A member's request: create, join, leave, set a preference, speak, list members."""
         answer = _refused(frame)
         if answer is None:
             try:
                 answer = room_replies.on_room(frame, *await self._actions[frame.action](frame))
             except StoreError:
-                self._answer(message, store_down(frame.ref, frame.edge))
+                self._reply(message, store_down(frame.ref, frame.edge))
                 raise
         self._count(frame.action if frame.action in self._actions else UNKNOWN_ACTION, answer)
-        self._answer(message, answer)
+        self._reply(message, answer)
 
     async def _create(self, frame: RoomRequest) -> tuple[str, Room]:
-        """Try random codes until one is free. The plan makes repeats, also by other selectors, make the same room."""
+        """Try random codes until one is free. The reserved code makes retries, also by other selectors, idempotent."""
         code, room = "", Room("taken")
         for _ in range(self._config.rooms.code_tries_max):
-            code = await self._store.plan(frame.session_id, new_code(), instead_of=code)
+            code = await self._store.reserve_code(frame.session_id, new_code(), instead_of=code)
             name, lang = frame.display_name, frame.preferred_lang
             room = await self._store.create(code, new_room_id(), frame.session_id, name, lang)
             if room.verdict == "ok":
@@ -86,38 +82,36 @@ class RoomHandler:
 
     async def _prefer(self, frame: RoomRequest) -> tuple[str, Room]:
         code = frame.room_code
-        return code, await self._store.prefer(code, frame.session_id, frame.target, wanted=frame.wanted)
+        return code, await self._store.set_voice(code, frame.session_id, frame.target, wanted=frame.wanted)
 
     async def _speak(self, frame: RoomRequest) -> tuple[str, Room]:
         return frame.room_code, await self._store.speak(frame.room_code, frame.session_id)
 
     async def _look(self, frame: RoomRequest) -> tuple[str, Room]:
-        return frame.room_code, await self._store.look(frame.room_code)
+        return frame.room_code, await self._store.get(frame.room_code)
 
     # --- signals --------------------------------------------------------------------------------------------
 
-    async def on_room_signal(self, message: Received) -> None:
-        """A member tells another something, if that wants to hear it. Whoever tells the receiver answers."""
-        frame = message.frame
-        assert isinstance(frame, RoomSignal)
+    async def on_room_signal(self, frame: RoomSignal, message: Received) -> None:
+        """Relay a signal to another member who accepts it. The receiver's edge replies."""
         [body] = message.payload
         answer = _refused(frame)
         if answer is None:
             try:
-                answer = room_replies.on_signal(frame, await self._store.look(frame.room_code))
+                answer = room_replies.on_signal(frame, await self._store.get(frame.room_code))
             except StoreError:
-                self._answer(message, store_down(frame.ref, frame.edge))
+                self._reply(message, store_down(frame.ref, frame.edge))
                 raise
         self._count(SIGNAL_ACTION, answer)
         if isinstance(answer.frame, Post):
             await self._post([(answer.frame, body)])
         else:
-            self._answer(message, answer)
+            self._reply(message, answer)
 
-    # --- silence --------------------------------------------------------------------------------------------
+    # --- expiry --------------------------------------------------------------------------------------------
 
     async def scan(self) -> None:
-        """Look for ever for rooms that were silent for too long. Every selector does; each room is ended by one."""
+        """Expire idle rooms until cancelled. Every selector scans; each room is expired by one."""
         while True:
             await sleep_jittered(self._config.rooms.scan_ms)
             await asyncio.gather(*(self._scan_cell(cell) for cell in range(self._config.mesh.cells)))
@@ -146,12 +140,12 @@ class RoomHandler:
         outcome = answer.frame.code if isinstance(answer.frame, Failed) else "ok"
         self._metrics.room_requests_total.labels(action, outcome).inc()
 
-    def _answer(self, message: Received, answer: Reply) -> None:
+    def _reply(self, message: Received, answer: Reply) -> None:
         self._send(answer.to, message.head.cell, answer.frame, prefer=message.broker)
 
 
 def _refused(frame: RoomRequest | RoomSignal) -> Reply | None:
-    """Failed, if there is no need to ask anybody."""
+    """Failed for a malformed request; None if it is valid."""
     if not is_id(frame.session_id):
         return room_replies.refusal(frame, ErrorCode.INVALID_ID, "`session_id` is not an id")
     action = frame.action if isinstance(frame, RoomRequest) else ""

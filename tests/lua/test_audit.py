@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from lua.store import Committed, Store
+from lua.engine.runner import Runner
+from lua.store import Store
+from lua.store.types.commits import Committed
+from lua.store.types.jobs import Release
 from mesh.cells import cell_of
 from mesh.keys import Keys, lease_member
 from tests.lua.conftest import RedisClient
-from tests.support.builders.store import CELLS, beat, in_cell, register, request
+from tests.support.builders.store import CELLS, advance_job, beat, in_cell, job_record, node_changes, register, request
 from tests.support.reference.redis_time import pass_time
 
 NODE = "node-1"
@@ -24,7 +27,7 @@ async def epoch(store: Store) -> int:
 
 async def place(store: Store, request_id: str) -> Committed:
     """A job whose slot is held for as long as a job's slot is, on a cluster too."""
-    [placed] = await store.commit([request(request_id, [NODE], session_id=SESSION)])
+    [placed] = await store.commits.commit([request(request_id, [NODE], session_id=SESSION)])
     return placed
 
 
@@ -41,11 +44,11 @@ async def test_a_slot_that_nobody_uses_is_given_back(store: Store, raw: RedisCli
     beaten = await beat(store, NODE, epoch, jobs=said)
     assert (beaten.used, beaten.leaked, beaten.missing) == (1, 1, 0)
     assert members(raw, keys) == set(said)
-    record = await store.look_job(lost.job_id)
+    record = await job_record(store, lost.job_id)
     assert record is not None and (record.state, record.reason, record.outcome) == ("RELEASED", "audit", "")
-    [row] = (await store.node_changes(CELL, 0, 10)).rows
+    [row] = (await node_changes(store, CELL, 0, 10)).rows
     assert (row.used, row.version) == (1, beaten.version)
-    [again] = await store.commit([request("r-1", [NODE], session_id=SESSION)])
+    [again] = await store.commits.commit([request("r-1", [NODE], session_id=SESSION)])
     assert (again.verdict, again.state, again.finished) == ("bound", "RELEASED", False), (
         "its edge tries another attempt"
     )
@@ -55,7 +58,7 @@ async def test_what_an_audit_found_counts_until_another_finds_nothing(
     store: Store, raw: RedisClient, keys: Keys, epoch: int
 ) -> None:
     async def drift() -> int:
-        [row] = (await store.node_changes(CELL, 0, 10)).rows
+        [row] = (await node_changes(store, CELL, 0, 10)).rows
         return row.drift
 
     await place(store, "r-1")
@@ -72,7 +75,7 @@ async def test_what_an_audit_found_counts_until_another_finds_nothing(
     await beat(store, NODE, epoch, jobs=running)
     assert await drift() == 0
     assert (await beat(store, NODE, epoch, jobs=[f"job-{CELL:02d}-x#1"])).missing == 1
-    await store.node_offline(NODE, epoch, "gone")
+    await store.nodes.set_offline(NODE, epoch, "gone")
     assert not raw.hexists(keys.ledger(CELL), f"{NODE}#d")
 
 
@@ -94,7 +97,7 @@ async def test_a_running_job_without_a_slot_gets_one(store: Store, raw: RedisCli
     assert (beaten.used, beaten.missing, beaten.leaked) == (1, 1, 0)
     assert members(raw, keys) == {member}
     assert raw.pttl(keys.leases(CELL, NODE)) > 0
-    assert (await store.advance_job(job.job_id, 1, NODE, "finish release")).used == 0
+    assert (await advance_job(store, job.job_id, 1, NODE, "finish release")).used == 0
 
 
 async def test_a_running_job_that_redis_lost_gets_a_slot_and_gives_it_back(
@@ -103,7 +106,7 @@ async def test_a_running_job_that_redis_lost_gets_a_slot_and_gives_it_back(
     job = await place(store, "r-1")
     raw.delete(keys.leases(CELL, NODE), keys.job(CELL, job.job_id))
     assert (await beat(store, NODE, epoch, jobs=[lease_member(job.job_id, 1)])).missing == 1
-    done = await store.advance_job(job.job_id, 1, NODE, "finish release")
+    done = await advance_job(store, job.job_id, 1, NODE, "finish release")
     assert (done.verdict, done.used) == ("unknown", 0)
 
 
@@ -114,7 +117,7 @@ async def test_a_job_that_is_over_or_another_s_gets_no_slot(
     job = await place(store, "r-1")
     raw.delete(keys.leases(CELL, NODE))
     if how == "released":
-        await store.release_job(job.job_id, 1, NODE, "cancelled")
+        await store.jobs.release(Release(job.job_id, 1, NODE, "cancelled"))
     elif how == "finished":
         raw.hset(keys.job(CELL, job.job_id), "state", "FINISHED")
     elif how == "another node":
@@ -132,7 +135,7 @@ async def test_no_slot_is_sold_twice_for_a_running_job(store: Store, raw: RedisC
     said = [lease_member(job.job_id, 1) for job in (first, second, third)]
     assert (await beat(store, NODE, epoch, jobs=said)).missing == 0
     assert members(raw, keys) == set(said[1:])
-    await store.advance_job(second.job_id, 1, NODE, "finish release")
+    await advance_job(store, second.job_id, 1, NODE, "finish release")
     beaten = await beat(store, NODE, epoch, jobs=said)
     assert (beaten.missing, beaten.used) == (1, 2), "there is room now, and what finished does not come back"
 
@@ -157,23 +160,22 @@ async def test_what_cannot_be_a_job_of_this_node_is_left_out(
 
 
 async def test_a_slot_that_was_renewed_in_between_is_kept(
-    store: Store, raw: RedisClient, keys: Keys, epoch: int, monkeypatch: pytest.MonkeyPatch
+    store: Store, runner: Runner, raw: RedisClient, keys: Keys, epoch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The heartbeat found it unused; before that is acted on, the job's edge hands it over after all."""
     job = await place(store, "r-1")
     pass_time(raw, keys, NODE, GRACE_MS)
-    runner = store._runner
     call_many = runner.call_many
 
     async def with_an_event_between(script: str, calls: list) -> list:  # type: ignore[type-arg]
         if script == "lease_audit":
-            assert (await store.advance_job(job.job_id, 1, NODE, "dispatch")).leased
+            assert (await advance_job(store, job.job_id, 1, NODE, "dispatch")).leased
         return await call_many(script, calls)
 
     monkeypatch.setattr(runner, "call_many", with_an_event_between)
     beaten = await beat(store, NODE, epoch, jobs=[])
     assert (beaten.leaked, beaten.used) == (0, 1)
-    record = await store.look_job(job.job_id)
+    record = await job_record(store, job.job_id)
     assert record is not None and record.state == "DISPATCHED"
 
 
@@ -182,7 +184,7 @@ async def test_a_slot_whose_request_is_not_bound_yet_is_left_to_lapse(
     store: Store, raw: RedisClient, keys: Keys, epoch: int
 ) -> None:
     far = next(name for name in (f"s-{n}" for n in range(100)) if cell_of(name, CELLS) != CELL)
-    [placed] = await store.commit([request("r-1", [NODE], session_id=far)])
+    [placed] = await store.commits.commit([request("r-1", [NODE], session_id=far)])
     assert placed.verdict == "new"
     assert (await beat(store, NODE, epoch, jobs=[])).leaked == 0
     pass_time(raw, keys, NODE, GRACE_MS)

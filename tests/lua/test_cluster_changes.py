@@ -21,7 +21,16 @@ from mesh.config.network import RedisConfig
 from mesh.errors import StoreError
 from mesh.keys import Keys
 from tests.lua.conftest import DEADLINE_S, Connect
-from tests.support.builders.store import CELLS, NOBODY, in_cell, register, request
+from tests.support.builders.store import (
+    CELLS,
+    NOBODY,
+    advance_job,
+    claim_session,
+    in_cell,
+    register,
+    request,
+    session_owner,
+)
 
 #: Longer than any of these tests: no node is too silent, and no call fails because the machine is busy.
 PATIENT_MS = 300_000
@@ -131,15 +140,15 @@ async def test_a_slot_on_its_way_is_asked_for_at_its_goal(moving: RedisCluster, 
     cluster_command(goal, "SETSLOT", slot, "IMPORTING", id_of(source))
     cluster_command(source, "SETSLOT", slot, "MIGRATING", id_of(goal))
     try:
-        claimed = await store.claim_session(session, "edge", 0, "", "en", "es")
+        claimed = await claim_session(store, session, "edge", 0, "", "en", "es")
         assert claimed.ok
         assert cluster_command(source, "COUNTKEYSINSLOT", slot) == 0
         assert cluster_command(goal, "COUNTKEYSINSLOT", slot) == 1
-        assert await store.session_owner(session) == "edge"
+        assert await session_owner(store, session) == "edge"
     finally:
         for server in (goal, source, *moving.servers):
             cluster_command(server, "SETSLOT", slot, "NODE", id_of(goal))
-    assert await store.session_owner(session) == "edge"
+    assert await session_owner(store, session) == "edge"
 
 
 def until_replicas_have_it_all(cluster: RedisCluster, keys: Keys) -> None:
@@ -165,7 +174,7 @@ async def test_a_lost_master_is_an_error_until_its_replica_takes_over(
     placed, number, end = 0, 0, time.monotonic() + DEADLINE_S
     while placed < 48 and time.monotonic() < end:
         number += 1
-        answers = await store.commit(
+        answers = await store.commits.commit(
             [request(f"r-{number}-{n}", [node_id], session_id=node_id) for n, node_id in enumerate(nodes)]
         )
         seen = {(answer.verdict, answer.reasons) for answer in answers if answer.verdict != "unknown"}
@@ -191,18 +200,18 @@ async def test_nodes_missing_on_a_promoted_replica_are_unavailable_and_not_full(
         with master.client() as client:
             client.client_kill_filter(_type="replica")  # what the master writes from now on goes nowhere
         await register(store, node_id, max_jobs=1_000)
-        [kept] = await store.commit([request("r-1", [node_id], session_id=session_id)])
+        [kept] = await store.commits.commit([request("r-1", [node_id], session_id=session_id)])
         assert kept.verdict == "new"
         os.kill(master.pid, signal.SIGKILL)
     finally:
         os.kill(replica.pid, signal.SIGCONT)
     asked, end = request("r-2", [node_id], session_id=session_id), time.monotonic() + DEADLINE_S
-    [lost] = await store.commit([asked])
+    [lost] = await store.commits.commit([asked])
     while lost.verdict == "unknown" and time.monotonic() < end:
-        [lost] = await store.commit([asked])
+        [lost] = await store.commits.commit([asked])
     assert (lost.verdict, lost.reasons, lost.seen) == ("unavailable", ("gone",), ())
     await register(store, node_id, max_jobs=1_000)
-    [again] = await store.commit([asked])
+    [again] = await store.commits.commit([asked])
     assert (again.verdict, again.used) == ("new", 1)
 
 
@@ -215,7 +224,7 @@ async def test_a_binding_that_replicas_do_not_confirm_is_unknown(
     store = Store(runner, keys, config)
     node_id = in_cell("node-", 0)
     await register(store, node_id, max_jobs=10)
-    [sure] = await store.commit([request("r-1", [node_id], session_id=node_id)])
+    [sure] = await store.commits.commit([request("r-1", [node_id], session_id=node_id)])
     assert sure.verdict == "new"
     master = replicated.servers[owner_of(replicated, slot_of(keys.nodes(0)))]
     for server in replicated.servers[3:]:
@@ -223,9 +232,9 @@ async def test_a_binding_that_replicas_do_not_confirm_is_unknown(
     try:
         quick = await connect(msgspec.structs.replace(redis, wait_ms=50))
         doubtful = Store(quick, keys, config)
-        [unsure] = await doubtful.commit([request("r-2", [node_id], session_id=node_id)])
+        [unsure] = await doubtful.commits.commit([request("r-2", [node_id], session_id=node_id)])
         assert unsure.verdict == "unknown" and "replicas" in unsure.reasons[0]
-        assert (await doubtful.advance_job(sure.job_id, 1, node_id, "dispatch")).verdict == "moved", "not waited for"
+        assert (await advance_job(doubtful, sure.job_id, 1, node_id, "dispatch")).verdict == "moved", "not waited for"
         with master.client() as client:
             assert client.zcard(keys.leases(0, node_id)) == 2, "unknown is not undone"
     finally:
@@ -233,7 +242,7 @@ async def test_a_binding_that_replicas_do_not_confirm_is_unknown(
             os.kill(server.pid, signal.SIGCONT)
     end = time.monotonic() + DEADLINE_S
     while time.monotonic() < end:
-        [again] = await store.commit([request("r-2", [node_id], session_id=node_id)])
+        [again] = await store.commits.commit([request("r-2", [node_id], session_id=node_id)])
         if again.verdict != "unknown":
             break
     assert again.verdict == "bound"

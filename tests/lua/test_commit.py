@@ -7,19 +7,21 @@ import msgspec
 import pytest
 
 from lua.engine.runner import Runner
-from lua.store import CommitRequest, Committed, Store
+from lua.store import Store
+from lua.store.types.commits import CommitRequest, Committed
+from lua.store.types.jobs import Release
 from mesh.cells import cell_of, cell_of_job
 from mesh.config import Config
 from mesh.errors import StoreError
 from mesh.keys import Keys, lease_member
 from tests.lua.conftest import RedisClient
-from tests.support.builders.store import CELLS, EDGE, caps, in_cell, register, request
+from tests.support.builders.store import CELLS, EDGE, advance_job, caps, in_cell, node_changes, register, request
 
 NODE, OTHER = "node-1", "node-2"
 
 
 async def commit(store: Store, one: CommitRequest) -> Committed:
-    [placed] = await store.commit([one])
+    [placed] = await store.commits.commit([one])
     return placed
 
 
@@ -40,8 +42,8 @@ async def test_a_request_is_placed_with_slot_job_and_binding(store: Store, raw: 
     )  # fmt: skip
     binding = raw.get(keys.binding(cell_of("s-1", CELLS), "r-1"))
     assert binding.decode() == f"1 {placed.job_id} {NODE} {EDGE} {epoch}"
-    assert await store.find_request("r-1", "s-1") == (1, placed.job_id, NODE, EDGE, epoch)
-    assert await store.find_request("r-2", "s-1") is None
+    assert await store.commits.find("r-1", "s-1") == (1, placed.job_id, NODE, EDGE, epoch)
+    assert await store.commits.find("r-2", "s-1") is None
 
 
 async def test_the_same_request_is_placed_once(store: Store, raw: RedisClient, keys: Keys) -> None:
@@ -94,10 +96,10 @@ async def test_candidates_are_tried_in_order(store: Store) -> None:
 
 async def test_every_reason_to_pass_over_a_node(store: Store, raw: RedisClient, keys: Keys) -> None:
     await register(store, "draining")
-    await store.drain_node("draining", 1_000, "test")
-    await store.register_node("new", EDGE, caps(), [])
+    await store.nodes.drain("draining", 1_000, "test")
+    await store.nodes.register("new", EDGE, caps(), [])
     await register(store, "silent")
-    await store.node_offline("left", (await register(store, "left")).epoch, "closed")
+    await store.nodes.set_offline("left", (await register(store, "left")).epoch, "closed")
     raw.hincrby(keys.node(cell_of("silent", CELLS), "silent"), "last_seen_ms", -45_001)
     placed = await commit(store, request("r-1", ["nobody", "draining", "new", "silent", "left"]))
     assert (placed.verdict, placed.reasons) == ("unavailable", ("gone", "draining", "not_ready", "stale", "gone"))
@@ -129,7 +131,7 @@ async def test_lapsed_leases_make_room(store: Store, raw: RedisClient, keys: Key
 async def test_no_candidates_is_unavailable(store: Store) -> None:
     placed = await commit(store, request("r-1", []))
     assert (placed.verdict, placed.is_passed_over, placed.reasons) == ("unavailable", True, ())
-    assert await store.commit([]) == []
+    assert await store.commits.commit([]) == []
 
 
 async def test_a_higher_attempt_replaces_and_a_lower_one_does_not(store: Store) -> None:
@@ -148,8 +150,8 @@ async def test_bound_tells_how_far_the_job_is(store: Store, raw: RedisClient, ke
     done = await commit(store, request("r-done", [NODE]))
     given_up = await commit(store, request("r-up", [NODE]))
     lost = await commit(store, request("r-lost", [NODE]))
-    await store.advance_job(done.job_id, 1, NODE, "finish release")
-    await store.release_job(given_up.job_id, 1, NODE, "assign_failed")
+    await advance_job(store, done.job_id, 1, NODE, "finish release")
+    await store.jobs.release(Release(given_up.job_id, 1, NODE, "assign_failed"))
     raw.delete(keys.job(cell_of_job(lost.job_id), lost.job_id))
     answers = [await commit(store, request(name, [NODE])) for name in ("r-done", "r-up", "r-lost")]
     assert [(one.verdict, one.state, one.finished) for one in answers] == [
@@ -167,7 +169,7 @@ async def test_bound_tells_how_far_the_job_is(store: Store, raw: RedisClient, ke
 async def test_one_bad_call_costs_only_itself(store: Store, raw: RedisClient, keys: Keys) -> None:
     await register(store, NODE, max_jobs=9)
     raw.hset(keys.binding(cell_of("s-1", CELLS), "r-2"), "not", "a string")
-    placed = await store.commit([request(f"r-{n}", [NODE]) for n in range(4)])
+    placed = await store.commits.commit([request(f"r-{n}", [NODE]) for n in range(4)])
     assert [one.verdict for one in placed] == ["new", "new", "unknown", "new"]
     assert "WRONGTYPE" in placed[2].reasons[0]
 
@@ -210,7 +212,7 @@ async def test_an_unreadable_binding_is_unknown(store: Store, raw: RedisClient, 
         raw.set(keys.binding(cell_of("s-1", CELLS), "r-1"), text)
         assert (await commit(store, request("r-1", [NODE]))).verdict == "unknown"
         with pytest.raises(StoreError, match="unreadable binding"):
-            await store.find_request("r-1", "s-1")
+            await store.commits.find("r-1", "s-1")
 
 
 @pytest.mark.parametrize("redis_config", ["cluster"], indirect=True)
@@ -221,11 +223,11 @@ async def test_a_provisional_lease_is_short_until_dispatch(
     store = Store(runner, keys, msgspec.structs.replace(config, job=job))
     node, session = in_cell("node-", 5), in_cell("s-", 6)
     await register(store, node, max_jobs=1)
-    now_ms = (await store.node_changes(5, 0, 1)).now_ms
+    now_ms = (await node_changes(store, 5, 0, 1)).now_ms
     placed = await commit(store, request("r-1", [node], session_id=session))
     leases, member = keys.leases(5, node), lease_member(placed.job_id, 1)
     assert raw.zscore(leases, member) < now_ms + 30_000
-    advanced = await store.advance_job(placed.job_id, 1, node, "dispatch")
+    advanced = await advance_job(store, placed.job_id, 1, node, "dispatch")
     assert advanced.leased and raw.zscore(leases, member) >= now_ms + 60_000
 
 
@@ -238,10 +240,10 @@ async def test_dispatch_takes_a_lapsed_slot_again_only_if_one_is_free(
     raw.zadd(leases, {lease_member(first.job_id, 1): 1})  # its lease has lapsed
     second = await commit(store, request("r-2", [NODE]))
     assert second.verdict == "new"
-    blocked = await store.advance_job(first.job_id, 1, NODE, "dispatch")
+    blocked = await advance_job(store, first.job_id, 1, NODE, "dispatch")
     assert (blocked.verdict, blocked.leased, blocked.used) == ("moved", False, 1)
-    await store.release_job(second.job_id, 1, NODE, "test")
-    taken = await store.advance_job(first.job_id, 1, NODE, "accept")
+    await store.jobs.release(Release(second.job_id, 1, NODE, "test"))
+    taken = await advance_job(store, first.job_id, 1, NODE, "accept")
     assert (taken.verdict, taken.leased, taken.used) == ("moved", True, 1)
 
 

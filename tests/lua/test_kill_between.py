@@ -44,5 +44,5 @@ async def test_a_process_killed_between_reserve_and_bind_costs_a_short_lease(
             break
         await asyncio.sleep(0.05)
     assert raw.zcard(keys.leases(5, NODE)) == 0, "it came back by itself"
-    [again] = await store.commit([request("r-1", [NODE], session_id=SESSION)])
+    [again] = await store.commits.commit([request("r-1", [NODE], session_id=SESSION)])
     assert (again.verdict, again.used) == ("new", 1)

@@ -14,7 +14,10 @@ import pytest
 
 from lua.engine.batch import Answer
 from lua.engine.runner import Call, Runner
-from lua.store import Committed, Heartbeat, HeartbeatReply, Store
+from lua.store import Store
+from lua.store.types.commits import Committed
+from lua.store.types.jobs import Release
+from lua.store.types.nodes import Heartbeat, HeartbeatReply
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.config.jobs import JobConfig, NodeConfig
@@ -22,7 +25,7 @@ from mesh.config.network import RedisConfig
 from mesh.frames import NodeLoad
 from mesh.keys import Keys, lease_member
 from tests.lua.conftest import RedisClient
-from tests.support.builders.store import CELLS, EDGE, register, request, sampled
+from tests.support.builders.store import CELLS, EDGE, advance_job, node_changes, register, request, sampled
 from tests.support.reference.redis_time import pass_time
 
 KILLS = 1_000
@@ -87,7 +90,7 @@ async def live(store: Store, world: World, dice: random.Random) -> None:
     while True:
         name = f"r-{next(world.names)}"
         asked = request(name, dice.sample(NODES, 3), session_id=f"s-{name}")
-        [job] = await store.commit([asked._replace(expected=[dice.choice([-1, 0, 1]) for _ in range(3)])])
+        [job] = await store.commits.commit([asked._replace(expected=[dice.choice([-1, 0, 1]) for _ in range(3)])])
         if job.verdict != "new":
             assert job.verdict == "full", job
             await heartbeats(store, world, dice.sample(NODES, 2))
@@ -95,14 +98,14 @@ async def live(store: Store, world: World, dice: random.Random) -> None:
         world.placed += 1
         member = world.start(job)
         if dice.random() < 0.5:
-            await store.advance_job(job.job_id, 1, job.node_id, "dispatch accept start")
+            await advance_job(store, job.job_id, 1, job.node_id, "dispatch accept start")
         if dice.random() < 0.2:
             continue  # it runs on
         world.running[job.node_id].discard(member)
         if dice.random() < 0.5:
-            await store.advance_job(job.job_id, 1, job.node_id, "finish release")
+            await advance_job(store, job.job_id, 1, job.node_id, "finish release")
         else:
-            await store.release_job(job.job_id, 1, job.node_id, "cancelled")
+            await store.jobs.release(Release(job.job_id, 1, job.node_id, "cancelled"))
 
 
 async def heartbeats(store: Store, world: World, nodes: list[str]) -> list[HeartbeatReply]:
@@ -110,7 +113,7 @@ async def heartbeats(store: Store, world: World, nodes: list[str]) -> list[Heart
         Heartbeat(node, EDGE, world.epochs[node], NodeLoad(), True, tuple(sorted(world.running[node])))
         for node in nodes
     ]
-    beaten = await store.heartbeat_nodes(beats)
+    beaten = await store.nodes.heartbeat_many(beats)
     assert all(isinstance(one, HeartbeatReply) and one.verdict == "ok" for one in beaten), beaten
     return cast(list[HeartbeatReply], beaten)
 
@@ -165,11 +168,11 @@ async def test_a_thousand_kills_leak_nothing(
         for node_id in NODES:  # what runs on finishes, or the next round finds no room
             for member in sorted(world.running[node_id]):
                 job_id, _, attempt = member.rpartition("#")
-                await store.advance_job(job_id, int(attempt), node_id, "finish release")
+                await advance_job(store, job_id, int(attempt), node_id, "finish release")
             world.running[node_id].clear()
     assert world.kills >= KILLS and world.placed > KILLS
     assert drift > KILLS / 5, "there was something to repair"
     if config.redis.cluster:
         assert missing > 0, "both ways"
     for cell in range(CELLS):
-        assert all(row.used == 0 for row in (await store.node_changes(cell, 0, 1_000)).rows)
+        assert all(row.used == 0 for row in (await node_changes(store, cell, 0, 1_000)).rows)

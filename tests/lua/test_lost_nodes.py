@@ -15,8 +15,8 @@ from mesh.config.network import RedisConfig, SelectorConfig
 from mesh.frames import Assign, Frame, Head, Lane, NodeStale, Refused, Waiting
 from mesh.keys import Keys
 from mesh.link.link import Received
+from selector.context import SelectorContext
 from selector.core.node_table import NodeTable
-from selector.core.pools import PoolPlan
 from selector.fleet.snapshot import Snapshot
 from selector.metrics import SelectorMetrics
 from selector.operators.decision_log import DecisionLog
@@ -44,7 +44,7 @@ def config(redis_config: RedisConfig) -> Config:
 
 async def add_nodes(store: Store) -> None:
     for node_id in NODES:
-        registered = await store.register_node(node_id, EDGE, CAPS, [])
+        registered = await store.nodes.register(node_id, EDGE, CAPS, [])
         assert (await beat(store, node_id, registered.epoch)).status == "ready"
 
 
@@ -62,8 +62,8 @@ async def test_lost_records_are_no_full_fleet(store: Store, config: Config, raw:
 
     metrics, table = SelectorMetrics(CollectorRegistry()), NodeTable(config.selector.nodes_max)
     snapshot = Snapshot(store, table, config, metrics, lambda *_: None)
-    policy, plan = CurrentWeights(store, config, metrics), PoolPlan(config.pools)
-    placer = Placer(store, table, snapshot, config, metrics, send, policy, plan, DecisionLog(config))
+    context = SelectorContext.of(store, config, metrics, send, table, snapshot)
+    placer = Placer(context, CurrentWeights(store, config, metrics), DecisionLog(config))
     await add_nodes(store)
     await snapshot.refresh()
     for node_id in NODES:

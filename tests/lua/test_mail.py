@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lua.engine.runner import Runner
-from lua.store import Claim, MailEntry, MailPage, Parked, Store
+from lua.store import Store
 from lua.store.sessions import PAGE_MAX
+from lua.store.types.sessions import Claim, MailEntry, MailPage, Parked
 from mesh.cells import cell_of
 from mesh.config import Config, SessionConfig
 from mesh.config.network import MeshConfig, RedisConfig
@@ -27,7 +28,7 @@ def config(redis_config: RedisConfig) -> Config:
 
 async def claim(store: Store, edge: str = A, *, resume: bool = False, resumable: bool = True) -> int:
     claim = Claim(S, edge, 0, "", "en", "es", token="digest", resume=resume, resumable=resumable)
-    claimed = await store.claim(claim)
+    claimed = await store.sessions.claim(claim)
     assert claimed.ok
     return claimed.epoch
 
@@ -37,14 +38,14 @@ def letter(number: int, size: int = 10, session_id: str = S) -> MailEntry:
 
 
 async def park(store: Store, *letters: MailEntry) -> list[Parked | StoreError]:
-    return [(await store.park_mail([one]))[0] for one in letters]
+    return [(await store.sessions.park_mail([one]))[0] for one in letters]
 
 
 async def read_all(store: Store, edge: str, epoch: int) -> list[bytes]:
     parts: list[bytes] = []
     after = ""
     while True:
-        page = await store.read_mail(S, edge, epoch, after)
+        page = await store.sessions.read_mail(S, edge, epoch, after)
         assert page is not None
         parts += page.parts
         if not page.more:
@@ -60,18 +61,18 @@ async def test_what_is_parked_is_read_in_order_byte_for_byte(store: Store) -> No
     epoch = await claim(store)
     bodies = [bytes(range(256)), b"", '{"text": "你好"}'.encode()]
     letters = [MailEntry(S, f"k-{at}", b"\x93\x00\xff%d" % at, body) for at, body in enumerate(bodies)]
-    assert await store.park_mail(letters) == [Parked("parked")] * 3
-    page = await store.read_mail(S, A, epoch)
+    assert await store.sessions.park_mail(letters) == [Parked("parked")] * 3
+    page = await store.sessions.read_mail(S, A, epoch)
     assert page is not None and not page.more
     assert page.parts == parts_of(*letters)
-    assert await store.read_mail(S, A, epoch, page.last) == MailPage("", False, [])
+    assert await store.sessions.read_mail(S, A, epoch, page.last) == MailPage("", False, [])
 
 
 async def test_what_waits_already_is_not_added_again(store: Store) -> None:
     epoch = await claim(store)
     assert await park(store, letter(1), letter(2), letter(1)) == [Parked("parked"), Parked("parked"), Parked("same")]
     assert await read_all(store, A, epoch) == parts_of(letter(1), letter(2))
-    both = await store.park_mail([letter(3), letter(3)])
+    both = await store.sessions.park_mail([letter(3), letter(3)])
     assert both == [Parked("parked"), Parked("same")]
 
 
@@ -80,7 +81,7 @@ async def test_the_oldest_make_room_when_there_are_too_many(store: Store) -> Non
     parked = await park(store, *(letter(number) for number in range(7)))
     assert parked == [Parked("parked")] * 5 + [Parked("parked", 1)] * 2
     assert await read_all(store, A, epoch) == parts_of(*(letter(number) for number in range(2, 7)))
-    claimed = await store.claim(Claim(S, B, 0, "", "en", "es", token="digest", resume=True))
+    claimed = await store.sessions.claim(Claim(S, B, 0, "", "en", "es", token="digest", resume=True))
     assert (claimed.mail, claimed.lost) == (5, 2)
 
 
@@ -99,7 +100,7 @@ async def test_what_is_too_large_by_itself_is_lost_and_told(store: Store) -> Non
     assert await park(store, letter(1), letter(2, 3_000)) == [Parked("parked"), Parked("parked", 2)]
     assert await read_all(store, A, epoch) == []
     assert await park(store, letter(3)) == [Parked("parked")]
-    claimed = await store.claim(Claim(S, B, 0, "", "en", "es", token="digest", resume=True))
+    claimed = await store.sessions.claim(Claim(S, B, 0, "", "en", "es", token="digest", resume=True))
     assert (claimed.mail, claimed.lost) == (1, 2)
 
 
@@ -107,13 +108,13 @@ async def test_pages_are_bounded_by_bytes_and_have_at_least_one_entry(store: Sto
     epoch = await claim(store)
     letters = [letter(1, 400), letter(2, 400), letter(3, 400), letter(4, 600)]
     await park(store, *letters)
-    first = await store.read_mail(S, A, epoch)
+    first = await store.sessions.read_mail(S, A, epoch)
     assert first is not None and first.more and first.parts == parts_of(*letters[:2])
-    second = await store.read_mail(S, A, epoch, first.last)
+    second = await store.sessions.read_mail(S, A, epoch, first.last)
     assert second is not None and not second.more and second.parts == parts_of(*letters[2:])
-    await store.trim_mail(S, A, epoch, second.last)
+    await store.sessions.trim_mail(S, A, epoch, second.last)
     await park(store, letter(5, 1_500), letter(6))
-    large = await store.read_mail(S, A, epoch)
+    large = await store.sessions.read_mail(S, A, epoch)
     assert large is not None and large.more and large.parts == parts_of(letter(5, 1_500))
 
 
@@ -121,10 +122,10 @@ async def test_pages_are_bounded_by_entries(runner: Runner, keys: Keys, config: 
     roomy = Store(runner, keys, Config(redis=config.redis))
     epoch = await claim(roomy)
     letters = [letter(number) for number in range(130)]
-    await roomy.park_mail(letters)
+    await roomy.sessions.park_mail(letters)
     sizes, after, parts = [], "", []
     while True:
-        page = await roomy.read_mail(S, A, epoch, after)
+        page = await roomy.sessions.read_mail(S, A, epoch, after)
         assert page is not None
         sizes.append(len(page.parts) // 2)
         parts += page.parts
@@ -139,16 +140,16 @@ async def test_trim_forgets_up_to_the_entry_and_no_further(store: Store, raw: Re
     epoch = await claim(store)
     letters = [letter(number, 400) for number in range(4)]
     await park(store, *letters)
-    page = await store.read_mail(S, A, epoch)
+    page = await store.sessions.read_mail(S, A, epoch)
     assert page is not None and page.parts == parts_of(*letters[:2])
-    assert await store.trim_mail(S, A, epoch, page.last) == 2
+    assert await store.sessions.trim_mail(S, A, epoch, page.last) == 2
     assert await read_all(store, A, epoch) == parts_of(*letters[2:])
-    assert await store.trim_mail(S, A, epoch, page.last) == 0, "a repeat"
+    assert await store.sessions.trim_mail(S, A, epoch, page.last) == 0, "a repeat"
     assert await park(store, letters[0]) == [Parked("parked")], "it is not there any more"
-    rest = await store.read_mail(S, A, epoch, page.last)
+    rest = await store.sessions.read_mail(S, A, epoch, page.last)
     assert rest is not None and rest.parts == parts_of(*letters[2:]) and rest.more
-    end = await store.read_mail(S, A, epoch, rest.last)
-    assert end is not None and await store.trim_mail(S, A, epoch, end.last) == 3
+    end = await store.sessions.read_mail(S, A, epoch, rest.last)
+    assert end is not None and await store.sessions.trim_mail(S, A, epoch, end.last) == 3
     cell = cell_of(S, CELLS)
     assert raw.xlen(keys.mail(cell, S)) == 0 and not raw.exists(keys.mailed(cell, S))
     assert raw.hget(keys.session(cell, S), "mail_bytes") == b"0"
@@ -158,12 +159,12 @@ async def test_what_was_lost_is_told_until_the_first_trim(store: Store) -> None:
     await claim(store)
     await park(store, *(letter(number) for number in range(8)))
     for edge in (A, B, B):
-        claimed = await store.claim(Claim(S, edge, 0, "", "en", "es", token="digest", resume=True))
+        claimed = await store.sessions.claim(Claim(S, edge, 0, "", "en", "es", token="digest", resume=True))
         assert (claimed.mail, claimed.lost) == (5, 3)
-    page = await store.read_mail(S, B, claimed.epoch)
+    page = await store.sessions.read_mail(S, B, claimed.epoch)
     assert page is not None
-    await store.trim_mail(S, B, claimed.epoch, page.last)
-    again = await store.claim(Claim(S, A, 0, "", "en", "es", token="digest", resume=True))
+    await store.sessions.trim_mail(S, B, claimed.epoch, page.last)
+    again = await store.sessions.claim(Claim(S, A, 0, "", "en", "es", token="digest", resume=True))
     assert (again.mail, again.lost) == (0, 0)
 
 
@@ -172,10 +173,10 @@ async def test_mail_is_for_owner_and_epoch_in_force(store: Store) -> None:
     await park(store, letter(1))
     second = await claim(store, B, resume=True)
     for edge, epoch in ((A, first), (B, first), (A, second)):
-        assert await store.read_mail(S, edge, epoch) is None
-        assert await store.trim_mail(S, edge, epoch, "99999999999999-0") is None
+        assert await store.sessions.read_mail(S, edge, epoch) is None
+        assert await store.sessions.trim_mail(S, edge, epoch, "99999999999999-0") is None
     assert await read_all(store, B, second) == parts_of(letter(1))
-    assert await store.read_mail("s-none", A, 1) is None
+    assert await store.sessions.read_mail("s-none", A, 1) is None
 
 
 async def test_only_a_session_that_can_be_resumed_gets_mail(store: Store, raw: RedisClient, keys: Keys) -> None:
@@ -195,7 +196,7 @@ async def test_mail_ends_with_its_session(store: Store, raw: RedisClient, keys: 
         for name in (keys.mail(cell, S), keys.mailed(cell, S)):
             assert 60_000 < raw.pttl(name) <= 3_600_000
             raw.pexpire(name, 60_000)
-    assert await store.release_session(S, A, epoch)
+    assert await store.sessions.release(S, A, epoch)
     assert not any(raw.exists(name) for name in (keys.session(cell, S), keys.mail(cell, S), keys.mailed(cell, S)))
 
 
@@ -203,6 +204,6 @@ async def test_mail_ends_with_its_session(store: Store, raw: RedisClient, keys: 
 async def test_what_is_no_entry_is_the_askers_fault(store: Store, entry: str) -> None:
     epoch = await claim(store)
     with pytest.raises(ValueError, match="no entry of mail"):
-        await store.read_mail(S, A, epoch, entry)
+        await store.sessions.read_mail(S, A, epoch, entry)
     with pytest.raises(ValueError, match="no entry of mail"):
-        await store.trim_mail(S, A, epoch, entry)
+        await store.sessions.trim_mail(S, A, epoch, entry)

@@ -4,13 +4,14 @@ import msgspec
 import pytest
 
 from lua.engine.runner import Runner
-from lua.store import Mark, Marked, Store
+from lua.store import Store
 from lua.store.nodes import MARKS_MAX
+from lua.store.types.nodes import Mark, Marked
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.keys import Keys
 from tests.lua.conftest import RedisClient
-from tests.support.builders.store import CELLS, register, request
+from tests.support.builders.store import CELLS, node_changes, register, request
 
 NODE = "node-1"
 CELL = cell_of(NODE, CELLS)
@@ -22,21 +23,21 @@ async def epoch(store: Store) -> int:
 
 
 async def mark(store: Store, one: Mark) -> Marked:
-    [marked] = await store.mark_models([one])
+    [marked] = await store.nodes.mark_models([one])
     assert isinstance(marked, Marked)
     return marked
 
 
 async def test_a_mark_reaches_every_snapshot_with_its_end(store: Store, epoch: int) -> None:
-    before = await store.node_changes(CELL, 0, 10)
+    before = await node_changes(store, CELL, 0, 10)
     marked = await mark(store, Mark(NODE, epoch, "tts", "piper-tts"))
     assert marked.verdict == "marked" and set(marked.marks) == {"tts"}
-    changes = await store.node_changes(CELL, before.version, 10)
+    changes = await node_changes(store, CELL, before.version, 10)
     [row] = changes.rows
     assert (row.marks, row.version, row.view) == (marked.marks, marked.version, None)
     assert 0 < marked.marks["tts"] - before.now_ms <= 61_000
-    await store.commit([request("r-1", [NODE])])
-    [row] = (await store.node_changes(CELL, changes.version, 10)).rows
+    await store.commits.commit([request("r-1", [NODE])])
+    [row] = (await node_changes(store, CELL, changes.version, 10)).rows
     assert row.marks is None, "unchanged"
 
 
@@ -80,14 +81,14 @@ async def test_only_a_listed_node_by_its_own_connection_is_marked(
     assert (await mark(store, Mark(NODE, epoch - 1, "tts", ""))).verdict == "unknown"
     assert (await mark(store, Mark("nobody", 0, "tts", ""))).verdict == "unknown"
     await mark(store, Mark(NODE, epoch, "tts", ""))
-    await store.node_offline(NODE, epoch, "closed")
+    await store.nodes.set_offline(NODE, epoch, "closed")
     assert not raw.exists(keys.marks(CELL)), "marks leave with their node"
     assert (await mark(store, Mark(NODE, epoch, "tts", ""))).verdict == "unknown"
     assert not raw.exists(keys.marks(CELL))
 
 
 async def test_the_first_word_in_a_while_is_the_first(store: Store, raw: RedisClient, keys: Keys) -> None:
-    assert [await store.debounce("piper-tts", "1") for _ in range(3)] == [True, False, False]
-    assert await store.debounce("piper-tts", "2")
-    assert await store.debounce("piper-tts", "")
+    assert [await store.deployment.debounce("piper-tts", "1") for _ in range(3)] == [True, False, False]
+    assert await store.deployment.debounce("piper-tts", "2")
+    assert await store.deployment.debounce("piper-tts", "")
     assert 0 < raw.pttl(keys.debounce("piper-tts", "1")) <= 5_000

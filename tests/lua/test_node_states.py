@@ -8,15 +8,15 @@ import msgspec
 import pytest
 
 from lua.engine.runner import Runner
-from lua.store import Drained, StatusChange, Store
-from lua.store.node_view import NodeView
+from lua.store import Store
 from lua.store.nodes import SCAN_MAX
+from lua.store.types.nodes import Drained, NodeFacts, StatusChange
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.errors import StoreError
 from mesh.keys import Keys
 from tests.lua.conftest import RedisClient
-from tests.support.builders.store import CELLS, EDGE, beat, caps, register, request
+from tests.support.builders.store import CELLS, EDGE, beat, caps, node_changes, register, request
 from tests.support.reference.redis_time import pass_time
 
 NODE = "node-1"
@@ -24,8 +24,8 @@ CELL = cell_of(NODE, CELLS)
 TIMEOUT_MS, GRACE_MS, TTL_MS = 45_000, 3_000, 3_600_000
 
 
-async def view_of(store: Store, node_id: str = NODE) -> NodeView | None:
-    rows = (await store.node_changes(cell_of(node_id, CELLS), 0, 1_000)).rows
+async def view_of(store: Store, node_id: str = NODE) -> NodeFacts | None:
+    rows = (await node_changes(store, cell_of(node_id, CELLS), 0, 1_000)).rows
     return next((row.view for row in rows if row.node_id == node_id), None)
 
 
@@ -40,7 +40,7 @@ async def epoch(store: Store) -> int:
 
 
 async def test_a_node_is_ready_after_its_first_healthy_heartbeat(store: Store) -> None:
-    registered = await store.register_node(NODE, EDGE, caps(), [])
+    registered = await store.nodes.register(NODE, EDGE, caps(), [])
     assert (registered.status, await status_of(store)) == ("registering", "registering")
     sick = await beat(store, NODE, registered.epoch, healthy=False)
     assert (sick.status_before, sick.status) == ("registering", "registering")
@@ -52,7 +52,7 @@ async def test_a_node_is_ready_after_its_first_healthy_heartbeat(store: Store) -
 
 
 async def test_a_node_that_warms_up_too_long_is_degraded(store: Store, raw: RedisClient, keys: Keys) -> None:
-    epoch = (await store.register_node(NODE, EDGE, caps(), [])).epoch
+    epoch = (await store.nodes.register(NODE, EDGE, caps(), [])).epoch
     for _ in range(3):
         pass_time(raw, keys, NODE, 20_001)
         beaten = await beat(store, NODE, epoch, healthy=False)
@@ -63,22 +63,22 @@ async def test_a_node_that_warms_up_too_long_is_degraded(store: Store, raw: Redi
 async def test_unhealthy_heartbeats_degrade_and_a_healthy_one_recovers(store: Store, epoch: int) -> None:
     statuses = [(await beat(store, NODE, epoch, healthy=False)).status for _ in range(4)]
     assert statuses == ["ready", "ready", "degraded", "degraded"]
-    [refused] = await store.commit([request("r-1", [NODE])])
+    [refused] = await store.commits.commit([request("r-1", [NODE])])
     assert refused.reasons == ("not_ready",)
     assert (await beat(store, NODE, epoch)).reason == "recovered"
-    assert (await store.commit([request("r-1", [NODE])]))[0].verdict == "new"
+    assert (await store.commits.commit([request("r-1", [NODE])]))[0].verdict == "new"
 
 
 async def test_a_silent_node_is_offline_but_listed_and_a_heartbeat_brings_it_back(
     store: Store, raw: RedisClient, keys: Keys, epoch: int
 ) -> None:
-    assert await store.scan_nodes(CELL) == []
+    assert await store.nodes.expire(CELL) == []
     pass_time(raw, keys, NODE, TIMEOUT_MS)
-    assert await store.scan_nodes(CELL) == [StatusChange(NODE, EDGE, epoch, "offline", "heartbeat_timeout")]
-    assert await store.scan_nodes(CELL) == []
+    assert await store.nodes.expire(CELL) == [StatusChange(NODE, EDGE, epoch, "offline", "heartbeat_timeout")]
+    assert await store.nodes.expire(CELL) == []
     assert await status_of(store) == "offline"
     assert raw.sismember(keys.pool(CELL, "p1"), NODE)
-    [refused] = await store.commit([request("r-1", [NODE])])
+    [refused] = await store.commits.commit([request("r-1", [NODE])])
     assert refused.reasons == ("stale",)
     beaten = await beat(store, NODE, epoch)
     assert (beaten.verdict, beaten.status_before, beaten.status) == ("ok", "offline", "ready")
@@ -86,9 +86,9 @@ async def test_a_silent_node_is_offline_but_listed_and_a_heartbeat_brings_it_bac
 
 async def test_a_node_silent_for_too_long_is_forgotten(store: Store, raw: RedisClient, keys: Keys, epoch: int) -> None:
     pass_time(raw, keys, NODE, TIMEOUT_MS)
-    assert len(await store.scan_nodes(CELL)) == 1
+    assert len(await store.nodes.expire(CELL)) == 1
     pass_time(raw, keys, NODE, TTL_MS - TIMEOUT_MS)
-    assert await store.scan_nodes(CELL) == [], "it was offline before"
+    assert await store.nodes.expire(CELL) == [], "it was offline before"
     assert await view_of(store) is None
     assert not raw.exists(keys.pool(CELL, "p1")), "an empty pool vanishes"
     assert (await beat(store, NODE, epoch)).verdict == "unknown"
@@ -97,72 +97,72 @@ async def test_a_node_silent_for_too_long_is_forgotten(store: Store, raw: RedisC
 async def test_a_detached_node_may_be_chosen_until_its_grace_ends(
     store: Store, raw: RedisClient, keys: Keys, epoch: int
 ) -> None:
-    assert not await store.detach_node(NODE, epoch - 1, "closed"), "another connection's word counts nothing"
-    assert await store.detach_node(NODE, epoch, "closed by peer")
-    assert not await store.detach_node(NODE, epoch, "closed"), "only once"
+    assert not await store.nodes.detach(NODE, epoch - 1, "closed"), "another connection's word counts nothing"
+    assert await store.nodes.detach(NODE, epoch, "closed by peer")
+    assert not await store.nodes.detach(NODE, epoch, "closed"), "only once"
     view = await view_of(store)
     assert view is not None and view.detached_ms > 0 and (view.status, view.reason) == ("ready", "closed by peer")
-    [placed] = await store.commit([request("r-1", [NODE])])
+    [placed] = await store.commits.commit([request("r-1", [NODE])])
     assert placed.verdict == "new"
-    assert await store.scan_nodes(CELL) == []
+    assert await store.nodes.expire(CELL) == []
     pass_time(raw, keys, NODE, GRACE_MS)
-    assert await store.scan_nodes(CELL) == [StatusChange(NODE, EDGE, epoch, "offline", "closed by peer")]
+    assert await store.nodes.expire(CELL) == [StatusChange(NODE, EDGE, epoch, "offline", "closed by peer")]
     assert await view_of(store) is None
     assert not raw.exists(keys.pool(CELL, "p1"))
-    [refused] = await store.commit([request("r-2", [NODE])])
+    [refused] = await store.commits.commit([request("r-2", [NODE])])
     assert refused.reasons == ("gone",)
-    assert (await store.register_node(NODE, EDGE, caps(), [])).used == 1, "its job's slot is still held"
+    assert (await store.nodes.register(NODE, EDGE, caps(), [])).used == 1, "its job's slot is still held"
 
 
 async def test_a_heartbeat_from_before_the_socket_closed_changes_nothing(store: Store, epoch: int) -> None:
-    await store.detach_node(NODE, epoch, "closed")
-    version = (await store.node_changes(CELL, 0, 10)).version
+    await store.nodes.detach(NODE, epoch, "closed")
+    version = (await node_changes(store, CELL, 0, 10)).version
     beaten = await beat(store, NODE, epoch, healthy=False, jobs=[])
     assert (beaten.verdict, beaten.status, beaten.status_before) == ("ok", "ready", "ready")
-    assert (await store.node_changes(CELL, version, 10)).rows == []
+    assert (await node_changes(store, CELL, version, 10)).rows == []
 
 
 async def test_a_registration_clears_detachment_and_health(store: Store, raw: RedisClient, keys: Keys) -> None:
     epoch = (await register(store, NODE)).epoch
     await beat(store, NODE, epoch, healthy=False)
-    await store.detach_node(NODE, epoch, "closed")
+    await store.nodes.detach(NODE, epoch, "closed")
     pass_time(raw, keys, NODE, 1_000)
-    registered = await store.register_node(NODE, EDGE, caps(), [])
+    registered = await store.nodes.register(NODE, EDGE, caps(), [])
     view = await view_of(store)
     assert view is not None and (view.detached_ms, view.status, registered.status) == (0, "registering", "registering")
     assert raw.hget(keys.node(CELL, NODE), "heard") == b""
     pass_time(raw, keys, NODE, GRACE_MS)
-    assert await store.scan_nodes(CELL) == []
+    assert await store.nodes.expire(CELL) == []
 
 
 async def test_a_draining_node_gets_nothing_until_it_is_resumed(store: Store, epoch: int) -> None:
-    drained = await store.drain_node(NODE, 30_000, "a new disk")
+    drained = await store.nodes.drain(NODE, 30_000, "a new disk")
     assert drained[:4] == (True, "draining", EDGE, epoch) and drained.drain_until_ms > 0
     view = await view_of(store)
     assert view is not None and (view.status, view.reason) == ("draining", "a new disk")
     assert view.drain_until_ms == drained.drain_until_ms
     assert (await beat(store, NODE, epoch)).status == "draining"
-    [refused] = await store.commit([request("r-1", [NODE])])
+    [refused] = await store.commits.commit([request("r-1", [NODE])])
     assert refused.reasons == ("draining",)
-    assert await store.drain_node(NODE, 0, "", resume=True) == Drained(True, "ready", EDGE, epoch, 0)
-    assert (await store.commit([request("r-1", [NODE])]))[0].verdict == "new"
+    assert await store.nodes.drain(NODE, 0, "", resume=True) == Drained(True, "ready", EDGE, epoch, 0)
+    assert (await store.commits.commit([request("r-1", [NODE])]))[0].verdict == "new"
 
 
 async def test_a_drain_outlives_a_registration_before_its_end_and_no_other(
     store: Store, raw: RedisClient, keys: Keys, epoch: int
 ) -> None:
-    await store.drain_node(NODE, 30_000, "why")
+    await store.nodes.drain(NODE, 30_000, "why")
     assert (await register(store, NODE)).status == "draining"
     pass_time(raw, keys, NODE, 30_001)
-    assert (await store.register_node(NODE, EDGE, caps(), [])).status == "registering"
+    assert (await store.nodes.register(NODE, EDGE, caps(), [])).status == "registering"
     view = await view_of(store)
     assert view is not None and view.drain_until_ms == 0
 
 
 async def test_a_node_that_is_not_listed_cannot_be_drained(store: Store, epoch: int) -> None:
-    assert await store.drain_node("nobody", 30_000, "why") == Drained(False)
-    await store.node_offline(NODE, epoch, "closed")
-    assert await store.drain_node(NODE, 30_000, "why") == Drained(False)
+    assert await store.nodes.drain("nobody", 30_000, "why") == Drained(False)
+    await store.nodes.set_offline(NODE, epoch, "closed")
+    assert await store.nodes.drain(NODE, 30_000, "why") == Drained(False)
 
 
 async def test_many_scanners_tell_each_change_once(
@@ -174,29 +174,29 @@ async def test_many_scanners_tell_each_change_once(
     for number, name in enumerate(names):
         epoch = (await register(stores[0], name)).epoch
         if number % 2:
-            await stores[0].detach_node(name, epoch, "closed")
+            await stores[0].nodes.detach(name, epoch, "closed")
         pass_time(raw, keys, name, TIMEOUT_MS)
     told: list[str] = []
     for _ in range(2):
-        found = await asyncio.gather(*(store.scan_nodes(CELL) for store in stores))
+        found = await asyncio.gather(*(store.nodes.expire(CELL) for store in stores))
         assert all(len(one) <= SCAN_MAX for one in found)
         told += [scanned.node_id for one in found for scanned in one]
     assert sorted(told) == sorted(names), "all of them, and none twice, though one scan is not enough"
-    assert await stores[0].scan_nodes(CELL) == []
+    assert await stores[0].nodes.expire(CELL) == []
 
 
 async def test_a_scan_meets_a_node_whose_pools_moved(store: Store, raw: RedisClient, keys: Keys, epoch: int) -> None:
-    await store.detach_node(NODE, epoch, "closed")
+    await store.nodes.detach(NODE, epoch, "closed")
     pass_time(raw, keys, NODE, GRACE_MS)
     raw.hset(keys.view(CELL), f"{NODE}#pools", "p1")
-    [scanned] = await store.scan_nodes(CELL)
+    [scanned] = await store.nodes.expire(CELL)
     assert scanned.status == "offline" and not raw.sismember(keys.pool(CELL, "p1"), NODE)
 
 
 async def test_nothing_is_left_of_a_node_but_its_record_and_tombstone(
     store: Store, raw: RedisClient, keys: Keys, epoch: int
 ) -> None:
-    assert await store.node_offline(NODE, epoch, "closed")
+    assert await store.nodes.set_offline(NODE, epoch, "closed")
     for key in (keys.nodes(CELL), keys.due(CELL), keys.view(CELL), keys.speeds(CELL), keys.marks(CELL)):
         assert not raw.exists(key)
     assert set(raw.hkeys(keys.ledger(CELL))) == {b"#born", b"#version"}
@@ -210,6 +210,6 @@ async def test_one_unreadable_node_does_not_hide_what_became_of_the_others(
     raw.zadd(keys.due(CELL), {odd: 1})
     raw.set(keys.node(CELL, odd), "not a hash")
     pass_time(raw, keys, NODE, TIMEOUT_MS)
-    assert [scanned.node_id for scanned in await store.scan_nodes(CELL)] == [NODE]
+    assert [scanned.node_id for scanned in await store.nodes.expire(CELL)] == [NODE]
     with pytest.raises(StoreError, match="WRONGTYPE"):
-        await store.scan_nodes(CELL)
+        await store.nodes.expire(CELL)

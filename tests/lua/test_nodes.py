@@ -4,13 +4,14 @@ import msgspec
 import pytest
 
 from lua.engine.runner import Runner
-from lua.store import Heartbeat, Registered, Store
+from lua.store import Store
+from lua.store.types.nodes import Heartbeat, Registered
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.frames import NodeLoad
 from mesh.keys import Keys
 from tests.lua.conftest import RedisClient
-from tests.support.builders.store import CELLS, EDGE, beat, caps, in_cell, register, request
+from tests.support.builders.store import CELLS, EDGE, advance_job, beat, caps, in_cell, node_changes, register, request
 
 NODE = "node-1"
 CELL = cell_of(NODE, CELLS)
@@ -23,14 +24,14 @@ def pools_of(raw: RedisClient, keys: Keys, node_id: str, names: list[str]) -> li
 
 async def test_a_registration_is_seen_by_the_next_look(store: Store) -> None:
     registered = await register(store, NODE)
-    changes = await store.node_changes(CELL, 0, 10)
+    changes = await node_changes(store, CELL, 0, 10)
     [row] = changes.rows
     assert (row.node_id, row.used, changes.more, changes.reset) == (NODE, 0, False, False)
     assert row.view is not None
     assert (row.view.edge, row.view.epoch, row.view.status) == (EDGE, registered.epoch, "ready")
     assert row.view.caps == caps()
     assert row.last_seen_ms <= changes.now_ms
-    assert (await store.node_changes(CELL, changes.version, 10)).rows == []
+    assert (await node_changes(store, CELL, changes.version, 10)).rows == []
 
 
 async def test_each_registration_gets_a_higher_epoch(store: Store) -> None:
@@ -39,59 +40,59 @@ async def test_each_registration_gets_a_higher_epoch(store: Store) -> None:
 
 
 async def test_a_late_copy_of_a_registration_changes_nothing(store: Store) -> None:
-    first = await store.register_node(NODE, EDGE, caps(), ["p1"], "9")
+    first = await store.nodes.register(NODE, EDGE, caps(), ["p1"], "9")
     beaten = await beat(store, NODE, first.epoch)
-    copy = await store.register_node(NODE, EDGE, caps(7), ["p2"], "9")
+    copy = await store.nodes.register(NODE, EDGE, caps(7), ["p2"], "9")
     assert copy == Registered(first.epoch, "ready", 0, beaten.version, False)
-    assert (await store.node_changes(CELL, beaten.version, 10)).rows == []
+    assert (await node_changes(store, CELL, beaten.version, 10)).rows == []
     assert (await beat(store, NODE, first.epoch)).verdict == "ok"
-    again = await store.register_node(NODE, EDGE, caps(), ["p1"], "10")
+    again = await store.nodes.register(NODE, EDGE, caps(), ["p1"], "10")
     assert again.is_new and again.epoch > first.epoch
 
 
 async def test_a_late_copy_of_an_earlier_connection_is_in_force_no_more(store: Store) -> None:
-    await store.register_node(NODE, EDGE, caps(), [], "9")
-    second = await store.register_node(NODE, EDGE, caps(), [], "10")
-    late = await store.register_node(NODE, EDGE, caps(), [], "9")
+    await store.nodes.register(NODE, EDGE, caps(), [], "9")
+    second = await store.nodes.register(NODE, EDGE, caps(), [], "10")
+    late = await store.nodes.register(NODE, EDGE, caps(), [], "9")
     assert not late.is_new and late.epoch < second.epoch
     assert (await beat(store, NODE, late.epoch)).verdict == "superseded"
     assert (await beat(store, NODE, second.epoch)).verdict == "ok"
 
 
 async def test_a_late_copy_does_not_bring_a_node_back_from_its_new_edge(store: Store) -> None:
-    await store.register_node(NODE, EDGE, caps(), [], "9")
-    moved = await store.register_node(NODE, "edge:new:1", caps(), [], "2")
+    await store.nodes.register(NODE, EDGE, caps(), [], "9")
+    moved = await store.nodes.register(NODE, "edge:new:1", caps(), [], "2")
     assert moved.is_new, "every edge counts for itself"
     for ref in ("8", "9"):
-        late = await store.register_node(NODE, EDGE, caps(), [], ref)
+        late = await store.nodes.register(NODE, EDGE, caps(), [], ref)
         assert not late.is_new and late.epoch < moved.epoch
     assert (await beat(store, NODE, moved.epoch, edge="edge:new:1")).verdict == "ok"
-    back = await store.register_node(NODE, EDGE, caps(), [], "11")
+    back = await store.nodes.register(NODE, EDGE, caps(), [], "11")
     assert back.is_new and back.epoch > moved.epoch
 
 
 async def test_a_late_copy_does_not_list_a_node_that_went(store: Store) -> None:
-    first = await store.register_node(NODE, EDGE, caps(), [], "9")
-    assert await store.node_offline(NODE, first.epoch, "closed")
-    assert not (await store.register_node(NODE, EDGE, caps(), [], "9")).is_new
-    assert [row.used for row in (await store.node_changes(CELL, 0, 10)).rows] == [-1]
-    assert (await store.register_node(NODE, EDGE, caps(), [], "10")).is_new
+    first = await store.nodes.register(NODE, EDGE, caps(), [], "9")
+    assert await store.nodes.set_offline(NODE, first.epoch, "closed")
+    assert not (await store.nodes.register(NODE, EDGE, caps(), [], "9")).is_new
+    assert [row.used for row in (await node_changes(store, CELL, 0, 10)).rows] == [-1]
+    assert (await store.nodes.register(NODE, EDGE, caps(), [], "10")).is_new
 
 
 async def test_a_connection_outlives_a_later_one_that_ended(store: Store) -> None:
     old = (await register(store, NODE)).epoch
-    assert await store.node_offline(NODE, (await register(store, NODE)).epoch, "closed")
+    assert await store.nodes.set_offline(NODE, (await register(store, NODE)).epoch, "closed")
     beaten = await beat(store, NODE, old)
     assert beaten.verdict == "unknown", "nobody else has the node: its edge shall register it again"
 
 
 async def test_a_heartbeat_renews_load_and_life(store: Store, raw: RedisClient, keys: Keys) -> None:
     epoch = (await register(store, NODE)).epoch
-    before = (await store.node_changes(CELL, 0, 10)).version
+    before = (await node_changes(store, CELL, 0, 10)).version
     raw.pexpire(keys.node(CELL, NODE), 5_000)
-    beaten = await store.heartbeat_node(Heartbeat(NODE, EDGE, epoch, NodeLoad(50.0, 0.0, 20.0, 1), True))
+    beaten = await store.nodes.heartbeat(Heartbeat(NODE, EDGE, epoch, NodeLoad(50.0, 0.0, 20.0, 1), True))
     assert beaten.verdict == "ok" and beaten.version > before
-    [row] = (await store.node_changes(CELL, before, 10)).rows
+    [row] = (await node_changes(store, CELL, before, 10)).rows
     assert row.view is not None and row.view.load.cpu_percent == 50.0
     assert row.view.caps == caps(), "a heartbeat without capabilities leaves them alone"
     assert raw.pttl(keys.node(CELL, NODE)) > 3_000_000
@@ -100,35 +101,35 @@ async def test_a_heartbeat_renews_load_and_life(store: Store, raw: RedisClient, 
 async def test_a_heartbeat_may_change_capabilities_and_pools(store: Store, raw: RedisClient, keys: Keys) -> None:
     epoch = (await register(store, NODE)).epoch
     assert pools_of(raw, keys, NODE, ["p1", "p2", "p3"]) == ["p1", "p2"]
-    beaten = await store.heartbeat_node(Heartbeat(NODE, EDGE, epoch, NodeLoad(), True), caps(9), ["p3", "p2"])
+    beaten = await store.nodes.heartbeat(Heartbeat(NODE, EDGE, epoch, NodeLoad(), True), caps(9), ["p3", "p2"])
     assert beaten.verdict == "ok"
     assert pools_of(raw, keys, NODE, ["p1", "p2", "p3"]) == ["p2", "p3"]
     assert not raw.exists(keys.pool(CELL, "p1")), "an empty pool vanishes"
     assert raw.hget(keys.node(CELL, NODE), "max_jobs") == b"9"
-    [row] = (await store.node_changes(CELL, 0, 10)).rows
+    [row] = (await node_changes(store, CELL, 0, 10)).rows
     assert row.view is not None and (row.view.caps.max_jobs, row.view.pools) == (9, "p2,p3")
 
 
 async def test_heartbeats_of_other_connections_change_nothing(store: Store) -> None:
     old = (await register(store, NODE)).epoch
     new = (await register(store, NODE)).epoch
-    version = (await store.node_changes(CELL, 0, 10)).version
+    version = (await node_changes(store, CELL, 0, 10)).version
     assert (await beat(store, NODE, old)).verdict == "superseded"
     assert (await beat(store, NODE, new + 1)).verdict == "unknown"
     assert (await beat(store, "node-nobody", 1)).verdict == "unknown"
-    assert (await store.node_changes(CELL, version, 10)).rows == []
+    assert (await node_changes(store, CELL, version, 10)).rows == []
 
 
 async def test_a_heartbeat_drops_lapsed_leases_and_repairs_the_count(
     store: Store, raw: RedisClient, keys: Keys
 ) -> None:
     epoch = (await register(store, NODE)).epoch
-    [placed] = await store.commit([request("r-1", [NODE])])
+    [placed] = await store.commits.commit([request("r-1", [NODE])])
     assert placed.used == 1
     raw.zadd(keys.leases(CELL, NODE), {"job-lapsed#1": 1})
     raw.hset(keys.ledger(CELL), NODE, 77)
     assert (await beat(store, NODE, epoch)).used == 1
-    [row] = (await store.node_changes(CELL, 0, 10)).rows
+    [row] = (await node_changes(store, CELL, 0, 10)).rows
     assert row.used == 1
 
 
@@ -136,11 +137,11 @@ async def test_offline_takes_a_node_off_every_list_and_snapshots_hear_of_it(
     store: Store, raw: RedisClient, keys: Keys
 ) -> None:
     epoch = (await register(store, NODE)).epoch
-    version = (await store.node_changes(CELL, 0, 10)).version
-    assert not await store.node_offline(NODE, epoch - 1, "socket closed"), "another connection's word counts nothing"
-    assert await store.node_offline(NODE, epoch, "socket closed")
-    assert not await store.node_offline(NODE, epoch, "socket closed"), "only once"
-    [row] = (await store.node_changes(CELL, version, 10)).rows
+    version = (await node_changes(store, CELL, 0, 10)).version
+    assert not await store.nodes.set_offline(NODE, epoch - 1, "socket closed"), "a stale epoch changes nothing"
+    assert await store.nodes.set_offline(NODE, epoch, "socket closed")
+    assert not await store.nodes.set_offline(NODE, epoch, "socket closed"), "only once"
+    [row] = (await node_changes(store, CELL, version, 10)).rows
     assert (row.node_id, row.used, row.view) == (NODE, -1, None)
     assert pools_of(raw, keys, NODE, ["p1", "p2"]) == []
     assert raw.zscore(keys.nodes(CELL), NODE) is None
@@ -152,10 +153,10 @@ async def test_offline_takes_a_node_off_every_list_and_snapshots_hear_of_it(
 
 async def test_a_node_that_comes_back_finds_its_slots_held(store: Store) -> None:
     epoch = (await register(store, NODE)).epoch
-    [placed] = await store.commit([request("r-1", [NODE])])
-    await store.node_offline(NODE, epoch, "socket closed")
-    assert (await store.advance_job(placed.job_id, 1, NODE, "dispatch")).verdict == "moved"
-    assert [row.used for row in (await store.node_changes(CELL, 0, 10)).rows] == [-1]
+    [placed] = await store.commits.commit([request("r-1", [NODE])])
+    await store.nodes.set_offline(NODE, epoch, "socket closed")
+    assert (await advance_job(store, placed.job_id, 1, NODE, "dispatch")).verdict == "moved"
+    assert [row.used for row in (await node_changes(store, CELL, 0, 10)).rows] == [-1]
     assert (await register(store, NODE)).used == 1
 
 
@@ -164,7 +165,7 @@ async def test_tombstones_are_bounded(store: Store, raw: RedisClient, keys: Keys
     kept = names.pop()
     await register(store, kept)
     for name in names:
-        await store.node_offline(name, (await register(store, name)).epoch, "gone")
+        await store.nodes.set_offline(name, (await register(store, name)).epoch, "gone")
     assert raw.zcard(keys.changes(CELL)) <= config.node.tombstones_max + 1
     assert raw.zscore(keys.changes(CELL), kept) is not None
 
@@ -176,7 +177,7 @@ async def test_a_delta_comes_in_pages_and_misses_nothing(store: Store) -> None:
     seen: list[str] = []
     version, more = 0, True
     while more:
-        changes = await store.node_changes(CELL, version, 7)
+        changes = await node_changes(store, CELL, version, 7)
         assert len(changes.rows) <= 7 and changes.version >= version
         seen += [row.node_id for row in changes.rows]
         version, more = changes.version, changes.more
@@ -185,21 +186,21 @@ async def test_a_delta_comes_in_pages_and_misses_nothing(store: Store) -> None:
 
 async def test_a_change_of_load_alone_sends_no_view(store: Store) -> None:
     await register(store, NODE)
-    version = (await store.node_changes(CELL, 0, 10)).version
-    [placed] = await store.commit([request("r-1", [NODE])])
-    [row] = (await store.node_changes(CELL, version, 10)).rows
+    version = (await node_changes(store, CELL, 0, 10)).version
+    [placed] = await store.commits.commit([request("r-1", [NODE])])
+    [row] = (await node_changes(store, CELL, version, 10)).rows
     assert (row.used, row.view, row.version) == (1, None, placed.version)
 
 
 async def test_a_snapshot_ahead_of_redis_starts_again(store: Store, raw: RedisClient, keys: Keys) -> None:
     await register(store, NODE)
-    version = (await store.node_changes(CELL, 0, 10)).version
-    changes = await store.node_changes(CELL, version + 10_000_000_000, 10)
+    version = (await node_changes(store, CELL, 0, 10)).version
+    changes = await node_changes(store, CELL, version + 10_000_000_000, 10)
     assert changes.reset and [row.node_id for row in changes.rows] == [NODE] and changes.version == version
     raw.hdel(keys.ledger(CELL), "#version")  # a failover forgot the last versions
     registered = await register(store, NODE)
     assert registered.version > version, "what happens next is still newer than what we knew"
-    [row] = (await store.node_changes(CELL, version, 10)).rows
+    [row] = (await node_changes(store, CELL, version, 10)).rows
     assert row.view is not None and row.view.epoch == registered.epoch
 
 
@@ -213,8 +214,8 @@ async def test_silent_nodes_are_forgotten_with_their_pools(
     await register(store, other)
     raw.zadd(keys.due(CELL), {NODE: 1})
     raw.delete(keys.node(CELL, NODE))  # its record has lapsed
-    assert await store.scan_nodes(CELL) == [], "nobody knows whom to tell"
-    rows = {row.node_id: row.used for row in (await store.node_changes(CELL, 0, 10)).rows}
+    assert await store.nodes.expire(CELL) == [], "nobody knows whom to tell"
+    rows = {row.node_id: row.used for row in (await node_changes(store, CELL, 0, 10)).rows}
     assert rows == {NODE: -1, other: 0}
     assert pools_of(raw, keys, NODE, ["p1", "p2"]) == []
     assert pools_of(raw, keys, other, ["p1", "p2"]) == ["p1", "p2"]
@@ -223,7 +224,7 @@ async def test_silent_nodes_are_forgotten_with_their_pools(
 @pytest.mark.parametrize("pools", [[], ["only"], [f"pool-{n}" for n in range(64)]])
 async def test_any_number_of_pools(store: Store, raw: RedisClient, keys: Keys, pools: list[str]) -> None:
     await register(store, NODE)
-    await store.register_node(NODE, EDGE, caps(), pools)
+    await store.nodes.register(NODE, EDGE, caps(), pools)
     assert pools_of(raw, keys, NODE, ["p1", "p2", *pools]) == pools
     stored = raw.hget(keys.view(CELL), f"{NODE}#pools")
     assert stored == ",".join(sorted(pools)).encode()

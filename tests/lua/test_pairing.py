@@ -5,7 +5,8 @@ import asyncio
 import msgspec
 import pytest
 
-from lua.store import PairingPlan, PairingTry, Store
+from lua.store import Store
+from lua.store.types.pairing import PairingPlan, PairingTry
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.config.sessions import PairingConfig
@@ -28,7 +29,7 @@ async def known(store: Store) -> None:
 
 
 async def planned(store: Store, serial: int, code: str, **options: str) -> PairingPlan:
-    return await store.pairing.plan(NODE, EDGE, serial, code, **options)
+    return await store.pairing.issue(NODE, EDGE, serial, code, **options)
 
 
 # --- a node asks ----------------------------------------------------------------------------------
@@ -36,9 +37,9 @@ async def planned(store: Store, serial: int, code: str, **options: str) -> Pairi
 
 async def test_only_a_node_that_is_known_gets_a_code(store: Store) -> None:
     assert await planned(store, 1, CODE) == PairingPlan("ok", CODE)
-    assert await store.pairing.plan("node-9", EDGE, 1, CODE) == PairingPlan("unknown")
+    assert await store.pairing.issue("node-9", EDGE, 1, CODE) == PairingPlan("unknown")
     registered = await register(store, NODE)
-    assert await store.node_offline(NODE, registered.epoch, "gone")
+    assert await store.nodes.set_offline(NODE, registered.epoch, "gone")
     assert await planned(store, 2, CODE) == PairingPlan("unknown"), "it is off the lists"
 
 
@@ -55,7 +56,7 @@ async def test_a_late_copy_of_a_request_does_not_end_the_code_of_a_later_one(sto
     await planned(store, 1, "111111")
     await planned(store, 2, "222222")
     assert await planned(store, 1, "333333") == PairingPlan("late")
-    assert await store.pairing.plan(NODE, "edge:b:0002", 1, "333333") == PairingPlan("ok", "333333", "222222")
+    assert await store.pairing.issue(NODE, "edge:b:0002", 1, "333333") == PairingPlan("ok", "333333", "222222")
 
 
 async def test_a_node_that_asks_too_often_has_to_wait(store: Store, raw: RedisClient, keys: Keys) -> None:
@@ -64,29 +65,29 @@ async def test_a_node_that_asks_too_often_has_to_wait(store: Store, raw: RedisCl
     slow = await planned(store, 4, CODE)
     assert slow.verdict == "slow" and 0 < slow.wait_ms <= 60_000
     await register(store, "node-2")
-    assert (await store.pairing.plan("node-2", EDGE, 5, CODE)).verdict == "ok", "others need not"
+    assert (await store.pairing.issue("node-2", EDGE, 5, CODE)).verdict == "ok", "others need not"
     assert raw.delete(keys.pairing_asked(cell_of(NODE, CELLS), NODE)) == 1, "the window has passed"
     assert await planned(store, 4, CODE) == PairingPlan("ok", CODE, "000003")
 
 
 async def test_a_code_stands_for_one_node(store: Store, raw: RedisClient, keys: Keys) -> None:
-    assert await store.pairing.make(CODE, NODE, "a 1") == 300_000
+    assert await store.pairing.create(CODE, NODE, "a 1") == 300_000
     raw.pexpire(keys.pairing(cell_of(CODE, CELLS), CODE), 5_000)
-    assert 0 < await store.pairing.make(CODE, NODE, "a 1") <= 5_000, "a repeat does not lengthen its life"
-    assert await store.pairing.make(CODE, "node-2", "a 2") == 0
-    assert await store.pairing.take(CODE, "use-1") == NODE
+    assert 0 < await store.pairing.create(CODE, NODE, "a 1") <= 5_000, "a repeat does not lengthen its life"
+    assert await store.pairing.create(CODE, "node-2", "a 2") == 0
+    assert await store.pairing.redeem(CODE, "use-1") == NODE
 
 
 async def test_a_newer_code_ends_the_older_one_unless_that_was_used(store: Store) -> None:
-    await store.pairing.make(CODE, NODE, "a 1")
-    assert not await store.pairing.end(CODE, "node-2"), "it stands for another node"
-    assert await store.pairing.end(CODE, NODE)
-    assert not await store.pairing.end(CODE, NODE)
-    assert await store.pairing.take(CODE, "use-1") == ""
-    await store.pairing.make(CODE, NODE, "a 2")
-    await store.pairing.take(CODE, "use-2")
-    assert not await store.pairing.end(CODE, NODE)
-    assert await store.pairing.take(CODE, "use-2") == NODE
+    await store.pairing.create(CODE, NODE, "a 1")
+    assert not await store.pairing.revoke(CODE, "node-2"), "it stands for another node"
+    assert await store.pairing.revoke(CODE, NODE)
+    assert not await store.pairing.revoke(CODE, NODE)
+    assert await store.pairing.redeem(CODE, "use-1") == ""
+    await store.pairing.create(CODE, NODE, "a 2")
+    await store.pairing.redeem(CODE, "use-2")
+    assert not await store.pairing.revoke(CODE, NODE)
+    assert await store.pairing.redeem(CODE, "use-2") == NODE
 
 
 # --- a client uses it -----------------------------------------------------------------------------
@@ -95,38 +96,38 @@ async def test_a_newer_code_ends_the_older_one_unless_that_was_used(store: Store
 async def test_a_code_is_used_once_and_a_repeat_of_the_use_gets_the_same(
     store: Store, raw: RedisClient, keys: Keys
 ) -> None:
-    await store.pairing.make(CODE, NODE, "a 1")
+    await store.pairing.create(CODE, NODE, "a 1")
     raw.pexpire(keys.pairing(cell_of(CODE, CELLS), CODE), 5_000)
-    taken = await asyncio.gather(*(store.pairing.take(CODE, f"use-{number}") for number in range(20)))
+    taken = await asyncio.gather(*(store.pairing.redeem(CODE, f"use-{number}") for number in range(20)))
     assert sorted(taken) == [""] * 19 + [NODE]
     winner = taken.index(NODE)
-    assert await store.pairing.take(CODE, f"use-{winner}") == NODE
+    assert await store.pairing.redeem(CODE, f"use-{winner}") == NODE
     assert raw.pttl(keys.pairing(cell_of(CODE, CELLS), CODE)) > 5_000, "its repeat may come when the code has lapsed"
-    assert await store.pairing.make(CODE, "node-2", "a 2") == 0, "and it stands for nothing else until then"
+    assert await store.pairing.create(CODE, "node-2", "a 2") == 0, "and it stands for nothing else until then"
 
 
 async def test_a_code_lapses(store: Store, raw: RedisClient, keys: Keys) -> None:
-    await store.pairing.make(CODE, NODE, "a 1")
+    await store.pairing.create(CODE, NODE, "a 1")
     key = keys.pairing(cell_of(CODE, CELLS), CODE)
     assert 0 < raw.pttl(key) <= 300_000
     raw.delete(key)
-    assert await store.pairing.take(CODE, "use-1") == ""
+    assert await store.pairing.redeem(CODE, "use-1") == ""
 
 
 async def test_a_client_may_be_wrong_a_few_times(store: Store, raw: RedisClient, keys: Keys) -> None:
-    answers = await asyncio.gather(*(store.pairing.try_code("c", f"use-{number}") for number in range(50)))
+    answers = await asyncio.gather(*(store.pairing.attempt("c", f"use-{number}") for number in range(50)))
     assert sum(answer.allowed for answer in answers) == 4, "also when it tries all at once"
-    slow = await store.pairing.try_code("c", "use-50")
+    slow = await store.pairing.attempt("c", "use-50")
     assert not slow.allowed and 0 < slow.wait_ms <= 60_000
     assert raw.scard(keys.pairing_wrong(cell_of("c", CELLS), "c")) == 4
-    assert await store.pairing.try_code("other", "use-1") == PairingTry(True)
+    assert await store.pairing.attempt("other", "use-1") == PairingTry(True)
 
 
 async def test_a_repeat_of_a_use_counts_once_and_a_right_code_not_at_all(store: Store) -> None:
     for _ in range(10):
-        assert (await store.pairing.try_code("c", "use-1")).allowed
+        assert (await store.pairing.attempt("c", "use-1")).allowed
     for number in range(2, 30):
-        assert (await store.pairing.try_code("c", f"use-{number}")).allowed
-        await store.pairing.forgive("c", f"use-{number}")
-    allowed = [(await store.pairing.try_code("c", f"wrong-{number}")).allowed for number in range(5)]
+        assert (await store.pairing.attempt("c", f"use-{number}")).allowed
+        await store.pairing.attempt_ok("c", f"use-{number}")
+    allowed = [(await store.pairing.attempt("c", f"wrong-{number}")).allowed for number in range(5)]
     assert allowed == [True, True, True, False, False]

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from lua.store import Presence, Store
+from lua.store import Store
+from lua.store.types.deployment import Presence
 from mesh.errors import StoreError
 from mesh.keys import Keys
 from tests.lua.conftest import RedisClient
@@ -14,36 +15,36 @@ FACTS = Presence("host-1", 7, "0.1", 5)
 async def test_a_process_is_there_until_it_lapses_or_withdraws(store: Store, raw: RedisClient, keys: Keys) -> None:
     key = keys.presence("selector", SELECTOR)
     for _ in range(2):
-        await store.announce("selector", SELECTOR, FACTS)
-        assert await store.present("selector") == [(SELECTOR, FACTS)]
+        await store.deployment.announce("selector", SELECTOR, FACTS)
+        assert await store.deployment.processes("selector") == [(SELECTOR, FACTS)]
         assert 0 < raw.pttl(key) <= 6_000
     for _ in range(2):
-        await store.withdraw("selector", SELECTOR)
-        assert not raw.exists(key) and await store.present("selector") == []
+        await store.deployment.withdraw("selector", SELECTOR)
+        assert not raw.exists(key) and await store.deployment.processes("selector") == []
 
 
 async def test_kinds_are_apart_and_edges_count(store: Store) -> None:
     edge = FACTS._replace(counts={"accepted": 12, "delivered": 11, "in_flight": 1})
-    await store.announce("edge", "edge:b:2", edge)
-    await store.announce("edge", "edge:a:1", FACTS)
-    await store.announce("selector", SELECTOR, FACTS)
-    assert await store.present("edge") == [("edge:a:1", FACTS), ("edge:b:2", edge)]
-    assert await store.present("broker") == []
+    await store.deployment.announce("edge", "edge:b:2", edge)
+    await store.deployment.announce("edge", "edge:a:1", FACTS)
+    await store.deployment.announce("selector", SELECTOR, FACTS)
+    assert await store.deployment.processes("edge") == [("edge:a:1", FACTS), ("edge:b:2", edge)]
+    assert await store.deployment.processes("broker") == []
 
 
 async def test_who_lapsed_is_not_there_and_leaves_the_list(store: Store, raw: RedisClient, keys: Keys) -> None:
-    await store.announce("edge", "edge:a:1", FACTS)
-    await store.announce("edge", "edge:b:2", FACTS)
+    await store.deployment.announce("edge", "edge:a:1", FACTS)
+    await store.deployment.announce("edge", "edge:b:2", FACTS)
     raw.delete(keys.presence("edge", "edge:a:1"))  # it lapsed a moment before its entry does
-    assert [identity for identity, _ in await store.present("edge")] == ["edge:b:2"]
+    assert [identity for identity, _ in await store.deployment.processes("edge")] == ["edge:b:2"]
     raw.zadd(keys.present(), {"edge edge:a:1": 1})
-    assert [identity for identity, _ in await store.present("edge")] == ["edge:b:2"]
-    await store.announce("edge", "edge:b:2", FACTS)
+    assert [identity for identity, _ in await store.deployment.processes("edge")] == ["edge:b:2"]
+    await store.deployment.announce("edge", "edge:b:2", FACTS)
     assert raw.zrange(keys.present(), 0, -1) == [b"edge edge:b:2"]
 
 
 async def test_what_cannot_be_read_is_an_error(store: Store, raw: RedisClient, keys: Keys) -> None:
-    await store.announce("edge", "edge:a:1", FACTS)
+    await store.deployment.announce("edge", "edge:a:1", FACTS)
     raw.hset(keys.presence("edge", "edge:a:1"), "counts", "nonsense")
     with pytest.raises(StoreError, match="cannot be read"):
-        await store.present("edge")
+        await store.deployment.processes("edge")

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from lua.engine.runner import Runner
-from lua.store import Room, Store
+from lua.store import Store
+from lua.store.types.rooms import Room
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.config.sessions import RoomsConfig
@@ -55,7 +56,7 @@ async def test_who_makes_a_room_is_in_it(store: Store, raw: RedisClient, keys: K
     cell = cell_of(CODE, CELLS)
     assert raw.zscore(keys.rooms(cell), CODE) == member.joined_ms
     assert raw.hget(keys.room(cell, CODE), "created_ms") == str(member.joined_ms).encode()
-    assert await store.rooms.look(CODE) == room
+    assert await store.rooms.get(CODE) == room
 
 
 async def test_a_code_is_given_once_and_a_repeat_gets_the_same_room(store: Store) -> None:
@@ -70,13 +71,13 @@ async def test_a_code_is_given_once_and_a_repeat_gets_the_same_room(store: Store
 async def test_many_who_want_the_same_code_make_one_room(store: Store) -> None:
     rooms = await asyncio.gather(*(store.rooms.create(CODE, f"room-{n}", f"s-{n}", "", "") for n in range(20)))
     assert sorted(room.verdict for room in rooms) == ["ok", *["taken"] * 19]
-    assert len((await store.rooms.look(CODE)).members) == 1
+    assert len((await store.rooms.get(CODE)).members) == 1
 
 
 async def test_a_session_has_one_plan_until_its_code_turns_out_to_be_taken(
     store: Store, raw: RedisClient, keys: Keys
 ) -> None:
-    plan = store.rooms.plan
+    plan = store.rooms.reserve_code
     assert await plan("s-1", "111111") == "111111"
     assert await plan("s-1", "222222") == "111111", "a repeat, perhaps by another selector, makes the same room"
     assert await plan("s-2", "222222") == "222222"
@@ -115,7 +116,7 @@ async def test_members_are_told_in_the_order_in_which_they_came(store: Store) ->
 async def test_joining_twice_is_joining_once_with_another_name(store: Store) -> None:
     await created(store)
     first = await joined(store, "s-2")
-    await store.rooms.prefer(CODE, "s-2", "s-1", wanted=False)
+    await store.rooms.set_voice(CODE, "s-2", "s-1", wanted=False)
     again = await store.rooms.join(CODE, "s-2", "Bobby", "fr")
     before, after = first.members[1], again.members[1]
     assert names(again) == ["s-1", "s-2"]
@@ -126,7 +127,7 @@ async def test_a_room_takes_no_more_than_it_may(store: Store) -> None:
     await created(store, "s-0")
     answers = await asyncio.gather(*(store.rooms.join(CODE, f"s-{n}", "", "") for n in range(1, 9)))
     assert sorted(room.verdict for room in answers) == ["full"] * 5 + ["ok"] * 3
-    room = await store.rooms.look(CODE)
+    room = await store.rooms.get(CODE)
     assert len(room.members) == 4
     inside = room.members[-1].session_id
     assert (await store.rooms.join(CODE, inside, "Ann", "en")).verdict == "ok", "who is in is not kept out"
@@ -137,8 +138,8 @@ async def test_a_room_takes_no_more_than_it_may(store: Store) -> None:
 async def test_nobody_joins_a_room_that_is_not_there(store: Store, raw: RedisClient, keys: Keys) -> None:
     assert await store.rooms.join(CODE, "s-1", "", "") == Room("gone")
     assert await store.rooms.speak(CODE, "s-1") == Room("gone")
-    assert await store.rooms.look(CODE) == Room("gone")
-    assert await store.rooms.prefer(CODE, "s-1", "s-2", wanted=True) == Room("gone")
+    assert await store.rooms.get(CODE) == Room("gone")
+    assert await store.rooms.set_voice(CODE, "s-1", "s-2", wanted=True) == Room("gone")
     assert not raw.exists(keys.room(cell_of(CODE, CELLS), CODE))
 
 
@@ -161,13 +162,13 @@ async def test_versions_grow_with_every_change_and_with_nothing_else(store: Stor
     versions = [(await created(store)).version]
     for change in (
         store.rooms.join(CODE, "s-2", "Bob", "es"),
-        store.rooms.prefer(CODE, "s-2", "s-1", wanted=False),
+        store.rooms.set_voice(CODE, "s-2", "s-1", wanted=False),
         store.rooms.join(CODE, "s-2", "Bob", "fr"),
         store.rooms.leave(CODE, "s-1"),
     ):
         versions.append((await change).version)
     assert versions == sorted(set(versions)) and versions[0] > 0
-    for same in (store.rooms.speak(CODE, "s-2"), store.rooms.look(CODE), store.rooms.leave(CODE, "s-1")):
+    for same in (store.rooms.speak(CODE, "s-2"), store.rooms.get(CODE), store.rooms.leave(CODE, "s-1")):
         assert (await same).version == versions[-1]
 
 
@@ -177,21 +178,21 @@ async def test_versions_grow_with_every_change_and_with_nothing_else(store: Stor
 async def test_whose_voice_a_member_wants(store: Store) -> None:
     await created(store)
     await joined(store, "s-2", "s-3")
-    await store.rooms.prefer(CODE, "s-2", "s-1", wanted=False)
-    room = await store.rooms.prefer(CODE, "s-2", "s-3", wanted=True)
+    await store.rooms.set_voice(CODE, "s-2", "s-1", wanted=False)
+    room = await store.rooms.set_voice(CODE, "s-2", "s-3", wanted=True)
     assert [member.voices for member in room.members] == [{}, {"s-1": False, "s-3": True}, {}]
-    room = await store.rooms.prefer(CODE, "s-2", "s-1", wanted=True)
+    room = await store.rooms.set_voice(CODE, "s-2", "s-1", wanted=True)
     assert room.members[1].voices == {"s-1": True, "s-3": True}
-    assert await store.rooms.prefer(CODE, "s-9", "s-1", wanted=True) == Room("outsider")
-    assert await store.rooms.prefer(CODE, "s-1", "s-9", wanted=True) == Room("stranger")
+    assert await store.rooms.set_voice(CODE, "s-9", "s-1", wanted=True) == Room("outsider")
+    assert await store.rooms.set_voice(CODE, "s-1", "s-9", wanted=True) == Room("stranger")
 
 
 async def test_what_was_wanted_of_a_member_leaves_with_it(store: Store) -> None:
     await created(store)
     await joined(store, "s-2", "s-3")
-    await store.rooms.prefer(CODE, "s-1", "s-2", wanted=False)
-    await store.rooms.prefer(CODE, "s-3", "s-2", wanted=False)
-    await store.rooms.prefer(CODE, "s-3", "s-1", wanted=False)
+    await store.rooms.set_voice(CODE, "s-1", "s-2", wanted=False)
+    await store.rooms.set_voice(CODE, "s-3", "s-2", wanted=False)
+    await store.rooms.set_voice(CODE, "s-3", "s-1", wanted=False)
     left = await store.rooms.leave(CODE, "s-2")
     assert [member.voices for member in left.members] == [{}, {"s-1": False}]
     assert [member.voices for member in (await joined(store, "s-2")).members] == [{}, {"s-1": False}, {}]
@@ -233,8 +234,8 @@ async def test_looking_leaving_and_strangers_do_not_keep_a_room_alive(
     await created(store)
     await joined(store, "s-2")
     silence(raw, keys, CODE, 100_000)
-    await store.rooms.look(CODE)
-    await store.rooms.prefer(CODE, "s-1", "s-2", wanted=False)
+    await store.rooms.get(CODE)
+    await store.rooms.set_voice(CODE, "s-1", "s-2", wanted=False)
     await store.rooms.leave(CODE, "s-2")
     assert await store.rooms.speak(CODE, "s-2") == Room("outsider")
     assert [code for code, _ in await store.rooms.expire(cell_of(CODE, CELLS))] == [CODE]

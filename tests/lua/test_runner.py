@@ -20,7 +20,7 @@ from mesh.config.network import RedisConfig
 from mesh.errors import ConfigError, StoreError
 from mesh.keys import Keys
 from tests.lua.conftest import DEADLINE_S, Connect, RedisClient
-from tests.support.builders.store import NOBODY, register, request
+from tests.support.builders.store import NOBODY, claim_session, register, request
 
 
 def look(keys: Keys, number: int) -> Call:
@@ -39,7 +39,7 @@ async def test_a_lost_script_cache_is_not_noticed(store: Store, raw: RedisClient
     await register(store, "node-1", max_jobs=64)
     for number in range(5):
         raw.script_flush()
-        placed = await store.commit([request(f"r-{number}-{n}", ["node-1"]) for n in range(3)])
+        placed = await store.commits.commit([request(f"r-{number}-{n}", ["node-1"]) for n in range(3)])
         assert [one.verdict for one in placed] == ["new"] * 3
 
 
@@ -55,7 +55,7 @@ async def test_more_calls_than_one_batch_holds_keep_their_order(
 
 async def test_calls_of_different_scripts_at_once(runner: Runner, store: Store, keys: Keys) -> None:
     await register(store, "node-1", max_jobs=64)
-    work = [store.commit([request(f"r-{n}", ["node-1"])]) for n in range(20)]
+    work = [store.commits.commit([request(f"r-{n}", ["node-1"])]) for n in range(20)]
     looks = [runner.call_many("session_get", [look(keys, n)]) for n in range(20)]
     placed, owners = await asyncio.gather(asyncio.gather(*work), asyncio.gather(*looks))
     assert [one[0].verdict for one in placed] == ["new"] * 20
@@ -270,6 +270,6 @@ async def test_a_full_server_says_so(own_server: RedisServer, connect: Connect, 
     with own_server.client() as client:
         client.config_set("maxmemory", 1)
         with pytest.raises(StoreError, match="OOM"):
-            await store.claim_session("s-1", "edge", 0, "", "en", "es")
+            await claim_session(store, "s-1", "edge", 0, "", "en", "es")
         client.config_set("maxmemory", 0)
-    assert (await store.claim_session("s-1", "edge", 0, "", "en", "es")).ok
+    assert (await claim_session(store, "s-1", "edge", 0, "", "en", "es")).ok

@@ -7,14 +7,15 @@ import msgspec
 import pytest
 
 from lua.engine.runner import Runner
-from lua.store import Advance, Advanced, Store
+from lua.store import Store
 from lua.store.node_view import unpack_speeds
+from lua.store.types.jobs import Advance, Advanced, Release
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.keys import Keys
 from mesh.states.speed import RATIO_MAX, Speed, observe, ratio_of
 from tests.lua.conftest import RedisClient
-from tests.support.builders.store import CELLS, register, request
+from tests.support.builders.store import CELLS, node_changes, register, request
 from tests.support.reference import lua_functions
 
 NODE = "node-1"
@@ -60,15 +61,15 @@ def test_lua_and_python_agree_bit_by_bit(raw: RedisClient, tmp_path: Path) -> No
 
 
 async def finish(store: Store, request_id: str, pair: str = "zh>en", took_ms: int = 600, **said: object) -> Advanced:
-    [job] = await store.commit([request(request_id, [NODE])])
+    [job] = await store.commits.commit([request(request_id, [NODE])])
     asked = Advance(job.job_id, 1, NODE, "finish release", pair=pair, audio_ms=2_000, took_ms=took_ms)
-    [advanced] = await store.advance_jobs([asked._replace(**said)])
+    [advanced] = await store.jobs.advance([asked._replace(**said)])
     assert isinstance(advanced, Advanced)
     return advanced
 
 
 async def speeds_of(store: Store, since: int = 0) -> dict[str, Speed] | None:
-    [row] = (await store.node_changes(CELL, since, 10)).rows
+    [row] = (await node_changes(store, CELL, since, 10)).rows
     return row.speeds
 
 
@@ -89,10 +90,10 @@ async def test_a_finished_job_teaches_its_node_s_speed(store: Store) -> None:
 async def test_speeds_are_sent_only_when_they_changed(store: Store) -> None:
     await register(store, NODE)
     learned = await finish(store, "r-1")
-    [placed] = await store.commit([request("r-2", [NODE])])
-    [row] = (await store.node_changes(CELL, learned.version, 10)).rows
+    [placed] = await store.commits.commit([request("r-2", [NODE])])
+    [row] = (await node_changes(store, CELL, learned.version, 10)).rows
     assert (row.used, row.view, row.speeds, row.marks) == (1, None, None, None)
-    await store.release_job(placed.job_id, 1, NODE, "test")
+    await store.jobs.release(Release(placed.job_id, 1, NODE, "test"))
 
 
 @pytest.mark.parametrize(
@@ -112,9 +113,9 @@ async def test_a_failure_counts_as_the_time_of_doing_it_again(store: Store, conf
 
 async def test_a_repeated_result_teaches_once(store: Store) -> None:
     await register(store, NODE)
-    [job] = await store.commit([request("r-1", [NODE])])
+    [job] = await store.commits.commit([request("r-1", [NODE])])
     result = Advance(job.job_id, 1, NODE, "finish release", True, "zh>en", 2_000, 600)
-    answers = [(await store.advance_jobs([result]))[0] for _ in range(3)]
+    answers = [(await store.jobs.advance([result]))[0] for _ in range(3)]
     assert [len(one.speeds) for one in answers if isinstance(one, Advanced)] == [2, 0, 0]
 
 
@@ -144,13 +145,13 @@ async def test_what_cannot_be_read_does_not_hold_up_a_result(store: Store, raw: 
 
 async def test_speeds_leave_with_their_node(store: Store, raw: RedisClient, keys: Keys) -> None:
     epoch = (await register(store, NODE)).epoch
-    [job] = await store.commit([request("r-1", [NODE])])
+    [job] = await store.commits.commit([request("r-1", [NODE])])
     await finish(store, "r-2")
     assert raw.hlen(keys.speeds(CELL)) == 1
-    assert await store.node_offline(NODE, epoch, "closed")
+    assert await store.nodes.set_offline(NODE, epoch, "closed")
     assert raw.hlen(keys.speeds(CELL)) == 0
     late = Advance(job.job_id, 1, NODE, "finish release", True, "zh>en", 2_000, 600)
-    [advanced] = await store.advance_jobs([late])
+    [advanced] = await store.jobs.advance([late])
     assert isinstance(advanced, Advanced) and (advanced.verdict, advanced.speeds) == ("moved", {})
     assert raw.hlen(keys.speeds(CELL)) == 0, "nobody would clean up after it"
     await register(store, NODE)

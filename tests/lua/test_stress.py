@@ -13,7 +13,7 @@ from mesh.cells import cell_of
 from mesh.config.network import RedisConfig
 from mesh.keys import Keys
 from tests.lua.conftest import RedisClient
-from tests.support.builders.store import CELLS, register, sampled
+from tests.support.builders.store import CELLS, node_changes, register, sampled
 
 PROCESSES = 8
 REQUESTS = 20_000
@@ -81,4 +81,4 @@ async def test_no_slot_is_sold_twice(store: Store, redis_config: RedisConfig, ra
 
     assert all(raw.zcard(keys.leases(cell_of(node_id, CELLS), node_id)) == 0 for node_id in NODES)
     for cell in range(CELLS):
-        assert all(row.used == 0 for row in (await store.node_changes(cell, 0, 1_000)).rows)
+        assert all(row.used == 0 for row in (await node_changes(store, cell, 0, 1_000)).rows)

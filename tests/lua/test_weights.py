@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from lua.store import Store, StoredWeights
+from lua.store import Store
+from lua.store.types.deployment import StoredWeights
 from mesh.config.weights import Weights
 from mesh.errors import StoreError
 from mesh.keys import Keys
@@ -14,31 +15,33 @@ DEAR = Weights(region_ms=500.0)
 
 
 async def test_without_any_the_configuration_s_hold(store: Store) -> None:
-    assert await store.weights() == StoredWeights(0, None, 0, "")
+    assert await store.deployment.weights() == StoredWeights(0, None, 0, "")
 
 
 async def test_weights_are_versioned(store: Store) -> None:
-    stored = await store.set_weights(DEAR, None, "ann")
+    stored = await store.deployment.set_weights(DEAR, None, "ann")
     assert stored is not None and (stored.version, stored.weights, stored.by) == (1, DEAR, "ann")
-    assert stored.since_ms > 0 and await store.weights() == stored
-    second = await store.set_weights(Weights(), 1, "bob")
+    assert stored.since_ms > 0 and await store.deployment.weights() == stored
+    second = await store.deployment.set_weights(Weights(), 1, "bob")
     assert second is not None and second.version == 2
-    assert await store.weights() == second
+    assert await store.deployment.weights() == second
 
 
 async def test_who_knows_an_old_version_changes_nothing(store: Store) -> None:
-    await store.set_weights(DEAR, 0, "ann")
-    assert await store.set_weights(Weights(), 0, "bob") is None
-    assert (await store.weights()).by == "ann"
+    await store.deployment.set_weights(DEAR, 0, "ann")
+    assert await store.deployment.set_weights(Weights(), 0, "bob") is None
+    assert (await store.deployment.weights()).by == "ann"
 
 
 async def test_of_many_at_once_one_wins(store: Store) -> None:
-    answers = await asyncio.gather(*(store.set_weights(Weights(busy_ms=float(n)), 0, f"p{n}") for n in range(20)))
+    answers = await asyncio.gather(
+        *(store.deployment.set_weights(Weights(busy_ms=float(n)), 0, f"p{n}") for n in range(20))
+    )
     [winner] = [answer for answer in answers if answer is not None]
-    assert await store.weights() == winner
+    assert await store.deployment.weights() == winner
 
 
 async def test_what_cannot_be_read_is_an_error(store: Store, raw: RedisClient, keys: Keys) -> None:
     raw.hset(keys.weights(), mapping={"version": 3, "packed": b"\xc1", "since_ms": 1, "by": "x"})
     with pytest.raises(StoreError, match="weights of version 3"):
-        await store.weights()
+        await store.deployment.weights()

@@ -1,6 +1,6 @@
-"""What nodes said about missing models, counted: totals, and who and what was named most. Bounded.
+"""Counts of MODEL_NOT_AVAILABLE reports: totals, and the most frequent services, reasons and nodes. Bounded.
 
-Nodes choose the words, so every table holds a limited number of them; what comes later is counted as "other".
+Nodes choose the strings, so every table holds a limited number of them; later ones are counted as "other".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TOP: Final = 20
 RAW_CHARS_MAX: Final = 64
 UNKNOWN: Final = "unknown"
 
-#: Word in the text -> what it means; the first that fits counts. Words are told apart from parts of words ("room").
+#: Pattern in the text -> reason; the first match counts. Whole words only, because of "room" and "oom".
 _MEANINGS: Final = (
     (re.compile(r"checksum|sha256|hash[ _-]mismatch"), "checksum_mismatch"),
     (re.compile(r"not[ _-]?found|no such|(?<![a-z])missing|not[ _-]installed"), "not_found"),
@@ -29,7 +29,7 @@ _ID_CHARS_MAX: Final = 64
 
 
 def reason_of(text: str) -> str:
-    """A node's words as one of a few reasons; what fits none is kept, cut short, as `raw:...`."""
+    """A node's text as one of a few reasons; a text without a match becomes `raw:...`, truncated."""
     low = text.strip().lower()
     if not low or low == UNKNOWN:
         return UNKNOWN
@@ -40,12 +40,12 @@ def reason_of(text: str) -> str:
 
 
 def as_id(text: str, blank: str = UNKNOWN) -> str:
-    """A peer's name for something, made an id: nothing in it can break a key, and it is not long."""
+    """A peer's string as an id: bounded, and safe in a key."""
     return _NOT_IN_IDS.sub("_", text.strip())[:_ID_CHARS_MAX] or blank
 
 
 class Tally:
-    """Counts of the first `bound` words; the rest together."""
+    """Counts of the first `bound` distinct strings; the rest together."""
 
     def __init__(self, bound: int) -> None:
         self.other = 0
@@ -53,7 +53,7 @@ class Tally:
         self._counts: dict[str, int] = {}
 
     def add(self, word: str, count: int) -> bool:
-        """Count a word; False if it went to the others."""
+        """Count a string; False if it was counted as other."""
         if word not in self._counts and len(self._counts) >= self._bound:
             self.other += count
             return False
@@ -61,13 +61,13 @@ class Tally:
         return True
 
     def top(self) -> list[dict[str, Any]]:
-        """The most frequent words, of equals the first by name."""
+        """The most frequent strings, equal ones by name."""
         order = sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))
         return [{"key": word, "count": count} for word, count in order[:TOP]]
 
 
 class MissingModelCounts:
-    """All words about missing models that one selector worked on."""
+    """All reports of missing models that one selector handled."""
 
     def __init__(self) -> None:
         self.received_total = 0
@@ -79,17 +79,17 @@ class MissingModelCounts:
         self.marked_nodes = Tally(NODES_MAX)
 
     def received(self, service_id: str, reason: str, count: int) -> tuple[bool, bool]:
-        """A node said it `count` times; False for service or reason: counted among the others."""
+        """Count a report; False for service or reason: counted as other."""
         self.received_total += count
         return self.services.add(service_id, count), self.reasons.add(reason, count)
 
     def limited(self, node_id: str, count: int) -> bool:
-        """The node says it too often; these words were dropped."""
+        """Reports of the node were dropped by the rate limit."""
         self.rate_limited_total += count
         return self.limited_nodes.add(node_id, count)
 
     def marked(self, node_id: str, count: int) -> bool:
-        """The node gets no such job for a while."""
+        """The node was marked: it gets no such job for a while."""
         self.marked_total += count
         return self.marked_nodes.add(node_id, count)
 

@@ -1,4 +1,4 @@
-"""Whether a heartbeat is a healthy one. What follows from that for the node's status is in mesh/states/node.py."""
+"""Health of a heartbeat. Its consequence for the node's status: mesh/states/node.py."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Final
 
 from mesh.frames import NodeCaps, NodeLoad
 
-#: The services that make a node a translator; others are extras and never hold it back.
+#: Services of the translation pipeline; others are optional and never make a node unhealthy.
 CORE_SERVICES: Final = frozenset({"asr", "nmt", "tts"})
 
 
 def is_healthy(caps: NodeCaps, load: NodeLoad, registering: bool) -> bool:
     """True if the node could work: a GPU, and services that are ready.
 
-    While it registers it must have a core service, and every one that it has must be ready: it shall not begin with
-    half of what it promised. Later any one that is ready will do, because jobs ask for the services that they need.
+    While it registers it must have a core service, and every installed one must be ready: it must not start with half
+    of its services. Later one ready service is enough, because jobs name the services that they need.
     """
-    if caps.gpu_count < 1 or not 0 <= load.gpu_percent <= 100:  # what is no number compares false
+    if caps.gpu_count < 1 or not 0 <= load.gpu_percent <= 100:  # NaN compares false
         return False
     ready = {service.lower() for service in caps.services_ready}
     if not registering:

@@ -1,27 +1,28 @@
-"""Where a result goes: to the edge that owns its session, into the session's mail, or nowhere. Pure decisions."""
+"""Routing of results: to the edge that owns the session, into the session's mail, or nowhere. Pure decisions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from lua.store.types import Advance, Advanced, MailEntry, Parked, SessionOwner
+from lua.store.types.jobs import Advance, Advanced
+from lua.store.types.sessions import MailEntry, Parked, SessionOwner
 from mesh.frames import JobDone, Push, ResultAck, encode
 from mesh.keys import lease_member
 from mesh.states.job import JobAction
 from mesh.words import ResultVerdict
-from selector.placement.core.replies import Reply
+from selector.core.reply import Reply
 from selector.sessions.core.session_routing import Reach, reach_of, verdict_of
 
 _FINISH: Final = f"{JobAction.FINISH} {JobAction.RELEASE}"
-#: Of took_ms.
+#: A `took_ms` that was not measured.
 NOT_KNOWN: Final = -1
 
 
 class Delivery(NamedTuple):
-    """What to do with a result: all that is not None, in this order."""
+    """The actions for a result: all that are not None, in this order."""
 
-    #: Into the mail of its session; its fate there is told by `on_parked`.
+    #: Into the mail of its session; `on_parked` makes the acknowledgement.
     park: MailEntry | None = None
     #: To the edge of its session.
     push: Reply | None = None
@@ -30,7 +31,7 @@ class Delivery(NamedTuple):
 
 
 def finish_of(done: JobDone) -> Advance:
-    """The end of a job, and what it says of its node's speed."""
+    """The end of a job, with the sample of its node's speed."""
     return Advance(
         done.job_id,
         done.attempt,
@@ -44,49 +45,49 @@ def finish_of(done: JobDone) -> Advance:
 
 
 def is_deliverable(advanced: Advanced) -> bool:
-    """True if the result is the job's own. An unknown job was lost by Redis, not by us: its edge decides."""
+    """True if the result belongs to the current attempt. A job that Redis lost is delivered too: its edge decides."""
     return advanced.verdict == "unknown" or (advanced.verdict in ("moved", "same") and advanced.finished)
 
 
 def session_of(done: JobDone, advanced: Advanced) -> str:
-    """The result's session: what the job's record says counts, what the node says only if there is none."""
+    """The result's session: by the job's record, or by the frame if there is none."""
     return advanced.session_id or done.session_id
 
 
-def needs_seat(done: JobDone, advanced: Advanced) -> bool:
-    """True if Redis must tell where the session is.
+def needs_owner(done: JobDone, advanced: Advanced) -> bool:
+    """True if the owner must be read from Redis.
 
-    A repeat was pushed before and nobody acknowledged it: the session may have moved, or its client may be away.
+    A redelivered result was not acknowledged: the session may have moved, or its client may be detached.
     """
     return is_deliverable(advanced) and (done.resend > 0 or not (advanced.edge or done.session_edge))
 
 
 def on_result(
-    done: JobDone, advanced: Advanced, body: bytes, seat: SessionOwner | None, lives: Callable[[str], bool]
+    done: JobDone, advanced: Advanced, body: bytes, session: SessionOwner | None, is_live: Callable[[str], bool]
 ) -> Delivery:
-    """Push it to the session's edge, let it wait, or tell the node's edge that nobody wants it.
+    """Push it to the session's edge, park it, or acknowledge it as undeliverable to the node's edge.
 
-    `seat`: where the session is; None if that was not asked, or cannot be told. An edge that has the session in its
-    memory may live although Redis forgot the session: it is asked. One that only seems to be gone may have the client
-    still: it gets what is parked as well, and knows the two by their request.
+    `session`: its record; None if it was not read, or on a store error. If Redis lost the record, the edge of the job
+    may still have the session and gets the result. An edge that only seems dead may still have the client: it gets a
+    parked result as well, and deduplicates the two by their request.
     """
     if not is_deliverable(advanced):
         return Delivery(ack=_ack(done, ResultVerdict.FENCED))
     push = _push(done, advanced)
     asked = advanced.edge or done.session_edge
-    if seat is None:
-        return Delivery(push=Reply(asked, push)) if asked else _nobody(done)
-    owner = seat.owner or asked
-    owner_lives = bool(owner) and lives(owner)
-    reach = reach_of(seat, owner_lives=owner_lives)
-    if reach is Reach.LATER:
-        letter = MailEntry(push.session_id, lease_member(push.job_id, push.attempt), encode(push), body)
-        return Delivery(park=letter, push=None if seat.away else Reply(owner, push))
-    return Delivery(push=Reply(owner, push)) if owner_lives else _nobody(done)
+    if session is None:
+        return Delivery(push=Reply(asked, push)) if asked else _undeliverable(done)
+    owner = session.owner or asked
+    is_owner_live = bool(owner) and is_live(owner)
+    reach = reach_of(session, is_owner_live=is_owner_live)
+    if reach is Reach.MAIL:
+        entry = MailEntry(push.session_id, lease_member(push.job_id, push.attempt), encode(push), body)
+        return Delivery(park=entry, push=None if session.away else Reply(owner, push))
+    return Delivery(push=Reply(owner, push)) if is_owner_live else _undeliverable(done)
 
 
 def on_parked(done: JobDone, parked: Parked) -> Reply:
-    """It waits in the mail, where nobody but the session can lose it: its node's edge may forget it."""
+    """It is stored in the session's mail: its node's edge may forget it."""
     return _ack(done, ResultVerdict(verdict_of(parked)))
 
 
@@ -102,7 +103,7 @@ def _push(done: JobDone, advanced: Advanced) -> Push:
     )
 
 
-def _nobody(done: JobDone) -> Delivery:
+def _undeliverable(done: JobDone) -> Delivery:
     return Delivery(ack=_ack(done, ResultVerdict.NO_SESSION))
 
 

@@ -1,7 +1,7 @@
-"""Why a node was chosen, and why the others were not: a decision as a plain record, and that record in words.
+"""Explanation of a decision: a plain record, and the record as sentences.
 
-Knows no kernel, no columns and no clock: it gets numbers with their names. Operators read the words; programs read the
-record (docs/choosing.md), never the words.
+Knows no kernel, no columns and no clock: it gets numbers with their names. Operators read the sentences; programs read
+the record (docs/choosing.md), never the sentences.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from mesh.words import DispatchOutcome
 
-#: Term -> what it says of a node that lost by it.
+#: Cost term -> why a node lost by it.
 _LOST_BY: Final[Mapping[str, str]] = {
     "work": "it is slower with this language pair",
     "risk": "its speed varies more",
@@ -24,8 +24,8 @@ _LOST_BY: Final[Mapping[str, str]] = {
     "warm": "it did not have the session's last utterance",
     "paired": "the session is not paired with it",
 }
-#: Answer of the commit -> what happened to the candidate.
-_TURNED_DOWN: Final[Mapping[str, str]] = {
+#: Reason of the commit -> why the candidate was rejected.
+_REJECTED: Final[Mapping[str, str]] = {
     "moved": "others had just given it a job",
     "full": "others had just taken its last slot",
     "gone": "it had just gone",
@@ -37,19 +37,19 @@ TAKEN: Final = "taken"
 
 
 class Candidate(NamedTuple):
-    """A node that was among the best, and what the commit said of it ("" = it was not asked)."""
+    """A candidate, and the commit's reason for rejecting it ("" = it was not tried)."""
 
     node_id: str
     score_ms: int
     terms: Mapping[str, float]
-    #: Slots in use that the choice assumed, and those that the commit found (-1: it did not say).
+    #: Slots in use that the choice assumed, and that the commit found (-1: unknown).
     expected: int
     answer: str = ""
     found: int = -1
 
 
 class Round(NamedTuple):
-    """One choice: who was compared, the best of them, and how many nodes each filter removed."""
+    """One choice: number of compared nodes, the candidates, and how many nodes each filter removed."""
 
     compared: int
     pool: str
@@ -104,7 +104,7 @@ def record_of(decision: Decision) -> dict[str, Any]:
 
 
 def words_of(decision: Decision) -> list[str]:
-    """The decision in sentences."""
+    """The decision as sentences."""
     words = [_outcome(decision)]
     for number, one in enumerate(decision.rounds[:-1], 1):
         words.append(_passed_over(number, one.candidates))
@@ -154,8 +154,8 @@ def _sum(decision: Decision, terms: Mapping[str, float]) -> str:
 
 
 def _passed_over(number: int, candidates: Sequence[Candidate]) -> str:
-    """A round that came to nothing."""
-    told = [f"{one.node_id}: {_TURNED_DOWN.get(one.answer, one.answer or 'not asked')}" for one in candidates]
+    """A round whose candidates were all rejected."""
+    told = [f"{one.node_id}: {_REJECTED.get(one.answer, one.answer or 'not asked')}" for one in candidates]
     return f"Choice {number} came to nothing: {'; '.join(told)}." if told else ""
 
 
@@ -165,10 +165,10 @@ def _rivals(decision: Decision, candidates: Sequence[Candidate]) -> list[str]:
     for one in candidates:
         if chosen is None or one.node_id == chosen.node_id:
             continue
-        if one.answer in _TURNED_DOWN:
+        if one.answer in _REJECTED:
             found = f" ({one.found} slots in use, not {one.expected})" if one.found > one.expected >= 0 else ""
-            words.append(f"{one.node_id} was better by {chosen.score_ms - one.score_ms} ms, but "
-                         f"{_TURNED_DOWN[one.answer]}{found}.")  # fmt: skip
+            better_ms, why = chosen.score_ms - one.score_ms, _REJECTED[one.answer]
+            words.append(f"{one.node_id} was better by {better_ms} ms, but {why}{found}.")
         elif one.score_ms == chosen.score_ms:
             words.append(f"{one.node_id} was as good; chance decided.")
         else:

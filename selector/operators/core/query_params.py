@@ -1,4 +1,4 @@
-"""What an operator asked: names and texts as they came, read and checked one by one."""
+"""Parameters of a query: parsed and validated one by one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO: Final = frozenset({"false", "0", "no"})
 
 
 class QueryRefusal(Exception):
-    """The question cannot be answered; `status` as in HTTP, `code` from mesh.errors."""
+    """The query is refused; `status` as in HTTP, `code` from mesh.errors."""
 
     def __init__(self, status: int, message: str, code: ErrorCode = ErrorCode.INVALID_MESSAGE) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class QueryRefusal(Exception):
 
 
 class Params:
-    """The parameters of one question."""
+    """The parameters of one query."""
 
     def __init__(self, params: Mapping[str, list[str]]) -> None:
         self._params = params
@@ -70,7 +70,7 @@ class Params:
             raise QueryRefusal(400, f"{name} is a whole number from 0 to {highest}, not {value!r}")
         return int(value)
 
-    def words(self, name: str) -> list[str]:
+    def values(self, name: str) -> list[str]:
         """All values of a repeated parameter, in lower case, each once; commas separate too."""
         values = self._params.get(name, [])
         words = [word.strip().lower()[:TEXT_CHARS_MAX] for value in values for word in value.split(",")]
@@ -97,7 +97,7 @@ def simulated(asked: Params, tenants: frozenset[str]) -> tuple[str, Dispatch]:
     named, said, session_id = (asked.text(name) for name in ("routing_key", "tenant_id", "session_id"))
     routing_key = named or said or session_id or "default"
     tenant_id = routing_key if routing_key == said or named in tenants else ""
-    excluded = asked.words("exclude_node_id") and [asked.text("exclude_node_id")]
+    excluded = asked.values("exclude_node_id") and [asked.text("exclude_node_id")]
     return routing_key, Dispatch(
         request_id=f"simulate:{routing_key}",
         attempt=1,
@@ -109,13 +109,13 @@ def simulated(asked: Params, tenants: frozenset[str]) -> tuple[str, Dispatch]:
         tgt_lang=asked.text("tgt_lang", "en"),
         lang_a=asked.text("lang_a"),
         lang_b=asked.text("lang_b"),
-        services=asked.words("required"),
+        services=asked.values("required"),
         public=asked.flag("accept_public", default=True),
         audio_ms=asked.number("audio_ms", AUDIO_MS, AUDIO_MS_MAX),
         deadline_ms=0,
         trace_id="",
         excluded=excluded,
-        models=asked.words("model"),
+        models=asked.values("model"),
         region=asked.text("region"),
         gpu_tier=asked.text("gpu_tier"),
     )

@@ -1,9 +1,9 @@
-"""A recording of choices that can be run again bit for bit: what the kernel read, and what it answered.
+"""Recorder of choices that can be replayed bit for bit: the kernel's input and output.
 
-Event-sourced: an image of the columns at the beginning, then batch by batch the rows that were written since the batch
-before, the jobs, the rules and the choice. The oldest batches leave when the recording grows too large; what they wrote
-moves into the image, so every batch that is left can still be run again. All of it is plain numbers; packing.py makes
-bytes of it.
+Event-sourced: an image of the columns at the beginning, then batch by batch the rows that were written since the
+previous batch, the jobs, the rules and the choice. The oldest batches are evicted when the recording grows too large;
+their writes are merged into the image, so the others can still be replayed. All of it is plain numbers;
+recording_format.py encodes them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from selector.core.kernel import Choice, Columns, Floats, JobRows, PoolIndex, Ru
 from selector.core.node_table import NodeTable
 from selector.core.pool_index import index_of
 
-#: What an array costs beside its numbers, and a batch beside its arrays.
+#: Overhead of an array, and of a batch.
 ARRAY_BYTES: Final = 112
 BATCH_BYTES: Final = 1_024
 #: See Recorder._cells.
@@ -38,7 +38,7 @@ def arrays_of(arrays: Iterable[Any]) -> list[Array]:
 
 
 class Change(NamedTuple):
-    """What was written since the batch before: whole rows, and the fleet's speeds."""
+    """Writes since the previous batch: whole rows, and the fleet's speeds."""
 
     #: Nodes afterwards, and home pools.
     nodes: int
@@ -157,7 +157,7 @@ class Recorder:
         weights: Weights,
         weights_version: int,
     ) -> Batch:
-        """Keep a choice. Call it before anything else is written into the table."""
+        """Record a choice. Must precede any other write into the table."""
         if self._base is None:
             self._base = Image(table.columns)
         change = self._change(table, prior)
@@ -172,19 +172,19 @@ class Recorder:
         return batch
 
     def trim(self, also_bytes: int = 0) -> list[Batch]:
-        """Let go of what is too much, with what others hold beside it; returns the batches that left."""
-        gone = []
+        """Evict the oldest batches beyond the bounds; `also_bytes`: memory of others that counts. Returns them."""
+        evicted = []
         while len(self._batches) > 1 and (self.jobs > self._jobs_max or self.size_bytes + also_bytes > self._bytes_max):
             batch = self._batches.popleft()
             assert self._base is not None
             self._base.apply(batch.change)
             self.jobs -= len(batch.rows.jobs)
             self.size_bytes -= batch.size_bytes
-            gone.append(batch)
-        return gone
+            evicted.append(batch)
+        return evicted
 
     def taken(self) -> Recording | None:
-        """What is recorded at this moment; None before the first batch. Nobody changes it afterwards."""
+        """A copy of the recording; None before the first batch."""
         return None if self._base is None else Recording(self._base.copy(), list(self._batches))
 
     def _change(self, table: NodeTable, prior: Floats) -> Change:
@@ -221,11 +221,11 @@ class Recorder:
         return np.flatnonzero(prior != before).astype(np.int32)
 
 
-# --- running again ----------------------------------------------------------------------------------------
+# --- replay ----------------------------------------------------------------------------------------
 
 
 class Rerun(NamedTuple):
-    """A batch that was run again, with the names of the rows at that moment."""
+    """A replayed batch, with the node ids of the rows at that moment."""
 
     batch: Batch
     choice: Choice
@@ -233,7 +233,7 @@ class Rerun(NamedTuple):
 
 
 def run_again(recording: Recording, rules_of: Callable[[Batch], Rules], best: int = 0) -> Iterator[Rerun]:
-    """Decide every batch anew under the rules that `rules_of` gives it, with as many candidates unless `best` is."""
+    """Replay every batch under the rules of `rules_of`, with `best` candidates (0: as many as recorded)."""
     image = recording.base.copy()
     index: PoolIndex | None = None
     pools = 0

@@ -1,7 +1,7 @@
-"""A recording as bytes and back: msgpack around the arrays' own bytes, compressed. The format is versioned.
+"""Codec of recordings: msgpack around the arrays' own bytes, compressed. The format is versioned.
 
-A recording is read by the version that wrote it: the columns must have the same names, types and widths, otherwise
-running it again would mean nothing.
+Only the version that wrote a recording can read it: the columns must have the same names, types and widths, otherwise
+a replay would be meaningless.
 """
 
 from __future__ import annotations
@@ -22,23 +22,29 @@ from selector.operators.core.recorder import Array, Batch, Change, Image, Record
 FORMAT: Final = 1
 #: Fast rather than small: rows repeat themselves so much that any level finds it.
 COMPRESSION: Final = 1
-#: A file that unpacks to more is none of ours.
+#: A larger file is no recording of ours.
 UNPACKED_BYTES_MAX: Final = 4 * 1024 * 1024 * 1024
 
 Packed = tuple[list[int], bytes]
 
 _ROWS: Final[dict[str, Any]] = {"jobs": JOB_ROW, "languages": np.uint64, "lists": np.int32, "pools": np.int32}
 _CHOICE: Final[dict[str, Any]] = {
-    "rows": np.int32, "scores": np.int64, "expected": np.int32, "terms": np.float64, "removed": np.int32,
-    "pool": np.int32, "compared": np.int32, "late_ms": np.int64,
-}  # fmt: skip
+    "rows": np.int32,
+    "scores": np.int64,
+    "expected": np.int32,
+    "terms": np.float64,
+    "removed": np.int32,
+    "pool": np.int32,
+    "compared": np.int32,
+    "late_ms": np.int64,
+}
 _RULE_TYPES: Final = tuple(get_type_hints(Rules).values())
 assert tuple(_ROWS) == JobRows._fields, "a new array of JobRows needs its type here"
 assert tuple(_CHOICE) == Choice._fields, "a new array of Choice needs its type here"
 
 
 class RecordingError(ValueError):
-    """The bytes are no recording, or one that this version cannot run again."""
+    """The bytes are no recording, or one that this version cannot replay."""
 
 
 class _PackedBatch(msgspec.Struct, array_like=True):
@@ -56,7 +62,7 @@ class _PackedBatch(msgspec.Struct, array_like=True):
 
 
 class _PackedRecording(msgspec.Struct, array_like=True):
-    """All of it. `layout` names what the columns, a job's row and the rules were like when it was written."""
+    """The whole recording. `layout` describes the columns, a job's row and the rules of the writing version."""
 
     format: int
     layout: list[str]
@@ -70,7 +76,7 @@ class _PackedRecording(msgspec.Struct, array_like=True):
 
 
 def pack(recording: Recording, bytes_max: int) -> bytes:
-    """The recording as bytes, without its oldest batches if it would be larger than that."""
+    """The recording as bytes; the oldest batches are dropped if it would be larger than `bytes_max`."""
     while True:
         data = zlib.compress(_encode(recording), COMPRESSION)
         batches = len(recording.batches)
@@ -82,7 +88,7 @@ def pack(recording: Recording, bytes_max: int) -> bytes:
 
 
 def unpack(data: bytes) -> Recording:
-    """The recording again; RecordingError if it is none that this version can run."""
+    """The recording from bytes; RecordingError if this version cannot replay it."""
     try:
         packed = msgspec.msgpack.decode(_unzipped(data), type=_PackedRecording)
     except (zlib.error, msgspec.DecodeError) as error:
@@ -121,7 +127,7 @@ def _without_oldest(recording: Recording, keep: int) -> Recording:
 
 
 def _layout(columns: Columns) -> list[str]:
-    """Everything that must be the same for a choice to come out the same."""
+    """Everything that must be equal for a choice to be reproducible."""
     return [
         *(
             f"{name} {column.dtype.str} {column.shape[1:]}"
@@ -148,10 +154,16 @@ def _encode(recording: Recording) -> bytes:
     packed_batches = [_pack_batch(batch, _place_in(weights, batch.weights)) for batch in batches]
     return msgspec.msgpack.encode(
         _PackedRecording(
-            FORMAT, _layout(columns), base.count, base.ids, [_packed(column) for column in columns],
-            base.prior.tobytes(), weights, packed_batches,
+            format=FORMAT,
+            layout=_layout(columns),
+            count=base.count,
+            ids=base.ids,
+            columns=[_packed(column) for column in columns],
+            prior=base.prior.tobytes(),
+            weights=weights,
+            batches=packed_batches,
         )
-    )  # fmt: skip
+    )
 
 
 def _place_in(known: list[Weights], weights: Weights) -> int:
@@ -172,18 +184,24 @@ def _pack_batch(batch: Batch, weights: int) -> _PackedBatch:
         [_packed(array) for array in batch.rows],
         [_packed(array) for array in batch.choice],
         (
-            change.nodes, change.pools, change.rows.tobytes(), change.cells, change.names, change.pairs,
-            change.prior_at.tobytes(), change.prior.tobytes(),
+            *(change.nodes, change.pools, change.rows.tobytes(), change.cells, change.names),
+            *(change.pairs, change.prior_at.tobytes(), change.prior.tobytes()),
         ),
-    )  # fmt: skip
+    )
 
 
 def _unpack_batch(packed: _PackedBatch, weights: Sequence[Weights]) -> Batch:
     count, pools, rows, cells, names, pairs, prior_at, prior = packed.change
     change = Change(
-        count, pools, np.frombuffer(rows, np.int32), cells, names, pairs,
-        np.frombuffer(prior_at, np.int32), np.frombuffer(prior, np.float64),
-    )  # fmt: skip
+        nodes=count,
+        pools=pools,
+        rows=np.frombuffer(rows, np.int32),
+        cells=cells,
+        names=names,
+        pairs=pairs,
+        prior_at=np.frombuffer(prior_at, np.int32),
+        prior=np.frombuffer(prior, np.float64),
+    )
     return Batch(
         packed.number,
         packed.at_ms,

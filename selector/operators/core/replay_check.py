@@ -1,4 +1,4 @@
-"""What a recording shows: whether every choice comes out as it did, and what other weights would have changed. Pure."""
+"""Checks of a recording: whether every choice is reproduced, and the differences under other weights. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from mesh.config.weights import Weights
 from selector.core.kernel import NO_ROW, Choice, Rules
 from selector.operators.core.recorder import Batch, Recording, is_same, run_again, with_weights
 
-#: So many nodes are ranked to find what the other choice would have cost; one that is worse counts as the last of them.
+#: Nodes that are ranked to price the other choice; a worse one counts as the last of them.
 RANKED: Final = 16
-#: Batches that came out otherwise and are named.
+#: Differing batches that are listed.
 NAMED_MAX: Final = 20
 
 
 class Exactness(NamedTuple):
-    """Every decision run again under the rules that it was made under."""
+    """Every decision replayed under its own rules."""
 
     decisions: int
     different: int
@@ -47,7 +47,7 @@ class Comparison:
 
 
 def check(recording: Recording) -> Exactness:
-    """Run everything again as it was."""
+    """Replay everything unchanged."""
     decisions = different = 0
     batches = []
     for one in run_again(recording, lambda batch: batch.rules):
@@ -59,7 +59,7 @@ def check(recording: Recording) -> Exactness:
 
 
 def compare(recording: Recording, weights: Weights) -> Comparison:
-    """Run everything again under other weights."""
+    """Replay everything under other weights."""
     found = Comparison()
     old = _ranked(recording, lambda batch: batch.rules)
     new = _ranked(recording, lambda batch: with_weights(batch.rules, weights))
@@ -102,7 +102,7 @@ def _ranked(recording: Recording, rules_of: Callable[[Batch], Rules]) -> Iterato
 
 
 def _differing(one: Choice, other: Choice) -> int:
-    """How many jobs of a batch came out otherwise."""
+    """How many jobs of a batch differ."""
     if any(mine.shape != theirs.shape for mine, theirs in _pairs(one, other)):
         return len(other.rows)
     differing: set[int] = set()

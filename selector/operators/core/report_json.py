@@ -1,4 +1,4 @@
-"""What operators read: pools, one node, invariants, as plain values that become JSON. Decides nothing.
+"""Reports for operators: pools, one node, invariants, as plain values that become JSON. Decides nothing.
 
 The shapes of `pools` are the original system's, so that its dashboards go on working; ours adds fields, never changes
 one.
@@ -11,12 +11,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from lua.store.types import Presence
+from lua.store.types.deployment import Presence
+from lua.store.types.nodes import NodeFacts
 from mesh.config.scheduler import ModelsConfig, PoolsConfig
 from mesh.frames import NodeCaps
 from mesh.states.speed import Speed
 from mesh.words import UTTERANCE_ENDS, EdgeCount
-from selector.core.node_table import NodeFacts
 
 SAMPLES_MAX: Final = 5
 OVERSOLD_SHOWN_MAX: Final = 100
@@ -66,7 +66,7 @@ class _Pool:
 
 
 class PoolReport:
-    """Counts nodes by pool; feed it every node, then ask for the answer."""
+    """Counts nodes by pool: `add` every node, then `answer`."""
 
     def __init__(self, pools: PoolsConfig, models: ModelsConfig) -> None:
         self._config = pools
@@ -202,7 +202,7 @@ def invariants_answer(
 ) -> dict[str, Any]:
     """The body of /api/v1/invariants. `selectors`: identity -> what it counted.
 
-    `drift` does not make it wrong: it is what each node's last audit found, and put right.
+    `drift` does not make `ok` false: each node's last audit found it and repaired it.
     """
     jobs = {name: sum(facts.counts.get(name, 0) for _, facts in edges) for name in (EdgeCount.ACCEPTED, *ENDS)}
     balanced = all(_is_balanced(facts.counts) for _, facts in edges)
@@ -221,7 +221,7 @@ def invariants_answer(
 
 
 def _is_balanced(counts: Mapping[str, int]) -> bool:
-    """Every utterance that an edge accepted ended somehow, or is under way. An edge counts all in one moment."""
+    """Every accepted utterance has ended or is in flight. An edge reads all its counts at one moment."""
     return counts.get(EdgeCount.ACCEPTED, 0) == sum(counts.get(name, 0) for name in ENDS)
 
 

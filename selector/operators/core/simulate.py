@@ -1,4 +1,4 @@
-"""What would become of a job, node by node: the answer of /api/v1/phase3/simulate, from what the kernel found.
+"""Simulation of a job, node by node: the body of /api/v1/phase3/simulate, from the kernel's verdicts.
 
 The shape is the original system's (routing_key, required, selected_node_id, debug, breakdown); `nodes` and `nearest`
 are ours. In `debug.attempts` each pool that would be looked through has its number, what came of it, and how many nodes
@@ -22,7 +22,7 @@ _CORE: Final = ("asr", "nmt", "tts")
 
 
 class SimulationVerdict(NamedTuple):
-    """One node and what the kernel says of it."""
+    """One node and the kernel's verdict on it."""
 
     node: Standing
     pool: str

@@ -1,25 +1,25 @@
-"""What to answer: pure decisions from a frame and what Redis said about it. Knows no socket, no Redis, no clock.
+"""Replies about placements and jobs: pure decisions from a frame and the store's answer. No socket, Redis or clock.
 
-Every function returns frames to send (or None); the rims ask, decide here, and send.
+Every function returns the frame to send, or None; handlers call the store, decide here, and send.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from operator import attrgetter
+from typing import Final
 
-from lua.store.types import Committed, Release, Released
+from lua.store.types.commits import Committed
+from lua.store.types.jobs import Release, Released
 from mesh.errors import ErrorCode
-from mesh.frames import Assign, AssignFailed, CancelJob, Dispatch, Frame, Refused, Role, Undone, frames_to, pair_of
+from mesh.frames import Assign, AssignFailed, CancelJob, Dispatch, Refused, Undone, pair_of
 from mesh.states.job import JobState
 from mesh.words import AssignFailure, RefusalReason, UndoneReason
 from selector.core.filters import LASTING, REASON, Filter, is_hopeless, main_filter, removed_by_name
+from selector.core.reply import Reply
 
-#: Frames that a selector acts upon; selector/app.py has a lane for each. Any other is counted and dropped.
-TAKEN: Final = frames_to(Role.SELECTOR)
-
-#: What the commit script says of a candidate without room -> the filter that should have caught it.
-TAKEN_REASONS: Final[Mapping[str, Filter]] = {
+#: Reason of the commit script for rejecting a candidate -> the filter that should have removed it.
+REJECTED_BY: Final[Mapping[str, Filter]] = {
     "full": Filter.SLOT,
     "gone": Filter.OFFLINE,
     "stale": Filter.OFFLINE,
@@ -28,15 +28,22 @@ TAKEN_REASONS: Final[Mapping[str, Filter]] = {
     "moved": Filter.SLOT,
 }
 
+#: Fields of a Dispatch that a filter reads: two jobs that differ in one of them have different needs.
+NEEDED_VALUES: Final = ("tenant_id", "public", "src_lang", "tgt_lang", "lang_a", "lang_b")
+NEEDED_LISTS: Final = ("services", "auto_langs", "models", "excluded")
+#: Fields that no filter reads: identity, time, cost terms; region and tier count by the order of pools.
+OTHER_FIELDS: Final = (
+    *("request_id", "attempt", "session_id", "utterance_index", "edge", "deadline_ms", "trace_id", "beside"),
+    *("audio_ms", "preferred_node", "warm_node", "region", "gpu_tier"),
+)
+assert sorted((*NEEDED_VALUES, *NEEDED_LISTS, *OTHER_FIELDS)) == sorted(Dispatch.__struct_fields__), (
+    "a field of Dispatch that a filter reads belongs to the needs, any other to OTHER_FIELDS"
+)
+_values_of = attrgetter(*NEEDED_VALUES)
+_lists_of = attrgetter(*NEEDED_LISTS)
 
-class Reply(NamedTuple):
-    """A frame for a peer."""
 
-    to: str
-    frame: Frame
-
-
-# --- placing ----------------------------------------------------------------------------------------
+# --- placements -----------------------------------------------------------------------------------------
 
 
 def assign(dispatch: Dispatch, commit: Committed, late_after_ms: int = 0) -> Reply:
@@ -62,39 +69,26 @@ def assign(dispatch: Dispatch, commit: Committed, late_after_ms: int = 0) -> Rep
 
 
 def on_bound(dispatch: Dispatch, commit: Committed, node_epoch: int, result_lost_ms: int) -> Reply | None:
-    """A repeat of a request that is placed already: what its edge still needs to hear. `node_epoch`: the node's now.
+    """Reply to a retry of a request that is placed already. `node_epoch`: the node's current one.
 
-    Finished: nothing, its result is repeated until acknowledged; unless that was long ago, so that whoever repeated it
-    must be gone. Then, and if it was given up: Undone, so that the next attempt begins.
-    Otherwise the Assign may have been lost, so it goes out again; the node's edge knows what it has. Not so if the node
-    had the job and has connected elsewhere since: it has it still, or the audit of its slots gives the job up.
-    A higher attempt is in force: this is an old Dispatch of an edge that has moved on; or its edge took the session
-    over from one that was further, and must catch up.
+    Finished: none, because the result is redelivered until acknowledged. If it finished longer than `result_lost_ms`
+    ago, the edge that redelivers it must be dead. Then, and if the job was released: Undone, for the next attempt.
+    Otherwise the Assign may be lost and is sent again; the node's edge deduplicates it. Not so if the node had the job
+    and has reconnected since: it still has the job, or the audit of its slots releases it.
+    A higher attempt is in force: this Dispatch is outdated; or its edge took the session over from one that had more
+    attempts, and must catch up.
     """
+    edge, job = dispatch.edge, (dispatch.request_id, dispatch.attempt, commit.job_id, commit.node_id)
     if commit.attempt != dispatch.attempt:
-        is_new_edge = commit.asked_by not in ("", dispatch.edge)
-        return _undone(dispatch, commit, UndoneReason.OVERTAKEN) if is_new_edge else None
+        is_new_edge = commit.asked_by not in ("", edge)
+        return _undone(edge, *job, UndoneReason.OVERTAKEN) if is_new_edge else None
     if commit.finished:
-        return _undone(dispatch, commit, UndoneReason.RESULT_LOST) if commit.ended_for_ms > result_lost_ms else None
+        return _undone(edge, *job, UndoneReason.RESULT_LOST) if commit.ended_for_ms > result_lost_ms else None
     if commit.state in (JobState.DISPATCHED, JobState.ACCEPTED, JobState.RUNNING) and node_epoch > commit.node_epoch:
         return None
     if commit.state in (JobState.RELEASED, ""):
-        return _undone(dispatch, commit, UndoneReason.RELEASED)
+        return _undone(edge, *job, UndoneReason.RELEASED)
     return assign(dispatch, commit)
-
-
-def _undone(dispatch: Dispatch, commit: Committed, reason: UndoneReason) -> Reply:
-    return Reply(
-        dispatch.edge,
-        Undone(
-            request_id=dispatch.request_id,
-            attempt=dispatch.attempt,
-            job_id=commit.job_id,
-            node_id=commit.node_id,
-            reason=reason,
-            exclude_node=False,
-        ),
-    )
 
 
 def refusal(
@@ -106,7 +100,7 @@ def refusal(
     nearest: tuple[str, str] = ("", ""),
     waited_ms: int = 0,
 ) -> Refused:
-    """No node: why, how many nodes each filter removed, who came closest, and when to try again (0: not at all)."""
+    """No node: the reason, nodes removed per filter, the nearest miss, and when to retry (0: never)."""
     return Refused(
         request_id=dispatch.request_id,
         attempt=dispatch.attempt,
@@ -128,89 +122,75 @@ def main_reason(counts: Sequence[int]) -> str:
 
 
 def is_worth_waiting(dispatch: Dispatch, counts: Sequence[int]) -> bool:
-    """True if a node may come free for it.
+    """True if a node may become available for it.
 
-    A hedge is not worth it: by the time, the first attempt may be done. If all who could are excluded, its edge must
-    decide whether they stay so.
+    A hedge never waits: the first attempt may be done by then. If all suitable nodes are excluded, its edge must decide
+    whether they stay excluded.
     """
     removed_by = {Filter(place) for place, count in enumerate(counts) if count} - LASTING - {Filter.POOL}
     return not dispatch.beside and removed_by != {Filter.EXCLUDED} and not is_hopeless(counts)
 
 
 def needs_of(dispatch: Dispatch, order: Sequence[str]) -> tuple[object, ...]:
-    """What decides which nodes may take a job. Where one finds nobody, others with the same needs need not look."""
-    return (
-        dispatch.tenant_id,
-        dispatch.public,
-        dispatch.src_lang,
-        dispatch.tgt_lang,
-        dispatch.lang_a,
-        dispatch.lang_b,
-        *(tuple(words) for words in (dispatch.services, dispatch.auto_langs, dispatch.models, dispatch.excluded)),
-        tuple(order),
-    )
+    """Key of the nodes that may take a job. If one job finds no node, another with the same needs finds none either."""
+    return (*_values_of(dispatch), *map(tuple, _lists_of(dispatch)), tuple(order))
 
 
-def with_tried(counts: Sequence[int], tried: Mapping[str, str]) -> list[int]:
-    """The counts of the last round, with nodes that a commit turned down under the filter they belong to."""
+def with_rejected(counts: Sequence[int], rejected: Mapping[str, str], excluded: int) -> list[int]:
+    """The counts of the last choice, with rejected nodes under the filter of their reason.
+
+    `excluded`: how many of them the choice counted as excluded. The others passed it, or have left the table.
+    """
     corrected = [int(count) for count in counts]
-    for reason in tried.values():
-        if corrected[Filter.EXCLUDED]:
-            corrected[Filter.EXCLUDED] -= 1
-        corrected[TAKEN_REASONS.get(reason, Filter.SLOT)] += 1
+    if rejected:
+        corrected[Filter.EXCLUDED] = max(0, corrected[Filter.EXCLUDED] - excluded)
+    for reason in rejected.values():
+        corrected[REJECTED_BY.get(reason, Filter.SLOT)] += 1
     return corrected
 
 
-# --- attempts that came to nothing ----------------------------------------------------------------------
+# --- failed attempts ------------------------------------------------------------------------------------
 
 
-def is_node_away(frame: AssignFailed) -> bool:
-    """True if that connection of the node should be taken off the lists: its edge has no socket of it."""
+def is_node_absent(frame: AssignFailed) -> bool:
+    """True if that connection of the node must be unlisted: its edge has no socket of it."""
     return frame.reason in (AssignFailure.NODE_ABSENT, AssignFailure.NODE_GONE)
 
 
 def release_of(frame: AssignFailed) -> Release:
-    """The slot to give back. A node that is only gone from there keeps its jobs if it lives by a later connection."""
+    """The slot to release. A node that is only gone from that edge keeps its jobs if it has a later connection."""
     epoch = frame.node_epoch if frame.reason == AssignFailure.NODE_GONE else 0
     return Release(frame.job_id, frame.attempt, frame.node_id, frame.reason, epoch)
 
 
 def on_assign_failed(frame: AssignFailed, released: Released) -> Reply | None:
-    """Its slot is back: the session's edge may try elsewhere. A fenced one was replaced already, a kept one goes on."""
+    """The slot is released: the session's edge may start the next attempt.
+
+    None for a fenced attempt, which was replaced, and for a kept one, which its node continues.
+    """
     if released.verdict in ("fenced", "kept"):
         return None
-    return Reply(
-        frame.session_edge,
-        Undone(
-            request_id=frame.request_id,
-            attempt=frame.attempt,
-            job_id=frame.job_id,
-            node_id=frame.node_id,
-            reason=frame.reason,
-            exclude_node=frame.reason not in (AssignFailure.JOB_LOST, AssignFailure.NODE_GONE),
-        ),
-    )
+    exclude_node = frame.reason not in (AssignFailure.JOB_LOST, AssignFailure.NODE_GONE)
+    job = (frame.request_id, frame.attempt, frame.job_id, frame.node_id)
+    return _undone(frame.session_edge, *job, frame.reason, exclude_node=exclude_node)
 
 
 def on_assign_bounced(assigned: Assign, released: Released, reason: str) -> Reply | None:
-    """The node's edge cannot be reached. The node itself may be fine, so it is not excluded for good."""
+    """The node's edge is unreachable. The node itself may be healthy, so it is not excluded from later attempts."""
     if released.verdict == "fenced":
         return None
-    return Reply(
-        assigned.session_edge,
-        Undone(
-            request_id=assigned.request_id,
-            attempt=assigned.attempt,
-            job_id=assigned.job_id,
-            node_id=assigned.node_id,
-            reason=reason,
-            exclude_node=False,
-        ),
-    )
+    job = (assigned.request_id, assigned.attempt, assigned.job_id, assigned.node_id)
+    return _undone(assigned.session_edge, *job, reason)
+
+
+def _undone(
+    edge: str, request_id: str, attempt: int, job_id: str, node_id: str, reason: str, *, exclude_node: bool = False
+) -> Reply:
+    return Reply(edge, Undone(request_id, attempt, job_id, node_id, reason, exclude_node))
 
 
 def on_cancelled(job: Release, released: Released, node_edge: str) -> Reply | None:
-    """Tell the node to stop, if that attempt is still its own and we know where it is."""
+    """CancelJob for the node, if the attempt is not fenced and the node's edge is known."""
     if released.verdict == "fenced" or not node_edge:
         return None
     return Reply(

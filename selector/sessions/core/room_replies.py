@@ -1,17 +1,17 @@
-"""What to answer about rooms: pure decisions from a frame and what Redis said about it."""
+"""Replies about rooms: pure decisions from a frame and the store's answer."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from lua.store.types import Room
+from lua.store.types.rooms import Room
 from mesh.errors import ErrorCode
 from mesh.frames import Failed, Post, RoomRequest, RoomSignal, RoomState
 from mesh.messages.client import RoomExpired, encode_utf8
 from mesh.words import PostKind, RoomAction
-from selector.placement.core.replies import Reply
+from selector.core.reply import Reply
 
-#: Why not -> what the asker hears.
+#: Verdict of the store -> error for the member.
 _FAULTS: Final[dict[str, tuple[ErrorCode, str]]] = {
     "gone": (ErrorCode.ROOM_NOT_FOUND, "there is no such room"),
     "full": (ErrorCode.ROOM_FULL, "the room is full"),
@@ -24,7 +24,7 @@ _FAULTS: Final[dict[str, tuple[ErrorCode, str]]] = {
 
 
 def on_room(frame: RoomRequest, code: str, room: Room) -> Reply:
-    """RoomState, or Failed. Who leaves a room that is gone has left it."""
+    """RoomState, or Failed. Leaving a room that is gone succeeds."""
     if room.verdict == "gone" and frame.action == RoomAction.LEAVE:
         return Reply(frame.edge, RoomState(frame.ref, code, "", []))
     if room.verdict == "ok" and frame.action == RoomAction.LOOK and not _is_in(room, frame.session_id):
@@ -35,7 +35,7 @@ def on_room(frame: RoomRequest, code: str, room: Room) -> Reply:
 
 
 def on_signal(frame: RoomSignal, room: Room) -> Reply:
-    """A Post for the receiver, to be passed on; or Failed, if it may not hear the sender."""
+    """A Post for the receiver; or Failed, if it does not accept signals of the sender."""
     if room.verdict != "ok":
         return fault(frame, room.verdict)
     if not _is_in(room, frame.session_id):
@@ -45,26 +45,26 @@ def on_signal(frame: RoomSignal, room: Room) -> Reply:
         return fault(frame, "stranger")
     if not receiver.voices.get(frame.session_id, True):
         return fault(frame, "declined")
-    # Refs are numbers of each edge's own: only with its name does one tell a signal from all others.
+    # Refs are unique per edge only, so the key contains both.
     key = f"signal:{frame.edge}:{frame.ref}"
     return Reply("", Post(frame.ref, frame.edge, frame.target, PostKind.SIGNAL, key, room_code=frame.room_code))
 
 
 def on_expired(code: str, session_id: str, silent_ms: int) -> tuple[Post, bytes]:
-    """What a member of a room that was silent for too long is told."""
+    """The notification for a member of an expired room."""
     post = Post("", "", session_id, PostKind.ROOM_EXPIRED, f"expired:{code}", park=True, room_code=code)
     message = f"nobody spoke in room {code} for {_spelled(silent_ms)}, so it was closed"
     return post, encode_utf8(RoomExpired(room_code=code, message=message))
 
 
 def fault(frame: RoomRequest | RoomSignal, why: str) -> Reply:
-    """Failed, for that reason."""
+    """Failed, for a verdict of the store."""
     code, message = _FAULTS[why]
     return refusal(frame, code, message)
 
 
 def refusal(frame: RoomRequest | RoomSignal, code: ErrorCode, message: str) -> Reply:
-    """Failed, before anybody was asked."""
+    """Failed, with this error."""
     return Reply(frame.edge, Failed(frame.ref, code.name, message))
 
 

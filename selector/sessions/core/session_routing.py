@@ -1,7 +1,7 @@
-"""What to do about sessions: whom a claim concerns, how a session can be reached, what becomes of a post.
+"""Routing to sessions: replies to claims, how a session is reached, delivery of posts.
 
-Pure decisions from a frame and what Redis said about it. A session is reached by its owner edge while its client is
-there; while the client is away, or its edge is gone, what may wait goes into its mail.
+Pure decisions from a frame and the store's answer. A session is reached through its owner edge while its client is
+connected; while the client is detached or the edge is dead, parkable messages go into its mail.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from lua.store.types import Claim, Claimed, MailEntry, MailPage, Noted, Parked, SessionOwner
+from lua.store.types.sessions import Claim, Claimed, MailEntry, MailPage, Noted, Parked, SessionOwner
 from mesh.errors import ErrorCode
 from mesh.frames import (
     Failed,
@@ -24,36 +24,36 @@ from mesh.frames import (
     encode,
 )
 from mesh.words import PostVerdict
-from selector.placement.core.replies import Reply
+from selector.core.reply import Reply
 
 
 class Reach(Enum):
     """How a session can be reached."""
 
-    #: By its owner, whose client is there.
-    HERE = "here"
-    #: It cannot; what it misses may wait in its mail.
-    LATER = "later"
-    #: It cannot, and nobody will ask for what it missed.
-    AWAY = "away"
-    #: There is no record of it.
-    NOWHERE = "nowhere"
+    #: Through its owner edge: the client is connected.
+    OWNER = "owner"
+    #: Not now; it is resumable, so messages can be parked in its mail.
+    MAIL = "mail"
+    #: Not at all: it is not resumable.
+    OFFLINE = "offline"
+    #: It has no record.
+    UNKNOWN = "unknown"
 
 
-def reach_of(seat: SessionOwner, *, owner_lives: bool) -> Reach:
+def reach_of(session: SessionOwner, *, is_owner_live: bool) -> Reach:
     """How a session with that record can be reached."""
-    if not seat.owner:
-        return Reach.NOWHERE
-    if owner_lives and not seat.away:
-        return Reach.HERE
-    return Reach.LATER if seat.resumable else Reach.AWAY
+    if not session.owner:
+        return Reach.UNKNOWN
+    if is_owner_live and not session.away:
+        return Reach.OWNER
+    return Reach.MAIL if session.resumable else Reach.OFFLINE
 
 
 # --- ownership ------------------------------------------------------------------------------------------
 
 
 def claim_of(frame: SessionClaim) -> Claim:
-    """What the store is asked."""
+    """The request to the store."""
     return Claim(
         session_id=frame.session_id,
         edge=frame.edge,
@@ -71,7 +71,7 @@ def claim_of(frame: SessionClaim) -> Claim:
 
 
 def on_claimed(frame: SessionClaim, claimed: Claimed) -> list[Reply]:
-    """SessionClaimed, and SessionTaken for the edge that lost it; or Failed."""
+    """SessionClaimed, and SessionTaken for the previous owner; or Failed."""
     if not claimed.ok:
         return [Reply(frame.edge, Failed(frame.ref, ErrorCode.INVALID_SESSION.name, _why(frame, claimed)))]
     answer = SessionClaimed(
@@ -100,7 +100,7 @@ def _why(frame: SessionClaim, claimed: Claimed) -> str:
 
 
 def on_noted(frame: SessionNote, noted: Noted) -> Reply | None:
-    """SessionTaken, if the session is not the edge's own; without an owner, it is to be claimed anew."""
+    """SessionTaken if the edge is not the owner; with an empty owner the edge must claim it again."""
     if noted.verdict == "ok":
         return None
     return Reply(frame.edge, SessionTaken(frame.session_id, noted.epoch, noted.owner))
@@ -121,38 +121,38 @@ def on_mail(frame: MailAsk, page: MailPage | None) -> Reply:
 
 
 class Posting(NamedTuple):
-    """What to do with a post: all that is there, in this order."""
+    """The actions for a post: all that are not None, in this order."""
 
-    #: Into the mail of its session; what its sender is told then is `verdict_of` that.
+    #: Into the mail of its session; the sender then gets `verdict_of` the store's answer.
     park: MailEntry | None = None
-    #: To the edge that owns the session, which answers itself.
+    #: To the owner of the session, which replies itself.
     forward: Reply | None = None
-    #: For its sender.
+    #: To its sender.
     verdict: PostVerdict | None = None
 
 
-def on_post(frame: Post, body: bytes, seat: SessionOwner, *, owner_lives: bool) -> Posting:
-    """Pass it on, let it wait, or say that nobody is there.
+def on_post(frame: Post, body: bytes, session: SessionOwner, *, is_owner_live: bool) -> Posting:
+    """Forward it, park it, or return the verdict that it is undeliverable.
 
-    An edge that only seems to be gone may have the client still: it gets what is parked as well. Whoever sees both
-    knows them by their key.
+    An edge that only seems dead may still have the client: it gets a parked post as well. The receiver deduplicates
+    the two by their key.
     """
-    reach = reach_of(seat, owner_lives=owner_lives)
-    if reach is Reach.NOWHERE:
+    reach = reach_of(session, is_owner_live=is_owner_live)
+    if reach is Reach.UNKNOWN:
         return Posting(verdict=PostVerdict.NO_SESSION)
-    if reach is Reach.HERE:
-        return Posting(forward=Reply(seat.owner, frame))
-    if reach is Reach.LATER and frame.park:
-        letter = MailEntry(frame.session_id, frame.key, encode(frame), body)
-        return Posting(park=letter, forward=None if seat.away else Reply(seat.owner, frame))
+    if reach is Reach.OWNER:
+        return Posting(forward=Reply(session.owner, frame))
+    if reach is Reach.MAIL and frame.park:
+        entry = MailEntry(frame.session_id, frame.key, encode(frame), body)
+        return Posting(park=entry, forward=None if session.away else Reply(session.owner, frame))
     return Posting(verdict=PostVerdict.AWAY)
 
 
 def posted(frame: Post, verdict: PostVerdict | None) -> Reply | None:
-    """The word for its sender, if that wants one."""
+    """The acknowledgement for its sender, if it asked for one."""
     return Reply(frame.edge, Posted(frame.ref, frame.session_id, verdict)) if frame.edge and verdict else None
 
 
 def verdict_of(parked: Parked) -> PostVerdict:
-    """What is told of something that went into the mail, or should have."""
+    """The verdict on a message that was to be parked."""
     return PostVerdict.NO_SESSION if parked.verdict == "no_session" else PostVerdict.PARKED

@@ -12,14 +12,15 @@ import pytest
 
 from lua.engine.runner import Runner
 from lua.store import Store
+from lua.store.types.jobs import Release
 from mesh.config import Config
 from mesh.config.jobs import JobConfig
 from mesh.config.network import RedisConfig
 from mesh.frames import Assign, Frame, Head, Refused, Waiting
 from mesh.keys import Keys
 from mesh.link.link import Received
+from selector.context import SelectorContext
 from selector.core.node_table import NodeTable
-from selector.core.pools import PoolPlan
 from selector.fleet.snapshot import Snapshot
 from selector.metrics import SelectorMetrics
 from selector.operators.decision_log import DecisionLog
@@ -43,13 +44,11 @@ class Selecting:
         self.table = NodeTable(config.selector.nodes_max)
         self.snapshot = Snapshot(store, self.table, config, metrics, lambda *_: None, self._on_changed)
         self.decisions = DecisionLog(config)
-        self.placer = Placer(
-            store, self.table, self.snapshot, config, metrics, self._send,
-            CurrentWeights(store, config, metrics), PoolPlan(config.pools), self.decisions,
-        )  # fmt: skip
+        context = SelectorContext.of(store, config, metrics, self._send, self.table, self.snapshot)
+        self.placer = Placer(context, CurrentWeights(store, config, metrics), self.decisions)
 
     def _on_changed(self) -> None:
-        self.placer.slots_freed()
+        self.placer.wait_queue.slots_freed()
 
     def _send(self, to: str, cell: int, frame: Frame, *payload: bytes, **_: Any) -> str:
         self.sent.append(frame)
@@ -77,7 +76,7 @@ async def selectors(request: pytest.FixtureRequest, config: Config) -> AsyncIter
 
 
 async def _make_ready(store: Store, node_id: str) -> None:
-    registered = await store.register_node(node_id, EDGE, CAPS, [])
+    registered = await store.nodes.register(node_id, EDGE, CAPS, [])
     assert (await beat(store, node_id, registered.epoch, edge=EDGE)).status == "ready"
 
 
@@ -105,7 +104,7 @@ async def clear(selectors: list[Selecting], config: Config) -> None:
     for selector in selectors:
         for frame in selector.sent:
             if isinstance(frame, Assign):
-                await store.release_job(frame.job_id, frame.attempt, frame.node_id, "done")
+                await store.jobs.release(Release(frame.job_id, frame.attempt, frame.node_id, "done"))
         selector.sent.clear()
     await asyncio.gather(*(selector.snapshot.refresh_anew() for selector in selectors))
 
@@ -130,7 +129,7 @@ async def test_three_bursts_on_one_another_fill_the_nodes_evenly(selectors: list
 @contextlib.asynccontextmanager
 async def at_work(selectors: list[Selecting]) -> AsyncIterator[None]:
     """Their snapshots and lines are looked after."""
-    work = [(one.snapshot.run(), one.placer.run()) for one in selectors]
+    work = [(one.snapshot.run(), one.placer.wait_queue.run()) for one in selectors]
     tasks = [asyncio.create_task(each) for both in work for each in both]
     try:
         yield
@@ -150,7 +149,7 @@ async def test_many_more_jobs_than_slots_are_all_served_once(selectors: list[Sel
     for node_id in selectors[0].table.ids():
         if node_id not in left:
             facts = selectors[0].table.facts_of(node_id)
-            assert facts is not None and await store.node_offline(node_id, facts.epoch, "test")
+            assert facts is not None and await store.nodes.set_offline(node_id, facts.epoch, "test")
     await asyncio.gather(*(one.snapshot.refresh_anew() for one in selectors))
     jobs: dict[str, Assign] = {}
     running: set[str] = set()
@@ -169,7 +168,7 @@ async def test_many_more_jobs_than_slots_are_all_served_once(selectors: list[Sel
             for job_id in list(running):
                 frame = jobs[job_id]
                 running.remove(job_id)
-                await store.release_job(frame.job_id, frame.attempt, frame.node_id, "done")
+                await store.jobs.release(Release(frame.job_id, frame.attempt, frame.node_id, "done"))
             await asyncio.sleep(0.005)
     assert len({frame.request_id for frame in jobs.values()}) == 200
-    assert not any(len(one.placer._line) for one in selectors)
+    assert not any(len(one.placer.wait_queue._queue) for one in selectors)

@@ -11,15 +11,16 @@ from prometheus_client import CollectorRegistry
 from linguamesh.local.redis_server import RedisServer
 from lua.engine.runner import Runner
 from lua.store import Store
-from lua.store.types import CommitRequest, Committed, Heartbeat
+from lua.store.commits import CommitStore
+from lua.store.types.commits import CommitRequest, Committed
+from lua.store.types.nodes import Heartbeat
 from mesh.config import Config
 from mesh.config.network import RedisConfig
-from mesh.config.scheduler import PoolsConfig
 from mesh.frames import Assign, Frame, Head, Lane, NodeLoad, Waiting
 from mesh.keys import Keys
 from mesh.link.link import Received
+from selector.context import SelectorContext
 from selector.core.node_table import NodeTable
-from selector.core.pools import PoolPlan
 from selector.fleet.snapshot import Snapshot
 from selector.metrics import SelectorMetrics
 from selector.operators.decision_log import DecisionLog
@@ -30,8 +31,8 @@ from tests.support.builders.selector import CAPS, job
 EDGE = "edge:a:1"
 
 
-class CrossedStore(Store):
-    """Something happens while a commit is on its way to Redis."""
+class InterruptedCommits(CommitStore):
+    """Runs `meanwhile` while a commit is on its way to Redis."""
 
     meanwhile: Callable[[], None]
 
@@ -41,15 +42,17 @@ class CrossedStore(Store):
 
 
 @pytest.fixture
-async def store(redis_server: RedisServer) -> AsyncIterator[CrossedStore]:
+async def store(redis_server: RedisServer) -> AsyncIterator[Store]:
     config = Config(redis=RedisConfig(url=redis_server.url))
     runner = await Runner.connect(config.redis)
-    yield CrossedStore(runner, Keys(), config)
+    store = Store(runner, Keys(), config)
+    store.commits = InterruptedCommits(runner, Keys(), config, store.jobs)
+    yield store
     await runner.close()
 
 
 @pytest.mark.parametrize("nodes", [0, 1])
-async def test_a_request_that_is_taken_back_meanwhile_neither_waits_nor_works(store: CrossedStore, nodes: int) -> None:
+async def test_a_request_that_is_taken_back_meanwhile_neither_waits_nor_works(store: Store, nodes: int) -> None:
     config, metrics, table = Config(), SelectorMetrics(CollectorRegistry()), NodeTable(nodes_max=10)
     snapshot = Snapshot(store, table, config, metrics, lambda node_id, facts: None)
     sent: list[Frame] = []
@@ -58,13 +61,14 @@ async def test_a_request_that_is_taken_back_meanwhile_neither_waits_nor_works(st
         sent.append(frame)
         return "b"
 
-    policy, plan = CurrentWeights(store, config, metrics), PoolPlan(PoolsConfig())
-    placer = Placer(store, table, snapshot, config, metrics, send, policy, plan, DecisionLog(config))
+    context = SelectorContext.of(store, config, metrics, send, table, snapshot)
+    placer = Placer(context, CurrentWeights(store, config, metrics), DecisionLog(config))
     for number in range(nodes):
-        epoch = (await store.register_node(f"n-{number}", EDGE, CAPS, [])).epoch
-        await store.heartbeat_node(Heartbeat(f"n-{number}", EDGE, epoch, NodeLoad(), True), None, None)
+        epoch = (await store.nodes.register(f"n-{number}", EDGE, CAPS, [])).epoch
+        await store.nodes.heartbeat(Heartbeat(f"n-{number}", EDGE, epoch, NodeLoad(), True), None, None)
     await snapshot.refresh()
-    store.meanwhile = lambda: placer.forget("r-1", 1, sent_us=2)
+    assert isinstance(store.commits, InterruptedCommits)
+    store.commits.meanwhile = lambda: placer.cancel("r-1", 1, sent_us=2)
     dispatch = Received(Head(1, Lane.WORK, "", 0, EDGE, sent_us=1), job(), [b"work", b"audio"], "b")
     await placer.place([dispatch])
     assert not [frame for frame in sent if isinstance(frame, Assign | Waiting)]
@@ -72,6 +76,7 @@ async def test_a_request_that_is_taken_back_meanwhile_neither_waits_nor_works(st
     assert [table.used_of(name) for name in table.ids()] == [0] * nodes
     assert metrics.waiting._value.get() == 0
     # What is sent after that is wanted again.
-    store.meanwhile = lambda: None
+    assert isinstance(store.commits, InterruptedCommits)
+    store.commits.meanwhile = lambda: None
     await placer.place([dispatch._replace(head=Head(1, Lane.WORK, "", 0, EDGE, sent_us=3))])
     assert sent

@@ -10,58 +10,58 @@ from prometheus_client import CollectorRegistry
 from linguamesh.local.redis_server import RedisServer
 from lua.engine.runner import Runner
 from lua.store import Store
-from lua.store.types import Heartbeat, HeartbeatReply
+from lua.store.nodes import NodeStore
+from lua.store.types.nodes import Heartbeat, HeartbeatReply
 from mesh.config import Config
 from mesh.config.network import RedisConfig
-from mesh.config.scheduler import PoolsConfig
 from mesh.errors import StoreError
 from mesh.frames import Head, Lane, NodeHeartbeat, NodeLoad
 from mesh.keys import Keys
 from mesh.link.link import Received
+from selector.context import SelectorContext
 from selector.core.node_table import NodeTable
-from selector.core.pools import PoolPlan
 from selector.fleet.registration import NodeRegistration
 from selector.fleet.snapshot import Snapshot
-from selector.frame_guard import FrameGuard
 from selector.metrics import SelectorMetrics
 from tests.support.builders.selector import CAPS
 
 EDGE = "edge:a:1"
 
 
-class CrossedStore(Store):
-    """Something happens while a heartbeat is on its way to Redis."""
+class InterruptedNodes(NodeStore):
+    """Runs `meanwhile` while a heartbeat is on its way to Redis."""
 
     meanwhile: Callable[[], Awaitable[None]]
 
-    async def heartbeat_nodes(self, beats: Sequence[Heartbeat]) -> list[HeartbeatReply | StoreError]:
+    async def heartbeat_many(self, beats: Sequence[Heartbeat]) -> list[HeartbeatReply | StoreError]:
         await self.meanwhile()
-        return await super().heartbeat_nodes(beats)
+        return await super().heartbeat_many(beats)
 
 
 @pytest.fixture
-async def store(redis_server: RedisServer) -> AsyncIterator[CrossedStore]:
+async def store(redis_server: RedisServer) -> AsyncIterator[Store]:
     config = Config(redis=RedisConfig(url=redis_server.url))
     runner = await Runner.connect(config.redis)
-    yield CrossedStore(runner, Keys(), config)
+    store = Store(runner, Keys(), config)
+    store.nodes = InterruptedNodes(runner, Keys(), config, store.jobs)
+    yield store
     await runner.close()
 
 
-async def test_a_heartbeat_does_not_undo_what_the_snapshot_brought_meanwhile(store: CrossedStore) -> None:
+async def test_a_heartbeat_does_not_undo_what_the_snapshot_brought_meanwhile(store: Store) -> None:
     config, metrics, table = Config(), SelectorMetrics(CollectorRegistry()), NodeTable(nodes_max=10)
     snapshot = Snapshot(store, table, config, metrics, lambda node_id, facts: None)
-    registry = NodeRegistration(
-        store, table, snapshot, PoolPlan(PoolsConfig()), config, metrics, FrameGuard(metrics), lambda *_, **__: "",
-        lambda: None,
-    )  # fmt: skip
-    epoch = (await store.register_node("n", EDGE, CAPS, [])).epoch
+    context = SelectorContext.of(store, config, metrics, lambda *_, **__: "", table, snapshot)
+    registry = NodeRegistration(context, lambda: None)
+    epoch = (await store.nodes.register("n", EDGE, CAPS, [])).epoch
     await snapshot.refresh()
 
     async def socket_closes() -> None:
-        assert await store.detach_node("n", epoch, "closed")
+        assert await store.nodes.detach("n", epoch, "closed")
         await snapshot.refresh()
 
-    store.meanwhile = socket_closes
+    assert isinstance(store.nodes, InterruptedNodes)
+    store.nodes.meanwhile = socket_closes
     beat = NodeHeartbeat("n", EDGE, epoch, NodeLoad())
     await registry.on_node_heartbeats([Received(Head(1, Lane.CONTROL, "", 0, EDGE, 0), beat, [], "b")])
     facts = table.facts_of("n")

@@ -13,6 +13,7 @@ from mesh.cells import cell_of
 from mesh.frames import (
     Assign,
     AssignFailed,
+    Bounce,
     Cancel,
     CancelJob,
     Failed,
@@ -34,6 +35,7 @@ from mesh.frames import (
 )
 from mesh.keys import Keys
 from tests.support.builders.selector import CAPS
+from tests.support.builders.store import session_owner
 from tests.support.processes.selector import FakeEdge, Rig, selecting, until
 
 
@@ -274,11 +276,23 @@ async def test_an_assign_to_an_edge_that_is_gone_is_undone_and_its_nodes_avoided
     assert waiting.reason == "edge_unreachable"
 
 
-async def test_a_bounce_without_its_parts_costs_nothing(rig: Rig, edge: FakeEdge) -> None:
+async def test_malformed_job_events_cost_no_other_message(rig: Rig, edge: FakeEdge) -> None:
     await edge.add_node("node-1")
     edge.send_job("job-00-x", JobEvent("not a job id", 1, "node-1", "dispatch"))
     edge.send_job("job-00-x", JobEvent("job-00-x", 1, "node-1", "no such event"))
     await edge.place("r-1")
+
+
+@pytest.mark.parametrize("parts", [[], [b"head"], [b"head", b"not a frame"]])
+async def test_bounce_without_its_parts_costs_no_other_message(rig: Rig, edge: FakeEdge, parts: list[bytes]) -> None:
+    """A Bounce must carry the head and the frame of the message that it returns."""
+    epoch = await edge.add_node("node-1")
+    assign, _ = await edge.place("r-1")
+    edge.send_job(assign.job_id, Bounce("unroutable"), *parts)
+    edge.send_job(assign.job_id, AssignFailed(assign.job_id, 1, "node-1", epoch, "r-1", edge.identity, "node_stuck"))
+    undone, _ = await edge.take(Undone)  # from the same lane, after the Bounce
+    assert undone.reason == "node_stuck"
+    await rig.until_used("node-1", 0)
 
 
 async def test_heartbeats_of_other_connections_are_told_so(rig: Rig, edge: FakeEdge) -> None:
@@ -326,7 +340,7 @@ async def test_sessions_are_claimed_by_compare_and_set(rig: Rig, edge: FakeEdge)
     async with rig.store() as store:
 
         async def is_released() -> bool:
-            return await store.session_owner("s-1") is None
+            return await session_owner(store, "s-1") is None
 
         await until(is_released)
 
@@ -408,6 +422,6 @@ async def test_sigterm_ends_a_selector_cleanly(rig: Rig) -> None:
 )
 async def test_what_cannot_start_says_so_and_exits(rig: Rig, environ: dict[str, str], code: int) -> None:
     async with rig.store() as store:
-        await store.check_deployment(rig.config.mesh.cells)
+        await store.deployment.check(rig.config.mesh.cells)
     process = rig.begin("selector", "s2", **environ)
     assert process.wait(timeout=30) == code

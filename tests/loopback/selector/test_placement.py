@@ -15,13 +15,15 @@ from typing import Any
 import pytest
 
 from linguamesh.local.redis_server import RedisServer
-from lua.store.types import CommitRequest, Heartbeat
+from lua.store.types.commits import CommitRequest
+from lua.store.types.nodes import Heartbeat
 from mesh import clock
 from mesh.cells import cell_of
 from mesh.frames import Assign, Cancel, CancelJob, NodeLoad, Push, Refused, Waiting
 from selector.operators.core.recorder import is_same, run_again
 from selector.operators.core.recording_format import unpack
 from tests.support.builders.selector import CAPS
+from tests.support.builders.store import node_changes
 from tests.support.processes.selector import FakeEdge, Rig, until
 
 
@@ -77,8 +79,8 @@ async def test_a_paired_node_is_found_before_the_snapshot_would_show_it(rig: Rig
     await edge.add_node("node-1")
     await edge.place("r-first", session_id="s-first")
     async with rig.store() as store:  # as another selector does, of whose work this one hears by the snapshot only
-        epoch = (await store.register_node("node-2", edge.identity, CAPS, [])).epoch
-        await store.heartbeat_node(Heartbeat("node-2", edge.identity, epoch, NodeLoad(), healthy=True))
+        epoch = (await store.nodes.register("node-2", edge.identity, CAPS, [])).epoch
+        await store.nodes.heartbeat(Heartbeat("node-2", edge.identity, epoch, NodeLoad(), healthy=True))
     edge.dispatch("r-paired", session_id="s-paired", preferred_node="node-2")
     assign, _ = await edge.take(Assign, lambda frame: frame.request_id == "r-paired")
     assert assign.node_id == "node-2"
@@ -310,7 +312,7 @@ async def test_a_burst_gives_every_equal_node_one_job(rig: Rig, selectors: int) 
     async def all_are_ready() -> bool:
         async with rig.store() as store:
             cells = range(rig.config.mesh.cells)
-            changes = [await store.node_changes(cell, 0, 1_000) for cell in cells]
+            changes = [await node_changes(store, cell, 0, 1_000) for cell in cells]
         views = [row.view for change in changes for row in change.rows if row.view is not None]
         return len(views) == 100 and all(view.status == "ready" for view in views)
 
@@ -370,7 +372,7 @@ async def test_who_lost_the_last_slot_at_the_last_moment_waits(rig: Rig) -> None
     async with rig.store() as store:
         # Somebody else is faster, and this selector does not know yet.
         other = CommitRequest("r-other", "s-1", edge.identity, 0, 1, "f" * 32, ["node-1"], 0, "")
-        [taken] = await store.commit([other])
+        [taken] = await store.commits.commit([other])
     assert taken.verdict == "new"
     edge.dispatch("r-1")
     answer = await first_answer(edge, "r-1")

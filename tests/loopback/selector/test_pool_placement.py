@@ -32,7 +32,7 @@ async def selecting(redis_server: RedisServer) -> AsyncIterator[Selecting]:
     store, plan = Store(runner, Keys(), config), PoolPlan(config.pools)
     for index in range(24):
         node_id = f"node-{index}"
-        registered = await store.register_node(node_id, EDGE, CAPS, plan.sets_of(node_id, CAPS))
+        registered = await store.nodes.register(node_id, EDGE, CAPS, plan.sets_of(node_id, CAPS))
         await beat(store, node_id, registered.epoch, edge=EDGE)
     one = Selecting(runner, config)
     await one.snapshot.refresh()

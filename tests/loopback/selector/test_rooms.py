@@ -301,7 +301,7 @@ async def test_a_member_that_is_away_hears_of_the_end_when_it_comes_back(
 
     async def is_away() -> bool:
         async with rig.store() as store:
-            [seat] = await store.session_seats(["s-1"])
+            [seat] = await store.sessions.owners(["s-1"])
         return bool(seat.away)  # type: ignore[union-attr]
 
     await until(is_away)
@@ -309,7 +309,7 @@ async def test_a_member_that_is_away_hears_of_the_end_when_it_comes_back(
 
     async def has_mail() -> bool:
         async with rig.store() as store:
-            page = await store.read_mail("s-1", edge.identity, epoch)
+            page = await store.sessions.read_mail("s-1", edge.identity, epoch)
         return page is not None and any(b"room_expired" in part for part in page.parts)
 
     await until(has_mail)

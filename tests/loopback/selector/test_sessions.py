@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from lua.store.types import Presence
+from lua.store.types.deployment import Presence
 from mesh.cells import cell_of
 from mesh.frames import (
     Assign,
@@ -34,6 +34,7 @@ from mesh.frames import (
     Undone,
     decode_frame,
 )
+from tests.support.builders.store import session_owner
 from tests.support.processes.selector import DEADLINE_S, FakeEdge, Rig, selecting, until
 
 #: Edges number their claims.
@@ -73,7 +74,7 @@ async def go_away(rig: Rig, edge: FakeEdge, epoch: int, session_id: str = "s-1",
     async with rig.store() as store:
 
         async def is_away() -> bool:
-            [seat] = await store.session_seats([session_id])
+            [seat] = await store.sessions.owners([session_id])
             assert not isinstance(seat, Exception)
             return seat.away
 
@@ -157,14 +158,14 @@ async def test_a_session_is_resumed_by_its_token_only(rig: Rig, edge: FakeEdge) 
         assert (failed.ref, failed.code) == ("ref", "INVALID_SESSION")
     assert not edge.has(SessionTaken)
     async with rig.store() as store:
-        assert await store.session_owner("s-1") == edge.identity
-        assert await store.session_owner("s-unknown") is None
+        assert await session_owner(store, "s-1") == edge.identity
+        assert await session_owner(store, "s-unknown") is None
 
 
 async def test_an_owner_whose_record_is_gone_claims_anew(rig: Rig, edge: FakeEdge) -> None:
     first = await claim(edge)
     async with rig.store() as store:
-        assert await store.release_session("s-1", edge.identity, first.epoch)
+        assert await store.sessions.release("s-1", edge.identity, first.epoch)
     edge.send_record("s-1", SessionNote("s-1", edge.identity, first.epoch))
     taken, _ = await edge.take(SessionTaken)
     assert taken == SessionTaken("s-1", 0, "")
@@ -231,7 +232,7 @@ async def test_an_edge_that_only_redis_knows_to_live_gets_its_results(rig: Rig, 
     await claim(dead, "s-dead")
     # It reports to another selector, which tells Redis.
     async with rig.store() as store:
-        await store.announce("edge", quiet.identity, Presence("host", 1, "1.0", 0))
+        await store.deployment.announce("edge", quiet.identity, Presence("host", 1, "1.0", 0))
     assigned, _ = await quiet.place("r-quiet", session_id="s-quiet", at=edge)
     lost, _ = await dead.place("r-dead", session_id="s-dead", at=edge)
     await leave(rig, dead)

@@ -9,17 +9,19 @@ import pytest
 from linguamesh.local.redis_server import RedisServer
 from lua.engine.runner import Runner
 from lua.store import Store
-from lua.store.types import CommitRequest, Heartbeat
+from lua.store.types.commits import CommitRequest
+from lua.store.types.nodes import Heartbeat, NodeFacts
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.config.network import MeshConfig, RedisConfig, SelectorConfig
 from mesh.frames import NodeLoad
 from mesh.keys import Keys
 from mesh.metrics import REGISTRY
-from selector.core.node_table import NodeFacts, NodeTable
+from selector.core.node_table import NodeTable
 from selector.fleet.snapshot import Snapshot
 from selector.metrics import SelectorMetrics
 from tests.support.builders.selector import CAPS, NOW_MS, facts
+from tests.support.builders.store import node_changes
 
 
 @pytest.fixture
@@ -42,8 +44,8 @@ def snapshot_of(store: Store, lost: dict[str, NodeFacts] | None = None, **select
 
 async def add(store: Store, node_id: str, **caps: int) -> int:
     its_caps = msgspec.structs.replace(CAPS, **caps)
-    registered = await store.register_node(node_id, "edge:b:1", its_caps, ["hash.1"])
-    await store.heartbeat_node(
+    registered = await store.nodes.register(node_id, "edge:b:1", its_caps, ["hash.1"])
+    await store.nodes.heartbeat(
         Heartbeat(node_id, "edge:b:1", registered.epoch, NodeLoad(cpu_percent=10.0), healthy=True), None, None
     )
     return registered.epoch
@@ -62,12 +64,12 @@ async def test_nodes_come_change_and_go(store: Store) -> None:
     assert known is not None and (known.status, known.epoch, known.edge) == ("ready", epoch, "edge:b:1")
     assert await snapshot.refresh() == 0, "nothing changed, nothing is sent"
 
-    [placed] = await store.commit([request("r-1", "node-1")])
+    [placed] = await store.commits.commit([request("r-1", "node-1")])
     assert placed.verdict == "new"
     assert await snapshot.refresh() == 1
     assert table.used_of("node-1") == 1
 
-    assert await store.node_offline("node-1", epoch, "closed")
+    assert await store.nodes.set_offline("node-1", epoch, "closed")
     await snapshot.refresh()
     assert len(table) == 0
 
@@ -76,9 +78,9 @@ async def test_a_commit_of_our_own_is_not_undone_by_an_older_answer(store: Store
     snapshot, table = snapshot_of(store)
     await add(store, "node-1")
     cell = cell_of("node-1", 2)
-    older = await store.node_changes(cell, 0, 10)
+    older = await node_changes(store, cell, 0, 10)
     await snapshot.refresh()
-    [placed] = await store.commit([request("r-1", "node-1")])
+    [placed] = await store.commits.commit([request("r-1", "node-1")])
     assert table.patch(placed.node_id, placed.used, placed.version)
     for row in older.rows:
         assert not table.apply(cell, row.version, row.node_id, row.used, NOW_MS, None)
@@ -158,7 +160,7 @@ async def test_a_row_that_cannot_be_read_is_left_out_alone(store: Store, redis_s
     with redis_server.client() as client:
         client.hset(Keys().view(0), nodes[0], b"\xc1 nonsense")
         client.hset(Keys().view(0), f"{nodes[1]}#now", b"nonsense")
-    changes = await store.node_changes(0, 0, 100)
+    changes = await node_changes(store, 0, 0, 100)
     assert changes.unreadable == 2
     await snapshot.refresh()
     assert [node_id in table for node_id in nodes] == [False, False] + [True] * (len(nodes) - 2)
@@ -182,4 +184,4 @@ async def test_words_that_do_not_fit_are_counted(store: Store) -> None:
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-    assert counted() - before == table.languages.refused == 44
+    assert counted() - before == table.interners.languages.refused == 44

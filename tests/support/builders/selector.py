@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 
+from lua.store.types.nodes import NodeFacts
 from mesh.config.scheduler import PoolsConfig
 from mesh.config.weights import Weights
 from mesh.frames import Dispatch, NodeCaps, NodeLoad
 from selector.core.job_rows import job_rows
 from selector.core.kernel import Choice, Rules, choose
-from selector.core.node_table import NodeFacts, NodeTable
+from selector.core.node_table import NodeTable
 from selector.core.pools import PoolPlan
 
 NOW_MS = 1_000_000
@@ -97,4 +98,4 @@ def table_of(*nodes: tuple[str, NodeFacts], used: int = 0, seen_ms: int = NOW_MS
 
 def pick(table: NodeTable, *jobs: Dispatch, rules: Rules = RULES, best: int = 3, plan: PoolPlan = NO_POOLS) -> Choice:
     rows = job_rows(jobs, table, plan)
-    return choose(table.columns, table.index(), rows, table.prior(), rules, best)
+    return choose(table.columns, table.index(), rows, table.speeds.prior(), rules, best)

@@ -6,17 +6,45 @@ import secrets
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
-from lua.store import CommitRequest, Heartbeat, HeartbeatReply, Registered, Store
+from lua.engine.batch import sure
+from lua.store import Store
+from lua.store.jobs import words_of
+from lua.store.node_view import Changes, read_reason
+from lua.store.types.commits import CommitRequest
+from lua.store.types.jobs import Advance, Advanced
+from lua.store.types.nodes import Heartbeat, HeartbeatReply, Registered
+from lua.store.types.sessions import Claim, Claimed
 from mesh.cells import cell_of
 from mesh.frames import NodeCaps, NodeLoad
 from mesh.keys import Keys
+from mesh.states.job import JobAction
 from tests.lua.conftest import RedisClient
 
 EDGE = "edge:a:0001"
 CELLS = 16
 #: What session_get answers about a session that there is not.
 NOBODY = ["", 0, 0, 0]
+#: The times in a job's record, in the order of job_get.
+JOB_TIMES = ("created", *(action.value for action in JobAction))
+
+
+class JobRecord(NamedTuple):
+    """The record of a job."""
+
+    state: str
+    attempt: int
+    node_id: str
+    request_id: str
+    session_id: str
+    edge: str
+    #: "ok" | "failed" | ""
+    outcome: str
+    #: Of a release.
+    reason: str
+    #: `created`, and every event of mesh.states.job that happened -> when, by Redis's clock.
+    times: dict[str, int]
 
 
 def caps(max_jobs: int = 2) -> NodeCaps:
@@ -25,7 +53,7 @@ def caps(max_jobs: int = 2) -> NodeCaps:
 
 async def register(store: Store, node_id: str, max_jobs: int = 2, edge: str = EDGE) -> Registered:
     """A node that is ready: registered, and heard of once."""
-    registered = await store.register_node(node_id, edge, caps(max_jobs), ["p1", "p2"])
+    registered = await store.nodes.register(node_id, edge, caps(max_jobs), ["p1", "p2"])
     beaten = await beat(store, node_id, registered.epoch)
     return registered._replace(status=beaten.status, used=beaten.used, version=beaten.version)
 
@@ -35,7 +63,7 @@ async def beat(
 ) -> HeartbeatReply:
     """One heartbeat."""
     said = None if jobs is None else tuple(jobs)
-    return await store.heartbeat_node(Heartbeat(node_id, edge, epoch, NodeLoad(), healthy, said))
+    return await store.nodes.heartbeat(Heartbeat(node_id, edge, epoch, NodeLoad(), healthy, said))
 
 
 def request(
@@ -43,6 +71,44 @@ def request(
 ) -> CommitRequest:
     unique = unique or secrets.token_hex(16)
     return CommitRequest(request_id, session_id, "edge:b:0002", 7, attempt, unique, candidates, 99_000, "trace-1")
+
+
+async def node_changes(store: Store, cell: int, since: int, limit: int) -> Changes:
+    """The nodes of one cell that changed after version `since`."""
+    [changes] = await store.nodes.changes([(cell, since)], limit)
+    return sure(changes)
+
+
+async def advance_job(
+    store: Store, job_id: str, attempt: int, node_id: str, events: str, *, success: bool = True
+) -> Advanced:
+    """Apply events to one job."""
+    [advanced] = await store.jobs.advance([Advance(job_id, attempt, node_id, events, success)])
+    return sure(advanced)
+
+
+async def job_record(store: Store, job_id: str) -> JobRecord | None:
+    """The record of a job, None if there is none."""
+    [answer] = await store.jobs.get_many([job_id])
+    state, outcome, holder, request, reason, _, times = sure(answer)
+    if not state:
+        return None
+    attempt, _, node_id = holder.partition(" ")
+    happened = {name: time_ms for name, time_ms in zip(JOB_TIMES, times, strict=True) if time_ms}
+    return JobRecord(state, int(attempt), node_id, *words_of(request), outcome, read_reason(reason), happened)
+
+
+async def claim_session(
+    store: Store, session_id: str, edge: str, epoch: int, tenant_id: str, src_lang: str, tgt_lang: str
+) -> Claimed:
+    """Claim a session that is not resumable."""
+    return await store.sessions.claim(Claim(session_id, edge, epoch, tenant_id, src_lang, tgt_lang))
+
+
+async def session_owner(store: Store, session_id: str) -> str | None:
+    """The edge that owns a session, None if none does."""
+    [found] = await store.sessions.owners([session_id])
+    return sure(found).owner or None
 
 
 def in_cell(prefix: str, cell: int) -> str:

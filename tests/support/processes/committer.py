@@ -15,11 +15,14 @@ from collections import deque
 from typing import Any
 
 from lua.engine.runner import Runner
-from lua.store import CommitRequest, Committed, Store
+from lua.store import Store
+from lua.store.types.commits import CommitRequest, Committed
+from lua.store.types.jobs import Release
 from mesh.config import Config
 from mesh.config.jobs import JobConfig, NodeConfig
 from mesh.config.network import RedisConfig
 from mesh.keys import Keys
+from tests.support.builders.store import advance_job
 
 BATCH = 32
 HELD = 4
@@ -50,7 +53,7 @@ class Committer:
         while todo:
             assert time.monotonic() < end, f"{len(todo)} requests left at the deadline"
             taken = [todo.popleft() for _ in range(min(BATCH, len(todo)))]
-            answers = await self.store.commit([self.ask(request_id) for request_id in taken])
+            answers = await self.store.commits.commit([self.ask(request_id) for request_id in taken])
             for request_id, answer in zip(taken, answers, strict=True):
                 if answer.verdict == "new":
                     assert request_id not in self.new
@@ -71,10 +74,10 @@ class Committer:
 
     async def end(self, job: Committed) -> None:
         if self.random.random() < 0.5:
-            released = await self.store.release_job(job.job_id, 1, job.node_id, "test")
+            released = await self.store.jobs.release(Release(job.job_id, 1, job.node_id, "test"))
             assert released.verdict == "released", released
         else:
-            advanced = await self.store.advance_job(job.job_id, 1, job.node_id, "dispatch finish release")
+            advanced = await advance_job(self.store, job.job_id, 1, job.node_id, "dispatch finish release")
             assert advanced.verdict == "moved" and advanced.finished, advanced
 
 

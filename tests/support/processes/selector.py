@@ -41,6 +41,7 @@ from mesh.keys import Keys
 from mesh.link.link import Link, Received
 from mesh.random_ids import new_peer_identity
 from tests.support.builders.selector import CAPS, job
+from tests.support.builders.store import node_changes
 
 F = TypeVar("F", bound=Frame)
 DEADLINE_S = 20.0
@@ -272,7 +273,7 @@ class Rig:
     async def used(self, node_id: str) -> int:
         """Leases that Redis holds for a node."""
         async with self.store() as store:
-            changes = await store.node_changes(cell_of(node_id, self.config.mesh.cells), 0, 1_000)
+            changes = await node_changes(store, cell_of(node_id, self.config.mesh.cells), 0, 1_000)
         return next((row.used for row in changes.rows if row.node_id == node_id), -1)
 
     async def until_used(self, node_id: str, used: int) -> None:

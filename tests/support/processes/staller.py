@@ -32,7 +32,7 @@ async def main(task: dict[str, Any]) -> None:
     job = JobConfig(provisional_lease_ms=task["provisional_ms"])
     config = Config(redis=RedisConfig(url=task["url"], cluster=True), job=job)
     runner = await StalledRunner.connect(config.redis)
-    await Store(runner, Keys(), config).commit([request("r-1", [task["node"]], session_id=task["session"])])
+    await Store(runner, Keys(), config).commits.commit([request("r-1", [task["node"]], session_id=task["session"])])
 
 
 if __name__ == "__main__":

@@ -114,7 +114,7 @@ class World:
         for node_id in self.chance.sample(table.ids(), 18):  # jobs end
             self.version += 1
             table.patch(node_id, self.chance.randint(0, 2), self.version)
-        rows, prior = job_rows(self.jobs(count), table, PLAN), table.prior()
+        rows, prior = job_rows(self.jobs(count), table, PLAN), table.speeds.prior()
         choice = choose(table.columns, table.index(), rows, prior, rules, 3)
         self.choices.append(choice)
         batch = self.recorder.note(

@@ -14,7 +14,9 @@ from prometheus_client import CollectorRegistry
 from broker.core.credit import KIND_OF_SIDE
 from edge.audio.core.segment import FinalizeReason
 from edge.metrics import NO_PAGE, EdgeMetrics
-from lua.store.types import AdvanceVerdict, ClaimVerdict, CommitVerdict
+from lua.store.types.commits import CommitVerdict
+from lua.store.types.jobs import AdvanceVerdict
+from lua.store.types.sessions import ClaimVerdict
 from mesh import frames, words
 from mesh.errors import ErrorCode
 from mesh.metrics import OTHER, Bounded, Metrics

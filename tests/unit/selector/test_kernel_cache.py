@@ -67,9 +67,9 @@ from tests.support.builders.selector import RULES, facts, job, table_of
 plan = PoolPlan(PoolsConfig(enabled=True))
 table = table_of(*((f"n{i}", facts(in_pools=f"hash.{i % 16}", pairs=["en>es"])) for i in range(100)))
 rows = job_rows([job(excluded=["n1"]), job(preferred_node="n2", warm_node="n3")], table, plan)
-kernel.choose(table.columns, table.index(), rows, table.prior(), RULES, 3)
-kernel.choose(table.columns, table.index(), job_rows([], table, plan), table.prior(), RULES, 3)
-kernel.examine(table.columns, table.index(), job_rows([job()], table, plan), table.prior(), RULES)
+kernel.choose(table.columns, table.index(), rows, table.speeds.prior(), RULES, 3)
+kernel.choose(table.columns, table.index(), job_rows([], table, plan), table.speeds.prior(), RULES, 3)
+kernel.examine(table.columns, table.index(), job_rows([job()], table, plan), table.speeds.prior(), RULES)
 assert kernel._choose.signatures == before, (before, kernel._choose.signatures)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from mesh.frames import FRAME_VERSION, Beat, Frame, Head, JobEvent
+from mesh.frames import FRAME_VERSION, Frame, Head, JobEvent
 from mesh.frames import Lane as WireLane
 from mesh.link.link import Received
-from selector.app import TaskLane
+from selector.lanes import TaskLane
 
 
 def message(number: int) -> Received:
@@ -70,9 +70,3 @@ async def test_what_gathers_during_a_slow_call_goes_together_in_the_next_batch()
     gate.set()
     await until_idle(lane, work)
     assert sizes == [1, 8]
-
-
-def test_beats_are_never_a_selectors_business() -> None:
-    from selector.placement.core.replies import TAKEN
-
-    assert Beat not in TAKEN

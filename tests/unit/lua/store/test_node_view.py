@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from lua.store.node_view import REASON_MAX, NodeView, pack_caps, pack_load, read_reason, spell_reason, unpack_view
+from lua.store.node_view import REASON_MAX, pack_caps, pack_load, read_reason, spell_reason, unpack_view
+from lua.store.types.nodes import NodeFacts
 from mesh.frames import NodeCaps, NodeLoad
 
 
@@ -10,15 +11,15 @@ def test_a_view_survives_packing() -> None:
     caps = NodeCaps("1", "linux", 8, 16.5, 1, 8.0, ["asr"], [], ["en"], ["es", "zh"], [], True, 4, "eu", "a", "t")
     load = NodeLoad(12.5, 0.0, 32.0, 3)
     now = f"1794800272565 draining edge:a:0001 0 1794800300000 {spell_reason('a new disk, 50 %')}".encode()
-    view = unpack_view("node-1", pack_caps(caps), now, pack_load(load), b"p1,p2")
-    assert view == NodeView(
-        "node-1", "edge:a:0001", 1794800272565, "draining", caps, load, "p1,p2", 0, 1794800300000, "a new disk, 50 %"
+    view = unpack_view(pack_caps(caps), now, pack_load(load), b"p1,p2")
+    assert view == NodeFacts(
+        "edge:a:0001", 1794800272565, "draining", caps, load, "p1,p2", 0, 1794800300000, "a new disk, 50 %"
     )
 
 
 def test_a_view_without_a_reason() -> None:
     caps = NodeCaps("1", "linux", 8, 16.5, 1, 8.0, [], [], [], [], [], True, 4)
-    assert unpack_view("n", pack_caps(caps), b"1 ready e 0 0 ", pack_load(NodeLoad()), b"").reason == ""
+    assert unpack_view(pack_caps(caps), b"1 ready e 0 0 ", pack_load(NodeLoad()), b"").reason == ""
 
 
 @pytest.mark.parametrize("reason", ["", "closed", "two words", "line\nbreak", "原因", "100 %"])

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lua.store.types.nodes import NodeFacts
 from mesh.config.scheduler import PoolsConfig
 from mesh.config.weights import Weights
 from mesh.frames import Dispatch, NodeCaps, NodeLoad
@@ -16,7 +17,7 @@ from mesh.words import FilterName, RefusalReason
 from selector.core.filters import LASTING, REASON, Filter, is_hopeless, main_filter, nearest, removed_by_name
 from selector.core.job_rows import job_rows, seed_of
 from selector.core.kernel import NO_POOL, NO_ROW, PASSED, TERMS, examine
-from selector.core.node_table import NodeFacts, NodeTable
+from selector.core.node_table import NodeTable
 from selector.core.pools import PoolPlan
 from tests.support.builders.selector import NO_POOLS, NOW_MS, RULES, facts, job, pick, rules_of, table_of
 from tests.support.reference import naive_kernel
@@ -110,7 +111,7 @@ def test_each_filter_as_the_only_obstacle_gives_the_reason(
     assert removed_by_name(choice.removed[0]) == {reason: 1}
     worst = main_filter(choice.removed[0])
     assert worst is not None and REASON[worst] == reason
-    examined = examine(table.columns, table.index(), job_rows([asked], table, plan), table.prior(), RULES)
+    examined = examine(table.columns, table.index(), job_rows([asked], table, plan), table.speeds.prior(), RULES)
     assert examined.obstacle.tolist() == [worst]
     node_id, words = nearest(examined, table)
     assert node_id == "n" and words
@@ -146,13 +147,13 @@ def test_the_nearest_miss_is_the_node_that_only_lacks_a_slot() -> None:
     table.patch("near", 4, 2)
     table.patch("nearer", 4, 2)
     table.set_speeds("near", {"*": Speed(0.9, 0.0, 8.0, NOW_MS)})
-    examined = examine(table.columns, table.index(), job_rows([job()], table, NO_POOLS), table.prior(), RULES)
+    examined = examine(table.columns, table.index(), job_rows([job()], table, NO_POOLS), table.speeds.prior(), RULES)
     assert nearest(examined, table) == ("nearer", "has no free slot: all 4 are in use")
 
 
 def test_nobody_is_a_near_miss_when_all_may_take_the_job() -> None:
     table = table_of(("n", facts()))
-    examined = examine(table.columns, table.index(), job_rows([job()], table, NO_POOLS), table.prior(), RULES)
+    examined = examine(table.columns, table.index(), job_rows([job()], table, NO_POOLS), table.speeds.prior(), RULES)
     assert examined.obstacle.tolist() == [PASSED]
     assert nearest(examined, table) == ("", "")
 
@@ -212,7 +213,7 @@ def test_rules_at_their_edges(node: NodeFacts, asked: Dispatch, fits: bool) -> N
 
 
 def test_a_model_that_a_feature_needs_must_be_there() -> None:
-    table = NodeTable(nodes_max=4, words_kept=["emotion-xlm-r", "tone"])
+    table = NodeTable(nodes_max=4, interned=["emotion-xlm-r", "tone"])
     table.apply(0, 1, "without", 0, NOW_MS, facts(models=["emotion-xlm", "other"]))
     table.apply(0, 1, "with", 0, NOW_MS, facts(models=["Emotion-XLM-R"]))
     choice = pick(table, job(models=["emotion-xlm-r"]))
@@ -533,7 +534,7 @@ plans = st.builds(
 
 
 def table_from(naive: list[NaiveNode]) -> NodeTable:
-    table = NodeTable(nodes_max=16, words_kept=MODELS)
+    table = NodeTable(nodes_max=16, interned=MODELS)
     for row, node in enumerate(naive):
         node.row, node.node_id = row, f"n{row}"
         told = NodeFacts("e", 1, node.status, node.caps, node.load, node.pool, node.detached_ms)
@@ -605,7 +606,7 @@ def test_examining_equals_the_naive_twin(
     table, rules = table_from(naive), rules_of(weights)
     for one_job in asked:
         rows = job_rows([one_job], table, plan)
-        examined = examine(table.columns, table.index(), rows, table.prior(), rules)
+        examined = examine(table.columns, table.index(), rows, table.speeds.prior(), rules)
         batch = naive_kernel.Batch(naive, rules, 1)
         for node in naive:
             used = batch.used(node)

@@ -33,22 +33,22 @@ def test_learning_step_by_step_is_the_same_as_being_told_at_once() -> None:
     assert one.speeds_of("n") == other.speeds_of("n")
     for pair in told:
         number, its_number = (table.speeds.pairs.find(pair) for table in (one, other))
-        assert one.prior()[number] == pytest.approx(other.prior()[its_number])
+        assert one.speeds.prior()[number] == pytest.approx(other.speeds.prior()[its_number])
 
 
 def test_nothing_of_a_node_that_left_stays_in_the_speed_of_the_fleet() -> None:
     table = table_of(*((node_id, facts()) for node_id in "abc"))
     for node_id, mean in (("a", 0.5), ("b", 90.0), ("c", 1.5)):
         table.learn_speeds(node_id, {ANY_PAIR: Speed(mean, 0.0, 1.0, 1), "en>es": Speed(mean, 0.0, 1.0, 1)})
-    assert table.prior()[0] == 1.5, "the median: one that is stuck makes nobody else look fast"
+    assert table.speeds.prior()[0] == 1.5, "the median: one that is stuck makes nobody else look fast"
     table.learn_speeds("c", {ANY_PAIR: Speed(0.25, 0.0, 2.0, 2)})
-    assert table.prior()[0] == 0.5
+    assert table.speeds.prior()[0] == 0.5
     table.remove("b")
-    assert table.prior()[0] == 0.25
+    assert table.speeds.prior()[0] == 0.25
     table.remove("c")
-    assert table.prior()[0] == table.prior()[table.speeds.pairs.find("en>es")] == 0.5
+    assert table.speeds.prior()[0] == table.speeds.prior()[table.speeds.pairs.find("en>es")] == 0.5
     table.remove("a")
-    assert table.prior()[0] < 0 and len(table.speeds.pairs) == 1
+    assert table.speeds.prior()[0] < 0 and len(table.speeds.pairs) == 1
 
 
 def test_a_node_with_too_many_pairs_and_an_unsound_speed_changes_nothing_else() -> None:

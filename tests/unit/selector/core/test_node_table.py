@@ -5,7 +5,7 @@ import random
 import numpy as np
 
 from mesh.states.speed import Speed
-from selector.core.interner import UNKNOWN, Interner
+from selector.core.interner import UNKNOWN
 from selector.core.kernel import NO_ROW, Columns
 from selector.core.node_table import NodeTable
 from tests.support.builders.selector import NOW_MS, facts, job, pick, table_of
@@ -140,61 +140,46 @@ def test_nodes_of_one_cell() -> None:
 def test_a_language_beyond_the_bound_matches_nothing_and_is_counted() -> None:
     table = NodeTable(nodes_max=4)
     table.apply(0, 1, "n", 0, NOW_MS, facts(asr_langs=[f"l{index}" for index in range(300)], semantic_langs=[]))
-    assert len(table.languages) == 256
+    assert len(table.interners.languages) == 256
     table.check()
-    assert table.languages.refused == 44
-    assert table.languages.find("l255") == 255
-    assert table.languages.find("l256") == UNKNOWN
-
-
-def test_looking_up_a_word_does_not_add_it() -> None:
-    words = Interner(2)
-    assert words.find("en") == UNKNOWN
-    assert words.hold("en") == 0
-    assert (words.find("EN"), len(words)) == (0, 1)
-
-
-def test_a_number_is_free_again_when_the_last_holder_lets_go() -> None:
-    words = Interner(2, kept=["en"])
-    es = words.hold_all(["es", "ES"])
-    assert words.hold_all(["es", "fr"]) == es, "held twice; fr does not fit"
-    words.release(es)
-    assert words.hold("fr") == UNKNOWN
-    words.release(es)
-    assert (words.find("es"), words.hold("fr")) == (UNKNOWN, *es)
-    assert (words.find("en"), words.refused) == (0, 2)
+    assert table.interners.languages.refused == 44
+    assert table.interners.languages.find("l255") == 255
+    assert table.interners.languages.find("l256") == UNKNOWN
 
 
 def test_a_node_with_a_long_list_takes_nothing_away_for_good() -> None:
     table = NodeTable(nodes_max=4)
     table.apply(0, 1, "greedy", 0, NOW_MS, facts(asr_langs=[f"l{index}" for index in range(300)]))
     table.apply(0, 1, "n", 0, NOW_MS, facts(asr_langs=["en"], semantic_langs=["es"]))
-    assert table.languages.find("en") == UNKNOWN
+    assert table.interners.languages.find("en") == UNKNOWN
     table.remove("greedy")
-    assert len(table.languages) == 0
+    assert len(table.interners.languages) == 0
     # What did not fit is tried again with the node's next words, though its capabilities are the same.
     table.apply(0, 2, "n", 0, NOW_MS, facts(asr_langs=["en"], semantic_langs=["es"]))
-    assert UNKNOWN not in (table.languages.find("en"), table.languages.find("es")) and len(table.languages) == 2
+    assert (
+        UNKNOWN not in (table.interners.languages.find("en"), table.interners.languages.find("es"))
+        and len(table.interners.languages) == 2
+    )
     table.check()
 
 
 def test_other_capabilities_give_the_old_words_back() -> None:
     table = table_of(("n", facts(asr_langs=["en"], semantic_langs=["es"], services_installed=["asr", "magic"])))
     table.apply(0, 2, "n", 0, NOW_MS, facts(asr_langs=["fr"], semantic_langs=["es"], services_installed=["asr"]))
-    assert table.languages.find("en") == UNKNOWN and len(table.languages) == 2
-    assert table.services.find("magic") == UNKNOWN
+    assert table.interners.languages.find("en") == UNKNOWN and len(table.interners.languages) == 2
+    assert table.interners.services.find("magic") == UNKNOWN
 
 
 def test_services_that_jobs_ask_for_always_have_a_number() -> None:
     table = table_of(("n", facts(services_installed=[f"s{index}" for index in range(100)])))
-    assert table.services.refused > 0
+    assert table.interners.services.refused > 0
     table.apply(0, 1, "m", 0, NOW_MS, facts(services_installed=["punctuation"], services_ready=["asr", "tone"]))
-    row, find = table.row_of("m"), table.services.find
+    row, find = table.row_of("m"), table.interners.services.find
     assert table.columns.installed[row] == 1 << find("punctuation")
     assert table.columns.ready[row] == 1 << find("asr") | 1 << find("tone")
     table.remove("n")
     table.remove("m")
-    assert len(table.services) == 7
+    assert len(table.interners.services) == 7
 
 
 def test_a_job_never_matches_through_a_number_that_another_word_had() -> None:
@@ -212,9 +197,11 @@ def test_marks_stop_a_node_until_their_time_is_over() -> None:
     table = table_of(("n", facts()), ("m", facts()))
     assert table.set_marks("n", {"NMT": NOW_MS + 10, "tts": NOW_MS + 20, "nobody-has-it": NOW_MS + 30})
     assert not table.set_marks("stranger", {"nmt": NOW_MS})
-    assert table.columns.marked[0] == 1 << table.services.find("nmt") | 1 << table.services.find("tts")
+    assert table.columns.marked[0] == 1 << table.interners.services.find("nmt") | 1 << table.interners.services.find(
+        "tts"
+    )
     assert table.expire_marks(NOW_MS + 10) == 1
-    assert table.columns.marked[0] == 1 << table.services.find("tts")
+    assert table.columns.marked[0] == 1 << table.interners.services.find("tts")
     assert table.marks_of("n") == {"tts": NOW_MS + 20, "nobody-has-it": NOW_MS + 30}
     assert table.expire_marks(NOW_MS + 99) == 2
     assert table.columns.marked[0] == 0 and table.expire_marks(NOW_MS + 99) == 0
@@ -223,32 +210,32 @@ def test_marks_stop_a_node_until_their_time_is_over() -> None:
 def test_marks_follow_their_node_and_hold_for_what_it_has() -> None:
     table = table_of(("first", facts()), ("n", facts(services_installed=["asr", "magic"])))
     table.set_marks("n", {"magic": NOW_MS + 10})
-    assert table.columns.marked[1] == 1 << table.services.find("magic")
+    assert table.columns.marked[1] == 1 << table.interners.services.find("magic")
     table.remove("first")  # the last row moves
-    assert table.columns.marked[0] == 1 << table.services.find("magic")
+    assert table.columns.marked[0] == 1 << table.interners.services.find("magic")
     # The node loses the service, its number goes to another word, and that word is not marked.
     table.apply(0, 2, "n", 0, NOW_MS, facts(services_installed=["asr", "other"]))
     assert table.columns.marked[0] == 0
     table.apply(0, 3, "n", 0, NOW_MS, facts(services_installed=["asr", "magic"]))
-    assert table.columns.marked[0] == 1 << table.services.find("magic"), "it is still believed"
+    assert table.columns.marked[0] == 1 << table.interners.services.find("magic"), "it is still believed"
     table.remove("n")
     assert table.expire_marks(NOW_MS + 99) == 0
 
 
 def test_nodes_cannot_fill_the_services_with_models() -> None:
-    table = NodeTable(nodes_max=4, words_kept=["wanted"])
+    table = NodeTable(nodes_max=4, interned=["wanted"])
     table.apply(0, 1, "n", 0, NOW_MS, facts(models=[*(f"m{index}" for index in range(500)), "Wanted", "asr"]))
-    assert len(table.services) == 8 and table.services.refused == 0
-    assert table.columns.installed[0] & (1 << table.services.find("wanted"))
+    assert len(table.interners.services) == 8 and table.interners.services.refused == 0
+    assert table.columns.installed[0] & (1 << table.interners.services.find("wanted"))
     table.apply(0, 2, "n", 0, NOW_MS, facts(models=["asr"], services_installed=[], services_ready=[]))
     assert table.columns.installed[0] == 0, "a model that is called like a service is none"
 
 
 def test_named_pairs_are_bounded_per_node_and_given_back() -> None:
     table = table_of(("n", facts(pairs=[f"a{index}>b" for index in range(5_000)])))
-    assert len(table.words.pairs) == 256 and table.columns.pairs_named[0]
+    assert len(table.interners.pairs) == 256 and table.columns.pairs_named[0]
     table.apply(0, 2, "n", 0, NOW_MS, facts())
-    assert len(table.words.pairs) == 0 and not table.columns.pairs_named[0] and not table.columns.pairs[0].any()
+    assert len(table.interners.pairs) == 0 and not table.columns.pairs_named[0] and not table.columns.pairs[0].any()
 
 
 def test_a_recording_hears_of_every_row_that_was_written() -> None:

@@ -3,7 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from lua.store.types import Advance, Advanced, MailEntry, Parked, SessionOwner
+from lua.store.types.jobs import Advance, Advanced
+from lua.store.types.sessions import MailEntry, Parked, SessionOwner
 from mesh.frames import JobDone, Push, ResultAck, decode_frame
 from selector.jobs.core import result_routing
 from selector.jobs.core.result_routing import Delivery
@@ -16,9 +17,9 @@ LATER = SessionOwner("edge:now:1", 5, away=True, resumable=True)
 
 
 def deliver(
-    advanced: Advanced = KNOWN, seat: SessionOwner | None = None, *, dead: str = "", done: JobDone = DONE
+    advanced: Advanced = KNOWN, session: SessionOwner | None = None, *, dead: str = "", done: JobDone = DONE
 ) -> Delivery:
-    return result_routing.on_result(done, advanced, TEXT, seat, lambda edge: edge != dead)
+    return result_routing.on_result(done, advanced, TEXT, session, lambda edge: edge != dead)
 
 
 @pytest.mark.parametrize(
@@ -48,10 +49,10 @@ def test_what_the_record_says_counts_more_than_what_the_node_says() -> None:
     assert (lost.to, lost.frame.session_id, lost.frame.request_id) == ("edge:a:1", "s-1", "r-1")
 
 
-@pytest.mark.parametrize("seat", [None, SessionOwner("")])
-def test_a_result_that_nobody_can_be_found_for_goes_back(seat: SessionOwner | None) -> None:
+@pytest.mark.parametrize("session", [None, SessionOwner("")])
+def test_a_result_that_nobody_can_be_found_for_goes_back(session: SessionOwner | None) -> None:
     nowhere = msgspec.structs.replace(DONE, session_edge="")
-    answer = deliver(Advanced("unknown"), seat, done=nowhere)
+    answer = deliver(Advanced("unknown"), session, done=nowhere)
     assert answer == Delivery(ack=("edge:b:1", ResultAck("job-01-x", 1, "n", "no_session")))  # type: ignore[arg-type]
 
 
@@ -67,7 +68,7 @@ def test_a_result_that_nobody_can_be_found_for_goes_back(seat: SessionOwner | No
     ],
 )
 def test_redis_is_asked_for_the_session_only_when_in_doubt(done: JobDone, advanced: Advanced, asks: bool) -> None:
-    assert result_routing.needs_seat(done, advanced) is asks
+    assert result_routing.needs_owner(done, advanced) is asks
 
 
 NOBODY = ("edge:b:1", ResultAck("job-01-x", 1, "n", "no_session"))
@@ -75,7 +76,7 @@ NOW = ("edge:now:1", PUSH)
 
 
 @pytest.mark.parametrize(
-    ("seat", "dead", "parks", "push", "ack"),
+    ("session", "dead", "parks", "push", "ack"),
     [
         # its client is there
         (SessionOwner("edge:now:1", 5), "", False, NOW, None),
@@ -96,9 +97,9 @@ NOW = ("edge:now:1", PUSH)
     ],
 )
 def test_a_result_goes_where_its_session_is_or_waits_for_it(
-    seat: SessionOwner | None, dead: str, parks: bool, push: object, ack: object
+    session: SessionOwner | None, dead: str, parks: bool, push: object, ack: object
 ) -> None:
-    delivery = deliver(KNOWN, seat, dead=dead)
+    delivery = deliver(KNOWN, session, dead=dead)
     assert (delivery.park is not None, delivery.push, delivery.ack) == (parks, push, ack)
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from lua.store.types import Committed
+from lua.store.types.commits import Committed
 from mesh.config import Config
 from mesh.config.network import SelectorConfig
 from mesh.config.weights import Weights
@@ -30,8 +30,8 @@ def decide(kept: DecisionLog, table: NodeTable, dispatch: Dispatch, *, conflict:
     """Choose for one request and end it as the placer does."""
     asked = request(dispatch)
     rules, rows = rules_at(NOW_MS, Weights()), job_rows([dispatch], table, PLAN_ANYWHERE)
-    choice = choose(table.columns, table.index(), rows, table.prior(), rules, 3)
-    batch = kept.note(table, rows, table.prior(), rules, choice, Weights(), 5)
+    choice = choose(table.columns, table.index(), rows, table.speeds.prior(), rules, 3)
+    batch = kept.note(table, rows, table.speeds.prior(), rules, choice, Weights(), 5)
     asked.candidates = [table.id_of(row) for row in choice.rows[0].tolist() if row != NO_ROW]
     asked.removed = choice.removed[0].tolist()
     chosen = PlacementRound(batch, 0, "", asked.candidates)

@@ -111,8 +111,8 @@ def test_nothing_was_decided_yet() -> None:
 def test_a_table_without_nodes_is_recorded_too() -> None:
     table, recorder = NodeTable(nodes_max=10), Recorder(100, PLENTY)
     rules, rows = rules_at(NOW_MS, Weights()), job_rows([job()], table, PLAN)
-    choice = choose(table.columns, table.index(), rows, table.prior(), rules, 3)
-    recorder.note(table, rows, table.prior(), rules, choice, at_ms=1, weights=Weights(), weights_version=0)
+    choice = choose(table.columns, table.index(), rows, table.speeds.prior(), rules, 3)
+    recorder.note(table, rows, table.speeds.prior(), rules, choice, at_ms=1, weights=Weights(), weights_version=0)
     recording = recorder.taken()
     assert recording is not None
     assert differing(unpack(pack(recording, PLENTY))) == []

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lua.store.types import Presence
+from lua.store.types.deployment import Presence
 from mesh.config.scheduler import ModelsConfig, Pool, PoolsConfig, TenantPool
 from mesh.errors import ErrorCode
 from mesh.states.speed import Speed

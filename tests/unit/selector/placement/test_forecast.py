@@ -5,7 +5,7 @@ from mesh.states.speed import Speed
 from selector.core.job_rows import job_rows
 from selector.core.kernel import examine
 from selector.core.node_table import NodeTable
-from selector.placement.core.forecast import Forecast, forecast_of
+from selector.placement.core.forecast import Forecast, forecast_of, release_forecast_ms
 from tests.support.builders.selector import NOW_MS, facts, job, table_of
 from tests.support.simulation.selector import PLAN_ANYWHERE, rules_at
 
@@ -13,7 +13,7 @@ from tests.support.simulation.selector import PLAN_ANYWHERE, rules_at
 def outlook(table: NodeTable, weights: Weights | None = None) -> Forecast:
     rules = rules_at(NOW_MS, weights or Weights())
     rows = job_rows([job(audio_ms=2_000)], table, PLAN_ANYWHERE)
-    return forecast_of(examine(table.columns, table.index(), rows, table.prior(), rules), table, rules)
+    return forecast_of(examine(table.columns, table.index(), rows, table.speeds.prior(), rules), table, rules)
 
 
 def busy_table() -> NodeTable:
@@ -49,3 +49,11 @@ def test_a_strategy_that_does_not_count_in_milliseconds_foretells_nothing() -> N
     found = outlook(busy_table(), Weights(strategy="least_connections"))
     assert found.nearest_node in ("fast", "slow")
     assert (found.predicted_ms, found.slots_in_use) == (0, 0)
+
+
+def test_slots_come_free_at_an_even_pace() -> None:
+    assert release_forecast_ms(1_000.0, 10, ahead=0, least_ms=50, most_ms=10_000) == 100
+    assert release_forecast_ms(1_000.0, 10, ahead=9, least_ms=50, most_ms=10_000) == 1_000
+    assert release_forecast_ms(1_000.0, 1_000, ahead=0, least_ms=50, most_ms=10_000) == 50
+    assert release_forecast_ms(1_000.0, 1, ahead=99, least_ms=50, most_ms=10_000) == 10_000
+    assert release_forecast_ms(1_000.0, 0, ahead=5, least_ms=50, most_ms=10_000) == 50

@@ -2,40 +2,24 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from lua.store.types import Committed, Drained, HeartbeatReply, Release, Released
+from lua.store.types.commits import Committed
+from lua.store.types.jobs import Release, Released
 from mesh.frames import (
     Assign,
     AssignFailed,
-    Bounce,
-    BrokerBeat,
-    Busy,
     CancelJob,
-    ControlNode,
     Dispatch,
-    Failed,
-    JobDone,
-    NodeHeartbeat,
-    NodeLoad,
-    NodeStale,
-    Post,
-    Push,
-    StatusChanged,
     Undone,
 )
 from selector.core.filters import REASON, Filter, main_filter, removed_by_name
-from selector.fleet.core import node_replies
 from selector.placement.core import replies
 from tests.support.builders.selector import job
 
 BOUND = Committed("bound", "job-01-x", "n", "edge:b:1", 7, 1, "DISPATCHED")
 LOST_MS = 8_000
-
-
-def test_a_selector_takes_exactly_the_frames_addressed_to_selectors() -> None:
-    assert {Dispatch, JobDone, Bounce, Post} <= replies.TAKEN
-    assert not replies.TAKEN & {Assign, Push, Busy, BrokerBeat}
 
 
 def test_a_new_job_goes_to_the_edge_of_its_node() -> None:
@@ -102,7 +86,7 @@ def test_an_edge_that_took_a_session_over_catches_up_with_the_attempts() -> None
 )
 def test_a_node_that_lost_a_job_or_went_away_is_fine(reason: str, away: bool, exclude: bool) -> None:
     failed = AssignFailed("job-01-x", 1, "n", 7, "r-1", "edge:a:1", reason)
-    assert replies.is_node_away(failed) is away
+    assert replies.is_node_absent(failed) is away
     assert replies.release_of(failed).epoch == (7 if reason == "node_gone" else 0)
     answer = replies.on_assign_failed(failed, Released("released", 0, 1))
     assert answer == ("edge:a:1", Undone("r-1", 1, "job-01-x", "n", reason, exclude))
@@ -142,32 +126,6 @@ def test_a_cancelled_job_is_stopped_where_its_node_is() -> None:
     assert answer == ("edge:b:1", CancelJob("job-01-x", 1, "n", "", "closed"))
 
 
-def test_a_change_of_status_and_a_drain_go_to_the_edge_that_has_the_node() -> None:
-    changed = node_replies.on_status("n", "edge:b:1", 7, "degraded", "unhealthy")
-    assert changed == ("edge:b:1", StatusChanged("n", 7, "degraded", "unhealthy"))
-    assert node_replies.on_status("n", "", 7, "offline", "closed") is None
-    drained = Drained(True, "draining", "edge:b:1", 7, 99)
-    assert node_replies.on_drained("n", drained, "update", 5_000) == (
-        "edge:b:1",
-        ControlNode("n", 7, "drain", "update", 5_000),
-    )
-    assert node_replies.on_drained("n", drained, "update", 0).frame == ControlNode("n", 7, "resume", "update", 0)
-
-
-def test_a_heartbeat_is_answered_only_if_its_connection_is_not_in_force() -> None:
-    beat = NodeHeartbeat("n", "edge:b:1", 7, NodeLoad())
-    assert node_replies.on_beaten(beat, HeartbeatReply("ok", 1, 1)) is None
-    for verdict in ("superseded", "unknown"):
-        answer = node_replies.on_beaten(beat, HeartbeatReply(verdict, 0, 0))  # type: ignore[arg-type]
-        assert answer == ("edge:b:1", NodeStale("n", 7, verdict))
-
-
-def test_an_edge_hears_at_once_that_redis_cannot_be_used() -> None:
-    down = node_replies.store_down("ref", "edge:a:1")
-    assert isinstance(down.frame, Failed) and (down.to, down.frame.ref) == ("edge:a:1", "ref")
-    assert down.frame.code == "SCHEDULER_DEPENDENCY_DOWN"
-
-
 def counts(**removed: int) -> list[int]:
     return [removed.get(place.name, 0) for place in Filter]
 
@@ -203,15 +161,20 @@ def test_what_waiting_cannot_help_does_not_wait(place: Filter) -> None:
     assert not replies.is_worth_waiting(job(beside=True), alone), "a hedge never waits"
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"tenant_id": "t"}, {"public": False}, {"src_lang": "zh"}, {"tgt_lang": "en"}, {"lang_a": "en"},
-        {"lang_b": "zh"}, {"services": ["asr"]}, {"auto_langs": ["en"]}, {"models": ["m"]}, {"excluded": ["n"]},
-    ],
-)  # fmt: skip
-def test_whoever_may_use_other_nodes_has_other_needs(change: dict[str, Any]) -> None:
-    assert replies.needs_of(job(**change), ("p",)) != replies.needs_of(job(), ("p",))
+def changed(value: Any) -> Any:
+    """Another value of the same type."""
+    if isinstance(value, list):
+        return [*value, "x"]
+    return not value if isinstance(value, bool) else value * 2 or type(value)(7)
+
+
+@pytest.mark.parametrize("field", Dispatch.__struct_fields__)
+def test_needs_differ_by_exactly_the_fields_that_a_filter_reads(field: str) -> None:
+    """A field that is missing from the needs would refuse one job because another one found no node."""
+    other = msgspec.structs.replace(job(), **{field: changed(getattr(job(), field))})
+    assert other != job()
+    differ = replies.needs_of(other, ("p",)) != replies.needs_of(job(), ("p",))
+    assert differ is (field not in replies.OTHER_FIELDS)
 
 
 def test_needs_follow_the_pools_and_not_the_person() -> None:
@@ -225,9 +188,11 @@ def test_where_there_is_no_node_one_may_come() -> None:
     assert (nobody.reason, nobody.removed, nobody.retry_after_ms) == ("no_nodes", {}, 100)
 
 
-def test_nodes_that_a_commit_turned_down_are_counted_where_they_belong() -> None:
-    tried = {"a": "full", "b": "gone", "c": "not_ready", "d": "stale", "e": "no such word"}
-    corrected = replies.with_tried(counts(EXCLUDED=6, PAIR=1), tried)
+REJECTED = {"a": "full", "b": "gone", "c": "not_ready", "d": "stale", "e": "no such word"}
+
+
+def test_rejected_nodes_are_counted_under_the_filter_of_their_reason() -> None:
+    corrected = replies.with_rejected(counts(EXCLUDED=6, PAIR=1), REJECTED, excluded=5)
     assert removed_by_name(corrected) == {
         "excluded": 1,
         "lang_pair_unsupported": 1,
@@ -235,6 +200,12 @@ def test_nodes_that_a_commit_turned_down_are_counted_where_they_belong() -> None
         "offline": 2,
         "status_not_ready": 1,
     }
+
+
+def test_nodes_excluded_by_the_job_stay_counted_beside_rejected_ones_that_left_the_table() -> None:
+    """The choice counts a node under EXCLUDED only while it has a row."""
+    corrected = replies.with_rejected(counts(EXCLUDED=1), {"gone": "gone"}, excluded=0)
+    assert removed_by_name(corrected) == {"excluded": 1, "offline": 1}
 
 
 def test_every_filter_has_its_own_wire_name() -> None:

@@ -7,7 +7,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from lua.store.types import Room
+from lua.store.types.rooms import Room
 from mesh.frames import Failed, Post, RoomMember, RoomRequest, RoomSignal, RoomState
 from mesh.words import RoomAction
 from selector.sessions.core import room_replies

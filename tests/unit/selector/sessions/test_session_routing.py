@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lua.store.types import Claimed, MailEntry, MailPage, Noted, Parked, SessionOwner
+from lua.store.types.sessions import Claimed, MailEntry, MailPage, Noted, Parked, SessionOwner
 from mesh.frames import (
     Failed,
     Mail,
@@ -26,19 +26,19 @@ POST = Post("ref", A, "s-1", "result", "k-1", park=True)
 
 
 @pytest.mark.parametrize(
-    ("seat", "lives", "reach"),
+    ("session", "lives", "reach"),
     [
-        (SessionOwner(""), False, Reach.NOWHERE),
-        (SessionOwner(B, 5), True, Reach.HERE),
-        (SessionOwner(B, 5, resumable=True), True, Reach.HERE),
-        (SessionOwner(B, 5, resumable=True), False, Reach.LATER),
-        (SessionOwner(B, 5, away=True, resumable=True), True, Reach.LATER),
-        (SessionOwner(B, 5, away=True), True, Reach.AWAY),
-        (SessionOwner(B, 5), False, Reach.AWAY),
+        (SessionOwner(""), False, Reach.UNKNOWN),
+        (SessionOwner(B, 5), True, Reach.OWNER),
+        (SessionOwner(B, 5, resumable=True), True, Reach.OWNER),
+        (SessionOwner(B, 5, resumable=True), False, Reach.MAIL),
+        (SessionOwner(B, 5, away=True, resumable=True), True, Reach.MAIL),
+        (SessionOwner(B, 5, away=True), True, Reach.OFFLINE),
+        (SessionOwner(B, 5), False, Reach.OFFLINE),
     ],
 )
-def test_a_session_is_reached_by_its_edge_or_later(seat: SessionOwner, lives: bool, reach: Reach) -> None:
-    assert session_routing.reach_of(seat, owner_lives=lives) is reach
+def test_a_session_is_reached_by_its_edge_or_later(session: SessionOwner, lives: bool, reach: Reach) -> None:
+    assert session_routing.reach_of(session, is_owner_live=lives) is reach
 
 
 def test_a_claim_says_to_the_store_all_that_its_frame_says() -> None:
@@ -76,7 +76,7 @@ def test_mail_is_told_to_the_owner_and_to_nobody_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seat", "lives", "park", "parks", "forwards", "verdict"),
+    ("session", "lives", "park", "parks", "forwards", "verdict"),
     [
         (SessionOwner(B, 5), True, False, False, True, ""),
         (SessionOwner(B, 5, resumable=True), True, True, False, True, ""),
@@ -90,17 +90,17 @@ def test_mail_is_told_to_the_owner_and_to_nobody_else() -> None:
     ],
 )
 def test_a_post_is_passed_on_or_waits_or_is_not_told(
-    seat: SessionOwner, lives: bool, park: bool, parks: bool, forwards: bool, verdict: str
+    session: SessionOwner, lives: bool, park: bool, parks: bool, forwards: bool, verdict: str
 ) -> None:
     frame = Post("ref", A, "s-1", "result", "k-1", park=park)
-    posting = session_routing.on_post(frame, b"body", seat, owner_lives=lives)
+    posting = session_routing.on_post(frame, b"body", session, is_owner_live=lives)
     assert (posting.park is not None, posting.verdict or "") == (parks, verdict)
     assert posting.forward == ((B, frame) if forwards else None)
 
 
 def test_a_post_that_waits_is_the_very_post_under_its_own_key() -> None:
     letter = session_routing.on_post(
-        POST, b"body", SessionOwner(B, 5, away=True, resumable=True), owner_lives=True
+        POST, b"body", SessionOwner(B, 5, away=True, resumable=True), is_owner_live=True
     ).park
     assert letter is not None
     assert letter == MailEntry("s-1", "k-1", letter.frame, b"body")

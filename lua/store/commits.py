@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from lua.engine.runner import Call, Runner
-from lua.store.jobs import JobStore, holder_of, read_bound, words_of
-from lua.store.types import Bound, CommitRequest, Committed, Release
+from lua.store.jobs import JobStore, holder_of, words_of
+from lua.store.types.commits import Bound, CommitRequest, Committed
+from lua.store.types.jobs import Release
 from mesh.cells import cell_of, job_id_in
 from mesh.config import Config
 from mesh.errors import StoreError
@@ -44,8 +46,8 @@ class CommitStore:
             "leases_ms": jobs.leases_ms,
         }  # fmt: skip
 
-    async def place(self, requests: Sequence[CommitRequest]) -> list[Committed]:
-        """What became of each request, in order."""
+    async def commit(self, requests: Sequence[CommitRequest]) -> list[Committed]:
+        """Place each request on its first candidate with a free slot, once per request id. Never raises StoreError."""
         if self._runner.is_cluster:
             placed = list(await asyncio.gather(*(self._place_in_cluster(request) for request in requests)))
         else:
@@ -57,7 +59,7 @@ class CommitStore:
                 placed[place] = one
         return placed
 
-    async def look(self, request_id: str, session_id: str) -> Bound | None:
+    async def find(self, request_id: str, session_id: str) -> Bound | None:
         """Where a request is bound, if it is."""
         [text] = await self._runner.call("request_get", [self._binding(request_id, session_id)], {})
         return _read(text) if text else None
@@ -94,7 +96,7 @@ class CommitStore:
                 reasons += placed.reasons
                 seen += placed.seen
             # No candidate was taken, but perhaps only because this request is placed already.
-            bound = await self.look(request.request_id, request.session_id)
+            bound = await self.find(request.request_id, request.session_id)
         except StoreError as error:
             return Committed("unknown", reasons=(str(error),))
         if bound and bound.attempt >= request.attempt:
@@ -131,15 +133,19 @@ class CommitStore:
         verdict, text = await self._runner.call("request_bind", [binding], args)
         if verdict == "new":
             return _placed("new", _read(text), used, version)
-        await self._jobs.release([Release(job_id, request.attempt, node_id, f"bind_{verdict}")])
+        await self._release(Release(job_id, request.attempt, node_id, f"bind_{verdict}"))
         if verdict == "late":
             raise StoreError("the reserved slot lapsed before the request was bound")
         return _placed("bound", _read(text))
 
+    async def _release(self, release: Release) -> None:
+        with suppress(StoreError):  # the provisional lease expires
+            await self._jobs.release(release)
+
     # both
     async def _with_states(self, placed: list[Committed]) -> list[Committed]:
         """Requests that were placed before: how far their jobs are. One whose record is gone was given up."""
-        answers = await self._jobs.look([one.job_id for one in placed])
+        answers = await self._jobs.get_many([one.job_id for one in placed])
         return [
             Committed("unknown", reasons=(str(answer),)) if isinstance(answer, StoreError) else _with_state(one, answer)
             for one, answer in zip(placed, answers, strict=True)
@@ -158,8 +164,10 @@ def _about(request: CommitRequest) -> str:
 
 
 def _read(text: str) -> Bound:
+    """A binding as the scripts store it."""
     try:
-        return read_bound(text)
+        attempt, job_id, node_id, node_edge, node_epoch = text.split(" ")
+        return Bound(int(attempt), job_id, node_id, node_edge, int(node_epoch))
     except ValueError:
         raise StoreError(f"unreadable binding: {text!r}") from None
 
