@@ -191,8 +191,8 @@ async def test_close_fails_a_call_whose_repeat_has_not_begun(
 
 def sockets_of(runner: Runner) -> list[Any]:
     """The sockets of its connections, made and half made."""
-    lanes = [runner._home, *runner._lanes.values()]
-    writers = [lane.server._connection._writer for lane in lanes]
+    queues = [runner._default, *runner._queues.values()]
+    writers = [queue.connection._connection._writer for queue in queues]
     return [writer.transport.get_extra_info("socket") for writer in writers if writer is not None]
 
 
