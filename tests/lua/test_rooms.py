@@ -37,6 +37,11 @@ async def joined(store: Store, *session_ids: str) -> Room:
     return rooms[-1]
 
 
+def codes_in(cell: int) -> list[str]:
+    """Codes whose rooms lie in the cell."""
+    return [code for code in map(str, range(100_000, 110_000)) if cell_of(code, CELLS) == cell]
+
+
 def names(room: Room) -> list[str]:
     return [member.session_id for member in room.members]
 
@@ -74,20 +79,20 @@ async def test_many_who_want_the_same_code_make_one_room(store: Store) -> None:
     assert len((await store.rooms.get(CODE)).members) == 1
 
 
-async def test_a_session_has_one_plan_until_its_code_turns_out_to_be_taken(
+async def test_session_keeps_its_reserved_code_until_it_turns_out_to_be_taken(
     store: Store, raw: RedisClient, keys: Keys
 ) -> None:
-    plan = store.rooms.reserve_code
-    assert await plan("s-1", "111111") == "111111"
-    assert await plan("s-1", "222222") == "111111", "a repeat, perhaps by another selector, makes the same room"
-    assert await plan("s-2", "222222") == "222222"
-    assert await plan("s-1", "333333", instead_of="111111") == "333333"
-    assert await plan("s-1", "444444", instead_of="111111") == "333333", "another one found that out before"
+    reserve = store.rooms.reserve_code
+    assert await reserve("s-1", "111111") == "111111"
+    assert await reserve("s-1", "222222") == "111111", "a repeat, perhaps by another selector, makes the same room"
+    assert await reserve("s-2", "222222") == "222222"
+    assert await reserve("s-1", "333333", instead_of="111111") == "333333"
+    assert await reserve("s-1", "444444", instead_of="111111") == "333333", "another one found that out before"
     assert 0 < raw.pttl(keys.room_plan(cell_of("s-1", CELLS), "s-1")) <= 10_000
 
 
 async def test_each_cell_has_its_part_of_all_rooms(store: Store, config: Config) -> None:
-    codes = [f"{number:06d}" for number in range(100_000, 101_000) if cell_of(f"{number:06d}", CELLS) == 5]
+    codes = codes_in(5)
     made = [await store.rooms.create(code, new_room_id(), f"s-{code}", "", "") for code in codes[:4]]
     assert [room.verdict for room in made] == ["ok", "ok", "ok", "crowded"]
     await store.rooms.leave(codes[0], f"s-{codes[0]}")
@@ -99,7 +104,12 @@ async def test_a_deployment_with_fewer_rooms_than_cells_has_one_per_cell(
     runner: Runner, keys: Keys, config: Config
 ) -> None:
     store = Store(runner, keys, msgspec.structs.replace(config, rooms=RoomsConfig(rooms_max=1)))
-    await created(store)
+    verdicts = {}
+    for cell in (5, 6):
+        codes = codes_in(cell)
+        rooms = [await store.rooms.create(code, new_room_id(), f"s-{code}", "", "") for code in codes[:3]]
+        verdicts[cell] = [room.verdict for room in rooms]
+    assert verdicts == {5: ["ok", "crowded", "crowded"], 6: ["ok", "crowded", "crowded"]}
 
 
 # --- who is in it ---------------------------------------------------------------------------------
@@ -245,7 +255,7 @@ async def test_many_silent_rooms_end_a_few_at_a_time(
     runner: Runner, keys: Keys, config: Config, raw: RedisClient
 ) -> None:
     store = Store(runner, keys, msgspec.structs.replace(config, rooms=RoomsConfig()))
-    codes = [f"{number:06d}" for number in range(100_000, 110_000) if cell_of(f"{number:06d}", CELLS) == 5][:100]
+    codes = codes_in(5)[:100]
     await asyncio.gather(*(created(store, f"s-{code}", code) for code in codes))
     for code in codes:
         silence(raw, keys, code, 10**7)
