@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.core.admission import IDENTITY_BYTES_MAX, PARTS_MAX, Dropped, check_stranger, read_head
+from broker.core.admission import IDENTITY_BYTES_MAX, PARTS_MAX, Dropped, check_new_peer, read_head
 from mesh.frames import BROKER, FRAME_VERSION, Head, encode
 from tests.support.builders.broker import EDGE, WORK, message
 
@@ -56,9 +56,9 @@ def test_any_bytes_are_read_or_dropped(parts: list[bytes]) -> None:
 )
 def test_a_stranger_must_be_who_it_says(identity: bytes, source: str, reason: str) -> None:
     with pytest.raises(Dropped) as dropped:
-        check_stranger(identity, head(source))
+        check_new_peer(identity, head(source))
     assert dropped.value.reason == reason
 
 
 def test_an_honest_stranger_is_welcome() -> None:
-    check_stranger(EDGE.encode(), head())
+    check_new_peer(EDGE.encode(), head())

@@ -10,7 +10,7 @@ CELLS = 16
 
 
 def selector(name: str) -> Peer:
-    return Peer(name.encode(), Side.BACK, queue_max=1, acquaintance=1, now_ms=0)
+    return Peer(name.encode(), Side.BACK, queue_max=1, connection=1, now_ms=0)
 
 
 def first_of(routes: Routes) -> list[str]:

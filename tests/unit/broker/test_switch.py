@@ -24,8 +24,8 @@ from tests.support.builders.broker import (
     CONTROL,
     EDGE,
     EDGE_B,
+    LIMITS,
     PUSH,
-    RULES,
     SELECTOR,
     WALL_MS,
     WALL_US,
@@ -37,7 +37,7 @@ from tests.support.builders.broker import (
 )
 
 BOUNCE = {reason: Bounce(reason) for reason in ("unroutable", "queue_full", "expired", "no_selector")}
-BUSY = Busy(RULES.busy_retry_ms)
+BUSY = Busy(LIMITS.busy_retry_ms)
 
 
 def two_selectors(bench: Bench, window: int = 2) -> tuple[str, str]:
@@ -114,9 +114,9 @@ def test_a_beat_of_the_wrong_kind_makes_the_peer_forgotten() -> None:
 
 def test_peers_beyond_the_limit_are_dropped_and_counted() -> None:
     bench = Bench()
-    for number in range(RULES.peers_max + 3):
+    for number in range(LIMITS.peers_max + 3):
         bench.front(message(f"edge:{number}:1", BROKER, Beat("edge", 0, 0)))
-    assert len(bench.switch.directory.peers) == RULES.peers_max
+    assert len(bench.switch.directory.peers) == LIMITS.peers_max
     assert bench.switch.counts.dropped["too_many_peers"] == 3
 
 
@@ -144,8 +144,8 @@ def test_work_goes_to_the_first_selector_of_its_cell_with_frame_and_payload_unto
     bench.edge()
     first, _ = two_selectors(bench)
     sent = message(EDGE, "", WORK, b"audio", b"")
-    (mail,) = bench.front(list(sent))
-    assert mail.parts == [first.encode(), *sent[1:]]
+    (envelope,) = bench.front(list(sent))
+    assert envelope.parts == [first.encode(), *sent[1:]]
 
 
 def test_work_spills_to_the_next_selector_and_then_the_sender_hears_busy() -> None:
@@ -162,8 +162,8 @@ def test_an_answer_carries_the_original_head_and_frame() -> None:
     bench = Bench()
     bench.edge()
     sent = message(EDGE, "edge:nobody:1", WORK, b"audio")
-    (mail,) = bench.front(list(sent))
-    assert mail.parts[3:] == sent[1:3]
+    (envelope,) = bench.front(list(sent))
+    assert envelope.parts[3:] == sent[1:3]
 
 
 def test_control_needs_no_credit_and_is_served_first() -> None:
@@ -242,7 +242,7 @@ def test_beats_tell_each_selector_how_much_it_was_sent() -> None:
     peer = bench.selector(window=5)
     base = peer.window.sent
     bench.front(*[message(EDGE, "", WORK)] * 1, message(EDGE, "", WORK), message(EDGE, SELECTOR, PUSH))
-    beats = dict(told(bench.switch.tick(bench.now_ms + RULES.beat_ms)))
+    beats = dict(told(bench.switch.tick(bench.now_ms + LIMITS.beat_ms)))
     assert beats[SELECTOR] == BrokerBeat("b1", "x", 1, base + 2)
 
 
@@ -254,7 +254,7 @@ def test_a_silent_selector_is_forgotten_and_its_cells_move() -> None:
     bench.edge()
     first, second = two_selectors(bench)
     for _ in range(3):
-        bench.now_ms += RULES.beat_ms
+        bench.now_ms += LIMITS.beat_ms
         bench.front(message(EDGE, BROKER, Beat("edge", 0, 0)))
         bench.beat(second, 2)
         bench.switch.tick(bench.now_ms)
@@ -267,7 +267,7 @@ def test_any_message_is_a_sign_of_life() -> None:
     bench = Bench()
     bench.edge()
     for _ in range(6):
-        bench.now_ms += RULES.beat_ms
+        bench.now_ms += LIMITS.beat_ms
         bench.front(message(EDGE, "edge:nobody:1", CONTROL))
         bench.switch.tick(bench.now_ms)
     assert EDGE in bench.switch.directory.by_name
@@ -276,7 +276,7 @@ def test_any_message_is_a_sign_of_life() -> None:
 def test_our_own_pause_is_not_the_peers_silence() -> None:
     bench = Bench()
     bench.edge()
-    bench.switch.tick(bench.now_ms + 10 * RULES.dead_ms)
+    bench.switch.tick(bench.now_ms + 10 * LIMITS.dead_ms)
     assert EDGE in bench.switch.directory.by_name
 
 
@@ -305,8 +305,8 @@ def test_work_for_a_full_pipe_goes_to_another_selector() -> None:
     bench = Bench()
     bench.edge()
     first, second = two_selectors(bench)
-    (mail,) = bench.front(message(EDGE, "", WORK))
-    assert names(bench.switch.stuck(mail)) == [second]
+    (envelope,) = bench.front(message(EDGE, "", WORK))
+    assert names(bench.switch.on_pipe_full(envelope)) == [second]
     bench.switch.check()
     assert bench.peer(first).credit() == 2
     assert bench.peer(second).credit() == 1
@@ -316,12 +316,12 @@ def test_with_every_pipe_full_work_waits_and_holds_its_credit() -> None:
     bench = Bench()
     bench.edge()
     peer = bench.selector(window=2)
-    (mail,) = bench.front(message(EDGE, "", WORK))
-    assert bench.switch.stuck(mail) == []
+    (envelope,) = bench.front(message(EDGE, "", WORK))
+    assert bench.switch.on_pipe_full(envelope) == []
     bench.switch.check()
-    assert (peer.lanes.depth(Lane.WORK), peer.credit()) == (1, 1)
+    assert (peer.queues.depth(Lane.WORK), peer.credit()) == (1, 1)
     (flushed,) = bench.switch.flush(peer, WALL_US)
-    assert flushed is mail
+    assert flushed is envelope
     bench.switch.check()
     assert (peer.blocked, peer.credit(), peer.window.outstanding()) == (False, 1, 1)
 
@@ -331,7 +331,7 @@ def test_control_overtakes_work_that_waits() -> None:
     bench.edge(EDGE)
     stuck = bench.edge(EDGE_B)
     (first,) = bench.front(message(EDGE, EDGE_B, PUSH))
-    bench.switch.stuck(first)
+    bench.switch.on_pipe_full(first)
     placed = Placed("r", 1, "j", "n", "s", 0)
     assert bench.front(message(EDGE, EDGE_B, PUSH), message(EDGE, EDGE_B, placed)) == []
     assert [type(frame) for _, frame in told(list(bench.switch.flush(stuck, WALL_US)))] == [
@@ -348,14 +348,14 @@ def test_a_flush_that_fails_keeps_the_order() -> None:
     bench.front(message(EDGE, EDGE_B, PUSH, b"1"), message(EDGE, EDGE_B, PUSH, b"2"))
     bench.switch.put_back(next(bench.switch.flush(stuck, WALL_US)))
     bench.switch.check()
-    assert [mail.parts[3] for mail in bench.switch.flush(stuck, WALL_US)] == [b"1", b"2"]
+    assert [envelope.parts[3] for envelope in bench.switch.flush(stuck, WALL_US)] == [b"1", b"2"]
 
 
 def test_a_queue_that_is_full_bounces() -> None:
     bench = Bench()
     bench.edge(EDGE)
     bench.switch.directory.block(bench.edge(EDGE_B))
-    out = bench.front(*[message(EDGE, EDGE_B, PUSH) for _ in range(RULES.queue_max + 1)])
+    out = bench.front(*[message(EDGE, EDGE_B, PUSH) for _ in range(LIMITS.queue_max + 1)])
     assert told(out) == [(EDGE, BOUNCE["queue_full"])]
 
 
@@ -372,17 +372,17 @@ def test_what_expires_while_it_waits_bounces_at_the_flush() -> None:
 def test_beats_are_never_queued() -> None:
     bench = Bench()
     peer = bench.edge()
-    (beat,) = bench.switch.tick(bench.now_ms + RULES.beat_ms)
-    assert bench.switch.stuck(beat) == []
-    assert not len(peer.lanes)
+    (beat,) = bench.switch.tick(bench.now_ms + LIMITS.beat_ms)
+    assert bench.switch.on_pipe_full(beat) == []
+    assert not len(peer.queues)
 
 
 def test_answers_for_a_full_sender_wait_and_then_are_dropped_and_counted() -> None:
     bench = Bench()
     peer = bench.edge()
     bench.switch.directory.block(peer)
-    bench.front(*[message(EDGE, "edge:nobody:1", NodeStale("n", 1, "x")) for _ in range(RULES.queue_max + 2)])
-    assert peer.lanes.depth(Lane.CONTROL) == RULES.queue_max
+    bench.front(*[message(EDGE, "edge:nobody:1", NodeStale("n", 1, "x")) for _ in range(LIMITS.queue_max + 2)])
+    assert peer.queues.depth(Lane.CONTROL) == LIMITS.queue_max
     assert bench.switch.counts.dropped == {"queue_full": 2}
 
 
@@ -390,9 +390,9 @@ def test_a_peer_that_is_gone_is_forgotten_and_its_work_goes_to_the_next() -> Non
     bench = Bench()
     bench.edge()
     first, second = two_selectors(bench)
-    mails = bench.front(message(EDGE, "", WORK), message(EDGE, first, PUSH))
-    assert names(mails) == [first, first]
-    out = [new for mail in mails for new in bench.switch.gone(mail)]
+    envelopes = bench.front(message(EDGE, "", WORK), message(EDGE, first, PUSH))
+    assert names(envelopes) == [first, first]
+    out = [new for envelope in envelopes for new in bench.switch.on_unreachable(envelope)]
     bench.switch.check()
     assert told(out) == [(second, WORK), (EDGE, BOUNCE["unroutable"])]
     assert first not in bench.switch.directory.by_name
@@ -402,15 +402,15 @@ def test_when_the_last_selector_is_gone_its_work_bounces() -> None:
     bench = Bench()
     bench.edge()
     bench.selector()
-    (mail,) = bench.front(message(EDGE, "", WORK))
-    assert told(bench.switch.gone(mail)) == [(EDGE, BOUNCE["no_selector"])]
+    (envelope,) = bench.front(message(EDGE, "", WORK))
+    assert told(bench.switch.on_unreachable(envelope)) == [(EDGE, BOUNCE["no_selector"])]
 
 
 def test_an_answer_for_a_sender_that_is_gone_is_dropped_and_counted() -> None:
     bench = Bench()
     bench.edge()
     (bounce,) = bench.front(message(EDGE, "edge:nobody:1", WORK))
-    assert bench.switch.gone(bounce) == []
+    assert bench.switch.on_unreachable(bounce) == []
     assert bench.switch.counts.dropped == {"unroutable": 1}
 
 
@@ -420,6 +420,6 @@ def test_check_notices_a_message_that_vanished() -> None:
     peer = bench.edge(EDGE_B)
     bench.switch.directory.block(peer)
     bench.front(message(EDGE, EDGE_B, PUSH))
-    peer.lanes.pop()
-    with pytest.raises(AssertionError, match="1 messages neither left"):
+    peer.queues.pop()
+    with pytest.raises(AssertionError, match="1 messages neither sent"):
         bench.switch.check()
