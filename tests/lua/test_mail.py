@@ -203,7 +203,7 @@ async def test_mail_ends_with_its_session(store: Store, raw: RedisClient, keys: 
 @pytest.mark.parametrize("entry", ["x", "1", "-", "1-", "-1", "1-x", "\uff11-0", "1_0-0", " 1-0"])
 async def test_what_is_no_entry_is_the_askers_fault(store: Store, entry: str) -> None:
     epoch = await claim(store)
-    with pytest.raises(ValueError, match="no entry of mail"):
+    with pytest.raises(ValueError, match="no id of a mail entry"):
         await store.sessions.read_mail(S, A, epoch, entry)
-    with pytest.raises(ValueError, match="no entry of mail"):
+    with pytest.raises(ValueError, match="no id of a mail entry"):
         await store.sessions.trim_mail(S, A, epoch, entry)

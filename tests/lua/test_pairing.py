@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from lua.store import Store
-from lua.store.types.pairing import PairingPlan, PairingTry
+from lua.store.types.pairing import IssuedCode, PairingAttempt
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.config.sessions import PairingConfig
@@ -28,7 +28,7 @@ async def known(store: Store) -> None:
     await register(store, NODE)
 
 
-async def planned(store: Store, serial: int, code: str, **options: str) -> PairingPlan:
+async def planned(store: Store, serial: int, code: str, **options: str) -> IssuedCode:
     return await store.pairing.issue(NODE, EDGE, serial, code, **options)
 
 
@@ -36,27 +36,27 @@ async def planned(store: Store, serial: int, code: str, **options: str) -> Pairi
 
 
 async def test_only_a_node_that_is_known_gets_a_code(store: Store) -> None:
-    assert await planned(store, 1, CODE) == PairingPlan("ok", CODE)
-    assert await store.pairing.issue("node-9", EDGE, 1, CODE) == PairingPlan("unknown")
+    assert await planned(store, 1, CODE) == IssuedCode("ok", CODE)
+    assert await store.pairing.issue("node-9", EDGE, 1, CODE) == IssuedCode("unknown")
     registered = await register(store, NODE)
     assert await store.nodes.set_offline(NODE, registered.epoch, "gone")
-    assert await planned(store, 2, CODE) == PairingPlan("unknown"), "it is off the lists"
+    assert await planned(store, 2, CODE) == IssuedCode("unknown"), "it is off the lists"
 
 
 async def test_a_repeat_gets_the_same_code_and_counts_once(store: Store) -> None:
     for code in ("111111", "222222", "333333", "444444", "555555"):
-        assert await planned(store, 1, code) == PairingPlan("ok", "111111")
-    assert await planned(store, 1, "222222", instead_of="111111") == PairingPlan("ok", "222222")
-    assert await planned(store, 1, "333333", instead_of="111111") == PairingPlan("ok", "222222")
-    assert await planned(store, 2, "444444") == PairingPlan("ok", "444444", "222222")
-    assert await planned(store, 2, "555555") == PairingPlan("ok", "444444", "222222")
+        assert await planned(store, 1, code) == IssuedCode("ok", "111111")
+    assert await planned(store, 1, "222222", instead_of="111111") == IssuedCode("ok", "222222")
+    assert await planned(store, 1, "333333", instead_of="111111") == IssuedCode("ok", "222222")
+    assert await planned(store, 2, "444444") == IssuedCode("ok", "444444", "222222")
+    assert await planned(store, 2, "555555") == IssuedCode("ok", "444444", "222222")
 
 
 async def test_a_late_copy_of_a_request_does_not_end_the_code_of_a_later_one(store: Store) -> None:
     await planned(store, 1, "111111")
     await planned(store, 2, "222222")
-    assert await planned(store, 1, "333333") == PairingPlan("late")
-    assert await store.pairing.issue(NODE, "edge:b:0002", 1, "333333") == PairingPlan("ok", "333333", "222222")
+    assert await planned(store, 1, "333333") == IssuedCode("late")
+    assert await store.pairing.issue(NODE, "edge:b:0002", 1, "333333") == IssuedCode("ok", "333333", "222222")
 
 
 async def test_a_node_that_asks_too_often_has_to_wait(store: Store, raw: RedisClient, keys: Keys) -> None:
@@ -67,7 +67,7 @@ async def test_a_node_that_asks_too_often_has_to_wait(store: Store, raw: RedisCl
     await register(store, "node-2")
     assert (await store.pairing.issue("node-2", EDGE, 5, CODE)).verdict == "ok", "others need not"
     assert raw.delete(keys.pairing_asked(cell_of(NODE, CELLS), NODE)) == 1, "the window has passed"
-    assert await planned(store, 4, CODE) == PairingPlan("ok", CODE, "000003")
+    assert await planned(store, 4, CODE) == IssuedCode("ok", CODE, "000003")
 
 
 async def test_a_code_stands_for_one_node(store: Store, raw: RedisClient, keys: Keys) -> None:
@@ -120,7 +120,7 @@ async def test_a_client_may_be_wrong_a_few_times(store: Store, raw: RedisClient,
     slow = await store.pairing.attempt("c", "use-50")
     assert not slow.allowed and 0 < slow.wait_ms <= 60_000
     assert raw.scard(keys.pairing_wrong(cell_of("c", CELLS), "c")) == 4
-    assert await store.pairing.attempt("other", "use-1") == PairingTry(True)
+    assert await store.pairing.attempt("other", "use-1") == PairingAttempt(True)
 
 
 async def test_a_repeat_of_a_use_counts_once_and_a_right_code_not_at_all(store: Store) -> None:

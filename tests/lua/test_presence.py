@@ -46,5 +46,5 @@ async def test_who_lapsed_is_not_there_and_leaves_the_list(store: Store, raw: Re
 async def test_what_cannot_be_read_is_an_error(store: Store, raw: RedisClient, keys: Keys) -> None:
     await store.deployment.announce("edge", "edge:a:1", FACTS)
     raw.hset(keys.presence("edge", "edge:a:1"), "counts", "nonsense")
-    with pytest.raises(StoreError, match="cannot be read"):
+    with pytest.raises(StoreError, match="cannot be decoded"):
         await store.deployment.processes("edge")

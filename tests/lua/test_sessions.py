@@ -180,5 +180,5 @@ async def test_a_note_of_anyone_else_changes_nothing(store: Store) -> None:
 async def test_a_deployment_keeps_the_cells_it_was_born_with(store: Store) -> None:
     await store.deployment.check(16)
     await store.deployment.check(16)
-    with pytest.raises(ConfigError, match="born with 16"):
+    with pytest.raises(ConfigError, match="this deployment has 16"):
         await store.deployment.check(8)
