@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import NamedTuple
 
 from broker.core.credit import Peer, Side
 from broker.core.routes import Routes
+
+
+class RemovalReason(StrEnum):
+    """Why a peer was removed; for the log."""
+
+    GOODBYE = "goodbye"
+    SILENT = "silent"  # for link.dead_ms
+    UNREACHABLE = "unreachable"
+    WRONG_SIDE = "wrong_side"  # an edge on the selectors' socket, or the reverse
 
 
 class PeerChange(NamedTuple):
@@ -45,7 +55,7 @@ class Directory:
         self.changes.append(PeerChange("peer_connected", peer.name, ""))
         return peer
 
-    def remove(self, peer: Peer, reason: str) -> None:
+    def remove(self, peer: Peer, reason: RemovalReason) -> None:
         """Remove a peer; its queued messages stay with the caller's reference."""
         peer.is_known = False
         self.unblock(peer)

@@ -9,24 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from broker.core.admission import UNREADABLE, Dropped, check_new_peer, read_head
+from broker.core.admission import Dropped, check_new_peer, read_head
 from broker.core.counts import Counts
-from broker.core.credit import KIND_OF_SIDE, Peer, Side
-from broker.core.directory import Directory
+from broker.core.credit import Peer, Side
+from broker.core.directory import Directory, RemovalReason
+from broker.core.link_frames import LinkFrames
 from broker.core.queues import Envelope, Parts
 from mesh.frames import (
     BROKER,
     FRAME_VERSION,
-    Beat,
     Bounce,
     BrokerBeat,
     Busy,
-    Credit,
     Frame,
-    Goodbye,
     Head,
     Lane,
-    decode_frame,
     encode,
 )
 from mesh.words import BounceReason, DropReason
@@ -68,7 +65,7 @@ class Switch:
         self._wall_ms = 0
         self._by_address: dict[str, Callable[[Envelope, list[Envelope]], None]] = {
             "": self._to_selector,
-            BROKER: self._to_broker,
+            BROKER: LinkFrames(self.directory, self.counts, self._remove).handle,
         }
 
     # --- events -----------------------------------------------------------------------------------
@@ -118,7 +115,7 @@ class Switch:
         out: list[Envelope] = []
         if peer.is_known:
             peer.queues.put_back(envelope)  # redirected with the rest, and first
-            self._remove(peer, "unreachable", out)
+            self._remove(peer, RemovalReason.UNREACHABLE, out)
         else:
             self._redirect(envelope, out)
         return out
@@ -133,7 +130,7 @@ class Switch:
             # If this process was stalled, their beats may still be in the socket.
             peer.last_seen_ms += late_ms if late_ms >= self.limits.beat_ms else 0
             if now_ms - peer.last_seen_ms >= self.limits.dead_ms:
-                self._remove(peer, "silent", out)
+                self._remove(peer, RemovalReason.SILENT, out)
         out += [self._beat(peer) for peer in self.directory.peers.values()]
         self._next_beat_ms = now_ms + self.limits.beat_ms
         return out
@@ -305,40 +302,9 @@ class Switch:
         head = Head(FRAME_VERSION, _CONTROL, peer.name, 0, BROKER, self._wall_ms * 1_000)
         return Envelope([peer.identity, encode(head), encode(frame), *payload], head, 0, None, peer)
 
-    # --- link frames ------------------------------------------------------------------------------
-
-    def _to_broker(self, envelope: Envelope, out: list[Envelope]) -> None:
-        assert envelope.sender is not None, "only admitted messages are routed"
-        self.counts.for_broker += 1
-        try:
-            frame = decode_frame(envelope.parts[2])
-            handler = LINK_HANDLERS[type(frame)]
-        except (*UNREADABLE, KeyError):
-            self.counts.dropped[DropReason.MALFORMED] += 1
-            return
-        if envelope.sender.is_known:
-            handler(self, envelope.sender, frame, out)
-
-    def _on_beat(self, peer: Peer, frame: Beat, out: list[Envelope]) -> None:
-        if frame.kind != KIND_OF_SIDE[peer.side]:
-            self.counts.dropped[DropReason.SOURCE] += 1
-            self._remove(peer, "wrong_side", out)
-            return
-        peer.window.size = max(0, frame.window)
-        peer.window.on_consumed(frame.consumed)
-        if peer.draining != frame.draining:
-            peer.draining = frame.draining
-            self.directory.refresh_routes()
-
-    def _on_credit(self, peer: Peer, frame: Credit, out: list[Envelope]) -> None:
-        peer.window.on_consumed(frame.consumed)
-
-    def _on_goodbye(self, peer: Peer, frame: Goodbye, out: list[Envelope]) -> None:
-        self._remove(peer, "goodbye", out)
-
     # --- peers ------------------------------------------------------------------------------------
 
-    def _remove(self, peer: Peer, reason: str, out: list[Envelope]) -> None:
+    def _remove(self, peer: Peer, reason: RemovalReason, out: list[Envelope]) -> None:
         """Remove a peer and redirect its queued messages."""
         if not peer.is_known:
             return
@@ -353,11 +319,3 @@ class Switch:
 def _receiver(envelope: Envelope) -> Peer:
     assert envelope.receiver is not None, "only envelopes with a receiver are sent"
     return envelope.receiver
-
-
-#: Handlers of the frames that are addressed to the broker itself.
-LINK_HANDLERS: Final[dict[type[Frame], Callable[[Switch, Peer, Any, list[Envelope]], None]]] = {
-    Beat: Switch._on_beat,
-    Credit: Switch._on_credit,
-    Goodbye: Switch._on_goodbye,
-}

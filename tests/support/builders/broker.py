@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.core.credit import Peer
 from broker.core.queues import Envelope
+from broker.core.routes import rank
 from broker.core.switch import Switch, SwitchLimits
 from mesh.frames import (
     BROKER,
@@ -57,7 +58,7 @@ class Bench:
         return self.peer(name)
 
     def selector(self, name: str = SELECTOR, window: int = 2, *, draining: bool = False) -> Peer:
-        """A selector that has answered in its counters, so that it has its whole window."""
+        """A selector that has replied in its counters, so that it has its whole window."""
         self.back(message(name, BROKER, Beat("selector", window, 0)))
         self.beat(name, window, draining=draining)
         return self.peer(name)
@@ -75,13 +76,21 @@ class Bench:
         return out
 
 
-def told(out: list[Envelope]) -> list[tuple[str, Frame]]:
-    """Who is sent which frame."""
+def frames_to(out: list[Envelope]) -> list[tuple[str, Frame]]:
+    """Receiver and frame of each envelope."""
     return [
         (envelope.receiver.name, decode_frame(envelope.parts[2])) for envelope in out if envelope.receiver is not None
     ]
 
 
 def names(out: list[Envelope]) -> list[str]:
-    """Who is sent something."""
-    return [name for name, _ in told(out)]
+    """Receiver of each envelope."""
+    return [name for name, _ in frames_to(out)]
+
+
+def two_selectors(bench: Bench, window: int = 2) -> tuple[str, str]:
+    """Two selectors, in the order of the sample's cell."""
+    pair = sorted(["selector:a:1", "selector:b:1"], key=lambda name: rank(3, name), reverse=True)
+    for name in pair:
+        bench.selector(name, window)
+    return pair[0], pair[1]

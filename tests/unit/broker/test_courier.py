@@ -22,7 +22,7 @@ class Sockets:
         return outcome
 
 
-def test_a_full_pipe_is_tried_once_and_nothing_overtakes() -> None:
+def test_full_pipe_is_tried_once_and_no_message_overtakes() -> None:
     bench, sockets = Bench(), Sockets()
     courier = Courier(bench.switch, sockets)
     bench.edge(EDGE)
@@ -38,7 +38,7 @@ def test_a_full_pipe_is_tried_once_and_nothing_overtakes() -> None:
     bench.switch.check()
 
 
-def test_work_wanders_from_one_lost_selector_to_the_next_and_home() -> None:
+def test_work_for_unreachable_selectors_is_rerouted_until_it_bounces() -> None:
     bench, sockets = Bench(), Sockets()
     courier = Courier(bench.switch, sockets)
     bench.edge()
@@ -51,7 +51,7 @@ def test_work_wanders_from_one_lost_selector_to_the_next_and_home() -> None:
     bench.switch.check()
 
 
-def test_with_every_selector_stuck_work_fills_the_queues_and_then_is_refused() -> None:
+def test_work_is_refused_when_all_selectors_are_blocked_and_their_queues_full() -> None:
     bench, sockets = Bench(), Sockets()
     courier = Courier(bench.switch, sockets)
     bench.edge()
@@ -63,7 +63,7 @@ def test_with_every_selector_stuck_work_fills_the_queues_and_then_is_refused() -
     bench.switch.check()
 
 
-def test_a_peer_that_goes_while_it_is_flushed_gives_its_mail_back() -> None:
+def test_messages_of_a_peer_lost_during_its_flush_are_redirected() -> None:
     bench, sockets = Bench(), Sockets()
     courier = Courier(bench.switch, sockets)
     bench.edge(EDGE)

@@ -3,17 +3,17 @@ from __future__ import annotations
 import pytest
 
 from broker.core.credit import Side
-from broker.core.directory import Directory, PeerChange
+from broker.core.directory import Directory, PeerChange, RemovalReason
 
 
 def directory() -> Directory:
     return Directory(cells=16, peers_max=2, queue_max=4, connection_start=0)
 
 
-def test_a_peer_that_is_met_again_counts_from_another_base() -> None:
+def test_peer_that_reconnects_counts_from_another_base() -> None:
     known = directory()
     first = known.add(b"selector:a:1", Side.BACK, 0)
-    known.remove(first, "silent")
+    known.remove(first, RemovalReason.SILENT)
     again = known.add(b"selector:a:1", Side.BACK, 0)
     assert again is not first
     assert again.window.sent != first.window.sent
@@ -24,25 +24,25 @@ def test_a_peer_that_is_met_again_counts_from_another_base() -> None:
     ]
 
 
-def test_routes_follow_selectors_and_only_them() -> None:
+def test_routes_contain_the_live_selectors_only() -> None:
     known = directory()
     known.add(b"edge:a:1", Side.FRONT, 0)
     assert known.routes.order(1) == []
     selector = known.add(b"selector:a:1", Side.BACK, 0)
     assert known.routes.order(1) == [selector]
     assert known.is_full()
-    known.remove(selector, "goodbye")
+    known.remove(selector, RemovalReason.GOODBYE)
     assert known.routes.order(1) == []
     known.check()
 
 
-def test_blocked_peers_are_listed_until_they_are_not() -> None:
+def test_peer_is_listed_as_blocked_until_unblocked_or_removed() -> None:
     known = directory()
     peer = known.add(b"edge:a:1", Side.FRONT, 0)
     known.block(peer)
     known.block(peer)
     assert known.blocked() == [peer]
-    known.remove(peer, "unreachable")
+    known.remove(peer, RemovalReason.UNREACHABLE)
     assert known.blocked() == []
     known.check()
 
@@ -56,7 +56,7 @@ def test_blocked_peers_are_listed_until_they_are_not() -> None:
         (lambda known, peer: setattr(peer.window, "consumed", peer.window.sent + 1), "consumed more"),
     ],
 )
-def test_check_notices_what_does_not_agree(break_it, complaint: str) -> None:  # type: ignore[no-untyped-def]
+def test_check_detects_inconsistent_indexes(break_it, complaint: str) -> None:  # type: ignore[no-untyped-def]
     known = directory()
     peer = known.add(b"selector:a:1", Side.BACK, 0)
     break_it(known, peer)

@@ -12,7 +12,7 @@ def envelope(lane: Lane, *, credited: bool = False) -> Envelope:
     return Envelope([b"", b"", b""], Head(FRAME_VERSION, lane, "", 0, "x", 0), 0, None, credited=credited)
 
 
-def test_control_comes_first_and_each_lane_keeps_its_order() -> None:
+def test_control_is_popped_before_work_and_each_lane_is_fifo() -> None:
     queues = LaneQueues(5)
     work, control = [envelope(Lane.WORK) for _ in range(2)], [envelope(Lane.CONTROL) for _ in range(2)]
     for one in (work[0], control[0], work[1], control[1]):
@@ -20,7 +20,7 @@ def test_control_comes_first_and_each_lane_keeps_its_order() -> None:
     assert [queues.pop() for _ in range(5)] == [*control, *work, None]
 
 
-def test_each_lane_has_its_own_bound() -> None:
+def test_each_lane_is_bounded_separately() -> None:
     queues = LaneQueues(1)
     queues.put(envelope(Lane.WORK))
     assert not queues.has_capacity(Lane.WORK)
@@ -30,7 +30,7 @@ def test_each_lane_has_its_own_bound() -> None:
 
 
 @given(st.lists(st.sampled_from(["work", "control", "pop", "back"]), max_size=40))
-def test_the_count_of_held_credit_is_always_right(steps: list[str]) -> None:
+def test_credited_matches_the_queued_messages_after_any_steps(steps: list[str]) -> None:
     queues = LaneQueues(4)
     for step in steps:
         if step == "pop":
