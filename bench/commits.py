@@ -56,8 +56,8 @@ def _the_same_command(runner: Runner, config: Config) -> Command:
     call = CommitStore(runner, Keys(), config, JobStore(runner, Keys(), config))._commit_call(
         _request(0, "__rand_int__"), ["node-0", "node-1", "node-2"], EXPECTED
     )
-    ticket = CallGroup(1, asyncio.get_running_loop().create_future())
-    return evalsha([PendingCall(load_scripts()["job_commit"], call, 0, ticket, 0)])
+    group = CallGroup(1, asyncio.get_running_loop().create_future())
+    return evalsha([PendingCall(load_scripts()["job_commit"], call, 0, group, 0)])
 
 
 def _redis_benchmark(binary: str, port: int, command: Command, pipeline: int) -> float:

@@ -1,1 +1,1 @@
-"""Brokers move frames between edges and selectors. They know who is alive and how busy, nothing of jobs."""
+"""Brokers move frames between edges and selectors. They know the live peers and their credit, nothing of jobs."""

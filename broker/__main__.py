@@ -20,8 +20,8 @@ from mesh.process import EXIT_CONFIG, EXIT_OK, announce_ready, die_with_parent
 from mesh.random_ids import new_peer_identity
 from mesh.words import ProcessKind
 
-#: Leaves room for 2^30 acquaintances above it in a signed 64-bit counter of 32-bit spans.
-_ACQUAINTANCES_START_MAX = 1 << 30
+#: Leaves 2^30 connection numbers above it in a signed 64-bit counter of 32-bit spans.
+_CONNECTION_START_MAX = 1 << 30
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -40,7 +40,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m broker", description="One broker of the mesh.")
     parser.add_argument("--name", required=True, help="this broker's name, unique in the mesh")
     parser.add_argument("--config", help="TOML file; LINGUA_* in the environment overrides it")
-    parser.add_argument("--index", type=int, default=0, help="which of link.frontends and link.backends is mine")
+    parser.add_argument("--index", type=int, default=0, help="index of this broker in link.frontends and link.backends")
     parser.add_argument("--frontend", help="endpoint for edges, instead of link.frontends")
     parser.add_argument("--backend", help="endpoint for selectors, instead of link.backends")
     parser.add_argument("--die-with-parent", action="store_true", help="end when the starting process ends")
@@ -56,8 +56,8 @@ def _serve(options: argparse.Namespace) -> int:
     switch = Switch(
         broker_id=options.name,
         boot_id=identity.rpartition(":")[2],
-        rules=rules_of(settings),
-        acquaintances=secrets.randbelow(_ACQUAINTANCES_START_MAX),
+        limits=limits_of(settings),
+        connection_start=secrets.randbelow(_CONNECTION_START_MAX),
         now_ms=clock.now_ms(),
     )
     wake_read, wake_write = socket.socketpair()
@@ -77,7 +77,7 @@ def _serve(options: argparse.Namespace) -> int:
             frontend=front,
             backend=back,
         )
-        # Everything made so far lives as long as the process: keep the collector from walking it while frames wait.
+        # Everything allocated so far lives as long as the process: garbage collection need not visit it.
         gc.freeze()
         loop.run()
     finally:
@@ -85,7 +85,7 @@ def _serve(options: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def rules_of(settings: config.Config) -> SwitchLimits:
+def limits_of(settings: config.Config) -> SwitchLimits:
     """The switch's limits, from the configuration."""
     return SwitchLimits(
         cells=settings.mesh.cells,
@@ -105,13 +105,13 @@ def _endpoint(endpoints: list[str], index: int, key: str, flag: str) -> str:
 
 def _stop_on_signals(loop: BrokerLoop, wake: socket.socket) -> None:
     """The first signal drains, the second quits. The poll is woken by the byte that Python writes to `wake`."""
-    asked = False
+    is_stopping = False
 
     def on_signal(number: int, _frame: object) -> None:
-        nonlocal asked
-        if asked:
+        nonlocal is_stopping
+        if is_stopping:
             os._exit(128 + number)
-        asked = True
+        is_stopping = True
         loop.stop()
 
     signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)

@@ -1,7 +1,7 @@
 """The broker's sockets: a plain poll loop around broker/core/switch.py. Decides nothing.
 
-Two ROUTERs, no threads, no asyncio: at most drain_max messages are taken from each socket, then the core says what to
-send. Every send is DONTWAIT; what fails goes back to the core.
+Two ROUTERs, no threads, no asyncio: each pass takes at most drain_max messages from each socket and sends the
+envelopes that the core returns. Every send is DONTWAIT; failures are reported to the core.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class BrokerLoop:
     """The rim of one broker. `run` returns once `stop` was called (from a signal handler) and queues have drained."""
 
     def __init__(self, switch: Switch, link: LinkConfig, config: BrokerConfig, *, wake_fd: int = -1) -> None:
-        """`wake_fd`: a descriptor that becomes readable when a signal came."""
+        """`wake_fd`: a descriptor that becomes readable when a signal arrives."""
         self.switch = switch
         self._link = link
         self._config = config
@@ -38,7 +38,7 @@ class BrokerLoop:
         self._sockets = [open_router(self._context, link), open_router(self._context, link)]
         self._receive = [receiver(socket) for socket in self._sockets]
         self._send = [sender(socket, copy=False) for socket in self._sockets]
-        self._courier = Courier(switch, self._attempt)
+        self._courier = Courier(switch, self._try_send)
         self._poller = zmq.Poller()
         for socket in self._sockets:
             self._poller.register(socket, zmq.POLLIN)
@@ -48,7 +48,7 @@ class BrokerLoop:
         self._stopping = False
 
     def bind(self, frontend: str, backend: str) -> tuple[str, str]:
-        """Listen; the endpoints in use. ConfigError if that cannot or must not be."""
+        """Listen; returns the endpoints in use. ConfigError if an endpoint cannot or must not be bound."""
         return bind(self._sockets[Side.FRONT], frontend), bind(self._sockets[Side.BACK], backend)
 
     def stop(self) -> None:
@@ -58,26 +58,26 @@ class BrokerLoop:
     def run(self) -> None:
         """Serve until stopped."""
         while not self._stopping:
-            self.turn(self._timeout_ms())
+            self.run_once(self._timeout_ms())
         self._finish()
 
     def close(self) -> None:
-        """Close the sockets; what was handed to them gets drain_ms to leave."""
+        """Close the sockets; messages in their pipes have drain_ms to leave."""
         for socket in self._sockets:
             socket.close(linger=self._config.drain_ms)
         self._context.term()
 
-    def turn(self, timeout_ms: int) -> bool:
-        """One pass: wait for messages or the next timer, then move everything that can move. True if any came."""
+    def run_once(self, timeout_ms: int) -> bool:
+        """One pass: wait for messages or the next timer, then send everything that can be sent. True if any arrived."""
         ready = dict(self._poller.poll(timeout_ms))
         front, back = [self._drain(side) if self._sockets[side] in ready else [] for side in Side]
         now_ms, wall_us = clock.now_ms(), clock.wall_us()
         if front or back:
-            self._courier.perform(self.switch.receive(front, back, now_ms, wall_us))
+            self._courier.send_all(self.switch.receive(front, back, now_ms, wall_us))
         self._courier.flush(wall_us)
         if now_ms >= self.switch.next_due_ms():
-            self._courier.perform(self.switch.tick(now_ms))
-            self._tell()
+            self._courier.send_all(self.switch.tick(now_ms))
+            self._log_changes()
         return bool(front or back)
 
     def _timeout_ms(self) -> int:
@@ -94,33 +94,32 @@ class BrokerLoop:
             pass
         return batch
 
-    def _attempt(self, mail: Envelope) -> Outcome:
-        peer = mail.receiver
-        assert peer is not None, "only mail with a receiver is sent"
+    def _try_send(self, envelope: Envelope) -> Outcome:
+        peer = envelope.receiver
+        assert peer is not None, "only envelopes with a receiver are sent"
         try:
-            self._send[peer.side](mail.parts)
+            self._send[peer.side](envelope.parts)
         except zmq.Again:
-            return Outcome.STUCK
+            return Outcome.PIPE_FULL
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
-            return Outcome.GONE
+            return Outcome.UNREACHABLE
         return _SENT
 
     def _finish(self) -> None:
-        """Give what has arrived or is queued a moment to leave."""
+        """Drain: send arrived and queued messages, for at most drain_ms."""
         if self._wake_fd >= 0:
             self._poller.unregister(self._wake_fd)  # it stays readable and would keep the poll from waiting
         end_ms = clock.now_ms() + self._config.drain_ms
         for _ in range(_PASSES_AT_STOP_MAX):
-            moved = self.turn(self._config.flush_ms)
+            moved = self.run_once(self._config.flush_ms)
             if clock.now_ms() >= end_ms or not (moved or self.switch.directory.blocked()):
                 break
-        self._tell()
+        self._log_changes()
 
-    def _tell(self) -> None:
-        """Log who came and went."""
-        news = self.switch.directory.news
-        for event, name, reason in news:
+    def _log_changes(self) -> None:
+        changes = self.switch.directory.changes
+        for event, name, reason in changes:
             self._log.info(event, peer=name, reason=reason)
-        news.clear()
+        changes.clear()

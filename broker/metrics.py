@@ -1,4 +1,4 @@
-"""Shows the broker's counters to Prometheus. They are the core's: plain integers, cheap to add to."""
+"""Exports the counters of the broker's core to Prometheus."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _US: Final = 1_000_000.0
 
 
 class BrokerCollector(Collector):
-    """Reads a switch when asked. The reader is another thread: it sees integers, each right on its own."""
+    """Reads a switch at each scrape. The reader is another thread: it sees integers, each consistent on its own."""
 
     def __init__(self, switch: Switch) -> None:
         self._switch = switch
 
     def collect(self) -> Iterator[Metric]:
-        """Everything, from the counters as they are now."""
+        """All metrics, from the current counters."""
         yield from self._traffic()
         yield from self._refusals()
         yield from self._peers()
@@ -32,8 +32,8 @@ class BrokerCollector(Collector):
 
     def _traffic(self) -> Iterator[Metric]:
         counts = self._switch.counts
-        frames = CounterMetricFamily("lingua_broker_frames", "Messages moved", labels=["direction", "lane"])
-        size = CounterMetricFamily("lingua_broker_bytes", "Bytes moved", labels=["direction"])
+        frames = CounterMetricFamily("lingua_broker_frames", "Messages received and sent", labels=["direction", "lane"])
+        size = CounterMetricFamily("lingua_broker_bytes", "Bytes received and sent", labels=["direction"])
         for lane in Lane:
             frames.add_metric(["in", lane.name.lower()], counts.messages_in[lane])
             frames.add_metric(["out", lane.name.lower()], counts.messages_out[lane])
@@ -48,10 +48,10 @@ class BrokerCollector(Collector):
     def _refusals(self) -> Iterator[Metric]:
         counts = self._switch.counts
         yield CounterMetricFamily("lingua_broker_busy", "Work refused because no selector had credit", counts.busy)
-        bounced = CounterMetricFamily("lingua_broker_bounces", "Messages sent back", labels=["reason"])
+        bounced = CounterMetricFamily("lingua_broker_bounces", "Messages returned to their sender", labels=["reason"])
         for bounce in BounceReason:
             bounced.add_metric([bounce.value], counts.bounced[bounce])
-        dropped = CounterMetricFamily("lingua_broker_dropped", "Messages thrown away", labels=["reason"])
+        dropped = CounterMetricFamily("lingua_broker_dropped", "Messages dropped without a reply", labels=["reason"])
         for reason in (*BounceReason, *DropReason):
             dropped.add_metric([reason.value], counts.dropped[reason])
         yield bounced
@@ -60,17 +60,21 @@ class BrokerCollector(Collector):
     def _peers(self) -> Iterator[Metric]:
         peers = list(self._switch.directory.peers.values())
         selectors = [peer for peer in peers if peer.side is Side.BACK]
-        live = GaugeMetricFamily("lingua_broker_peers_live", "Peers that beat", labels=["kind"])
+        live = GaugeMetricFamily("lingua_broker_peers_live", "Live peers", labels=["kind"])
         live.add_metric([KIND_OF_SIDE[Side.FRONT]], len(peers) - len(selectors))
         live.add_metric([KIND_OF_SIDE[Side.BACK]], len(selectors))
-        depth = GaugeMetricFamily("lingua_broker_queue_depth", "Messages waiting for stuck peers", labels=["lane"])
+        depth = GaugeMetricFamily("lingua_broker_queue_depth", "Messages queued for blocked peers", labels=["lane"])
         for lane in Lane:
-            depth.add_metric([lane.name.lower()], sum(peer.lanes.depth(lane) for peer in peers))
+            depth.add_metric([lane.name.lower()], sum(peer.queues.depth(lane) for peer in peers))
         yield live
         yield depth
         yield _gauge("stuck_peers", "Peers whose pipe is full", sum(peer.blocked for peer in peers))
-        yield _gauge("credit", "Work messages that the selectors would still take", _credit(selectors))
-        yield _gauge("outstanding", "Work messages that selectors have", sum(p.window.outstanding() for p in selectors))
+        yield _gauge("credit", "Credit: work messages that selectors may still get", _credit(selectors))
+        yield _gauge(
+            "outstanding",
+            "Work messages sent to selectors and not consumed yet",
+            sum(p.window.outstanding() for p in selectors),
+        )
 
     def _hops(self) -> Metric:
         hop = self._switch.counts.hop
@@ -79,7 +83,7 @@ class BrokerCollector(Collector):
         for edge_us, count in zip((*HOP_EDGES_US, None), list(hop.counts), strict=True):
             running += count
             buckets.append(("+Inf" if edge_us is None else str(edge_us / _US), running))
-        text = "From the sender's clock to the broker's"
+        text = "Time from the sender's clock to the broker's"
         return HistogramMetricFamily("lingua_broker_hop_seconds", text, buckets, hop.total_us / _US)
 
 

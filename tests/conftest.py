@@ -15,6 +15,8 @@ from linguamesh.local import redis_server as servers
 from tests.browser import chromium
 
 BROWSER = Path(__file__).parent / "browser"
+#: Long: without replicas, a server stalled by a busy machine must not count as failed (CLUSTERDOWN).
+CLUSTER_NODE_TIMEOUT_MS = 60_000
 # A deadline per example measures the load of the machine. pytest's own timeout bounds a test that hangs.
 settings.register_profile("mesh", deadline=None)
 settings.load_profile("mesh")
@@ -52,6 +54,9 @@ def _redis_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers
 @pytest.fixture(scope="session")
 def _cluster_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.RedisCluster]:
     cluster = servers.RedisCluster.start(tmp_path_factory.mktemp("cluster"), masters=3)
+    for server in cluster.servers:
+        with server.client() as client:
+            client.config_set("cluster-node-timeout", CLUSTER_NODE_TIMEOUT_MS)
     yield cluster
     cluster.stop()
 

@@ -1,6 +1,6 @@
-"""Which messages a broker lets in: readable, of our version, and from whom they say they are.
+"""Admission of messages: decodable, of this protocol version, and from the peer that their head names.
 
-What is not let in gets no answer, because there is nobody to trust with one; it is counted by reason.
+A refused message is dropped without a reply, because its sender cannot be trusted; it is counted by reason.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mesh.words import DropReason
 PARTS_MIN: Final = 3
 PARTS_MAX: Final = PARTS_MIN + PAYLOAD_PARTS_MAX
 IDENTITY_BYTES_MAX: Final = 128
-#: What decoding raises for bytes that are no message of ours.
+#: Exceptions of decoding bytes that are no message of the mesh.
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError)
 
 # Plain integers: looking up a member of an enum costs more than the comparison.
@@ -26,7 +26,7 @@ _WORK: Final = int(Lane.WORK)
 
 
 class Dropped(Exception):
-    """A message that is not let in."""
+    """A message that is refused without a reply."""
 
     def __init__(self, reason: DropReason) -> None:
         super().__init__(reason)
@@ -34,7 +34,7 @@ class Dropped(Exception):
 
 
 def read_head(parts: Parts) -> Head:
-    """The head of a message as a ROUTER gave it, or Dropped."""
+    """The head of a message received by a ROUTER. Raises Dropped."""
     if not PARTS_MIN <= len(parts) <= PARTS_MAX:
         raise Dropped(DropReason.MALFORMED)
     try:
@@ -48,8 +48,8 @@ def read_head(parts: Parts) -> Head:
     return head
 
 
-def check_stranger(identity: bytes, head: Head) -> None:
-    """Dropped, if somebody we do not know yet must not be met."""
+def check_new_peer(identity: bytes, head: Head) -> None:
+    """Raise Dropped if an unknown peer must not be added."""
     # A name that begins with "@" is an address inside the mesh (mesh.frames.BROKER), never a peer.
     if head.source.encode() != identity or not head.source or head.source.startswith("@"):
         raise Dropped(DropReason.SOURCE)

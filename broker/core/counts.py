@@ -1,4 +1,4 @@
-"""What a broker counts. Plain integers, because the hot path adds to them; the rim shows them to Prometheus."""
+"""Counters of a broker. Plain integers, because the hot path adds to them; broker/metrics.py exports them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Final
 from mesh.words import BounceReason, DropReason
 
 #: Upper edges of the hop-time buckets, in microseconds.
-HOP_EDGES_US: Final = (
-    50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 500_000, 1_000_000,
-)  # fmt: skip
+HOP_EDGES_US: Final = tuple(
+    int(edge_ms * 1_000) for edge_ms in (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 500, 1_000)
+)
 
 
 class Histogram:
@@ -36,9 +36,9 @@ class Counts:
     def __init__(self) -> None:
         #: Messages that passed the checks, by lane.
         self.messages_in = [0, 0]
-        #: Messages handed on to a socket, by lane; the broker's own beats and answers are not counted.
+        #: Messages forwarded to a socket, by lane; the broker's own beats and replies are not counted.
         self.messages_out = [0, 0]
-        #: Link frames: they end here.
+        #: Link frames: addressed to the broker itself.
         self.for_broker = 0
         self.bytes_in = 0
         self.bytes_out = 0
@@ -46,12 +46,12 @@ class Counts:
         self.spilled = 0
         self.busy = 0
         self.bounced: Counter[BounceReason] = Counter()
-        #: By reason; these got no answer, because there was nobody to answer to.
+        #: By reason; dropped without a reply.
         self.dropped: Counter[BounceReason | DropReason] = Counter()
-        #: From the sender's clock to ours, every message.
+        #: Time from the sender's clock to ours, of every message.
         self.hop = Histogram()
 
-    def unaccounted(self, waiting: int) -> int:
-        """Messages that came in and neither left, nor wait, nor were answered. Anything but 0 means one vanished."""
+    def unaccounted(self, queued: int) -> int:
+        """Messages received and neither sent, nor queued, nor replied to. Anything but 0 means a lost message."""
         ended = sum(self.messages_out) + self.for_broker + self.busy + self.bounced.total()
-        return sum(self.messages_in) - ended - waiting
+        return sum(self.messages_in) - ended - queued

@@ -1,6 +1,6 @@
-"""Carries out what the switch decided: tries each send, and tells the switch of those that failed.
+"""Sends the envelopes of the switch and reports failed sends back to it.
 
-Pure but for the one function it is given, which hands a message to a socket and says what came of it.
+Pure except for the function it is given, which passes a message to a socket and returns the outcome.
 """
 
 from __future__ import annotations
@@ -16,60 +16,60 @@ from broker.core.switch import Switch
 
 
 class Outcome(IntEnum):
-    """What came of one send."""
+    """Outcome of one send."""
 
     SENT = 0
-    STUCK = 1  # the pipe is full
-    GONE = 2  # there is no such peer
+    PIPE_FULL = 1  # the pipe is full
+    UNREACHABLE = 2  # no such peer
 
 
-_STUCK: Final = Outcome.STUCK
-_GONE: Final = Outcome.GONE
+_PIPE_FULL: Final = Outcome.PIPE_FULL
+_UNREACHABLE: Final = Outcome.UNREACHABLE
 
-#: Hands a message to its receiver's socket, without waiting.
-Attempt = Callable[[Envelope], Outcome]
+#: Passes a message to its receiver's socket, without blocking.
+TrySend = Callable[[Envelope], Outcome]
 
 
 class Courier:
-    """Performs effects in order. A failed send may yield more effects; they come after those already waiting."""
+    """Sends envelopes in order. A failed send may yield more envelopes; they follow the ones already waiting."""
 
-    def __init__(self, switch: Switch, attempt: Attempt) -> None:
+    def __init__(self, switch: Switch, try_send: TrySend) -> None:
         self._switch = switch
-        self._attempt = attempt
+        self._try_send = try_send
 
-    def perform(self, out: Iterable[Envelope]) -> None:
-        """Send all of it, or find another way. Ends, because a receiver that failed is blocked or forgotten."""
+    def send_all(self, out: Iterable[Envelope]) -> None:
+        """Send all envelopes or redirect them. Terminates: a receiver that failed is blocked or removed."""
         todo = deque(out)
         while todo:
-            mail = todo.popleft()
-            peer = mail.receiver
-            assert peer is not None, "only mail with a receiver is sent"
-            if not peer.present:
-                todo.extend(self._switch.gone(mail))
+            envelope = todo.popleft()
+            peer = envelope.receiver
+            assert peer is not None, "only envelopes with a receiver are sent"
+            if not peer.is_known:
+                todo.extend(self._switch.on_unreachable(envelope))
             elif peer.blocked:
-                # It must not overtake what waits already.
-                todo.extend(self._switch.stuck(mail))
+                # It must not overtake queued messages.
+                todo.extend(self._switch.on_pipe_full(envelope))
             else:
-                outcome = self._attempt(mail)
-                if outcome is _STUCK:
-                    todo.extend(self._switch.stuck(mail))
-                elif outcome is _GONE:
-                    todo.extend(self._switch.gone(mail))
+                outcome = self._try_send(envelope)
+                if outcome is _PIPE_FULL:
+                    todo.extend(self._switch.on_pipe_full(envelope))
+                elif outcome is _UNREACHABLE:
+                    todo.extend(self._switch.on_unreachable(envelope))
 
     def flush(self, wall_us: int) -> None:
-        """Try again to send what waits for peers whose pipe was full."""
+        """Retry the queued messages of blocked peers."""
         for peer in self._switch.directory.blocked():
             self._flush_peer(peer, wall_us)
 
     def _flush_peer(self, peer: Peer, wall_us: int) -> None:
-        for mail in self._switch.flush(peer, wall_us):
-            if mail.receiver is not peer:
-                self.perform([mail])
+        for envelope in self._switch.flush(peer, wall_us):
+            if envelope.receiver is not peer:
+                self.send_all([envelope])
                 continue
-            outcome = self._attempt(mail)
-            if outcome is _STUCK:
-                self._switch.put_back(mail)
+            outcome = self._try_send(envelope)
+            if outcome is _PIPE_FULL:
+                self._switch.put_back(envelope)
                 return
-            if outcome is _GONE:
-                self.perform(self._switch.gone(mail))
+            if outcome is _UNREACHABLE:
+                self.send_all(self._switch.on_unreachable(envelope))
                 return

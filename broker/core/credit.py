@@ -1,14 +1,14 @@
-"""Peers of a broker: which side they are on, when they were last heard, and how much work they may still get.
+"""Peers of a broker: their side, liveness, queues and credit (flow control of work messages).
 
-Credit is counted by two absolute counters, so that nothing a network does can leak a slot for good:
+Credit is counted by two absolute counters, so that no lost message can leak a slot for good:
 
-    sent      work messages handed to the peer's socket, told to the peer in every BrokerBeat
-    consumed  told by the peer in every Beat and Credit
+    sent      work messages passed to the peer's socket; sent to the peer in every BrokerBeat
+    consumed  work messages the peer is done with; received from it in every Beat and Credit
 
 The pipe between both is first in, first out. So a peer that reads `sent` in a beat knows how many of those messages
-never came, and counts them as consumed (mesh/link/credit.py). Each connection of a peer counts from a base of its own,
-`number << 32`: counters that belong to an earlier one are recognised by their distance and ignored, and no work is sent
-until the peer has answered in the new one. See docs/adr/0004-credit-and-lanes.md.
+were lost, and counts them as consumed (mesh/link/credit.py). Each connection of a peer counts from a base of its own,
+`number << 32`: counters of an earlier connection are recognised by their distance and ignored, and no work is sent
+until the peer has replied in the new one. See docs/adr/0004-credit-and-lanes.md.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from broker.core.queues import Lanes
+from broker.core.queues import LaneQueues
 from mesh.words import ProcessKind
 
 _BASE_BITS: Final = 32
@@ -35,53 +35,53 @@ KIND_OF_SIDE: Final = {Side.FRONT: ProcessKind.EDGE, Side.BACK: ProcessKind.SELE
 
 
 class Window:
-    """How much work one selector may have outstanding, and has."""
+    """Credit window of one selector: work messages that it may have outstanding, and has."""
 
-    __slots__ = ("consumed", "opened", "sent", "size")
+    __slots__ = ("consumed", "is_open", "sent", "size")
 
-    def __init__(self, acquaintance: int) -> None:
-        self.sent = self.consumed = acquaintance << _BASE_BITS
+    def __init__(self, connection: int) -> None:
+        self.sent = self.consumed = connection << _BASE_BITS
         self.size = 0
-        #: False until the peer has answered in this acquaintance's counters.
-        self.opened = False
+        #: False until the peer has replied with a counter of this connection.
+        self.is_open = False
 
-    def learn(self, consumed: int) -> None:
-        """Take the peer's counter, unless it belongs to another acquaintance or to no message we sent."""
+    def on_consumed(self, consumed: int) -> None:
+        """Apply the peer's counter, unless it belongs to another connection or to no message that was sent."""
         if 0 <= self.sent - consumed < _SPAN:
             self.consumed = consumed
-            self.opened = True
+            self.is_open = True
 
     def outstanding(self) -> int:
-        """Work messages on their way or being done."""
+        """Work messages in transit or in progress."""
         return self.sent - self.consumed
 
 
 class Peer:
     """One edge or selector as this broker knows it."""
 
-    __slots__ = ("blocked", "draining", "heard_ms", "identity", "lanes", "name", "present", "side", "window")
+    __slots__ = ("blocked", "draining", "identity", "is_known", "last_seen_ms", "name", "queues", "side", "window")
 
-    def __init__(self, identity: bytes, side: Side, *, queue_max: int, acquaintance: int, now_ms: int) -> None:
+    def __init__(self, identity: bytes, side: Side, *, queue_max: int, connection: int, now_ms: int) -> None:
         self.identity = identity
         self.name = identity.decode()
         self.side = side
-        self.heard_ms = now_ms
-        self.lanes = Lanes(queue_max)
-        self.window = Window(acquaintance)
+        self.last_seen_ms = now_ms
+        self.queues = LaneQueues(queue_max)
+        self.window = Window(connection)
         self.draining = False
-        #: Its pipe was full at the last attempt; everything for it queues until a flush succeeds.
+        #: Its pipe was full at the last send; messages for it are queued until a flush succeeds.
         self.blocked = False
-        #: False once forgotten; effects that still point here must not be performed.
-        self.present = True
+        #: False once removed; envelopes that still refer to it must not be sent.
+        self.is_known = True
 
     def credit(self) -> int:
-        """Work messages it may still get; not above 0 means none."""
+        """Work messages it may still get; 0 or less means none."""
         window = self.window
-        return window.size - window.sent + window.consumed - self.lanes.credited if window.opened else 0
+        return window.size - window.sent + window.consumed - self.queues.credited if window.is_open else 0
 
     def check(self) -> None:
-        """Assert what must hold for every known peer."""
-        self.lanes.check()
-        assert self.present, f"{self.name} is forgotten but still listed"
+        """Assert the invariants of a known peer."""
+        self.queues.check()
+        assert self.is_known, f"{self.name} is removed but still listed"
         assert self.window.outstanding() >= 0, f"{self.name} consumed more than it was sent"
-        assert self.blocked or not len(self.lanes), f"{self.name} has mail waiting but is not blocked"
+        assert self.blocked or not len(self.queues), f"{self.name} has queued messages but is not blocked"

@@ -1,17 +1,27 @@
-"""Who this broker knows: peers by identity and by name, which selectors are live, and who cannot take mail now."""
+"""Directory of the known peers: by identity and name, live selectors, blocked peers."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import NamedTuple
 
 from broker.core.credit import Peer, Side
 from broker.core.routes import Routes
 
 
-class PeerChange(NamedTuple):
-    """A peer came or went; for the log."""
+class RemovalReason(StrEnum):
+    """Why a peer was removed; for the log."""
 
-    event: str  # "peer_met" | "peer_lost"
+    GOODBYE = "goodbye"
+    SILENT = "silent"  # for link.dead_ms
+    UNREACHABLE = "unreachable"
+    WRONG_SIDE = "wrong_side"  # an edge on the selectors' socket, or the reverse
+
+
+class PeerChange(NamedTuple):
+    """A peer was added or removed; for the log."""
+
+    event: str  # "peer_connected" | "peer_lost"
     name: str
     reason: str
 
@@ -19,52 +29,52 @@ class PeerChange(NamedTuple):
 class Directory:
     """All peers. Both indexes, the routes and the list of blocked peers change together, only here."""
 
-    def __init__(self, *, cells: int, peers_max: int, queue_max: int, acquaintances: int) -> None:
+    def __init__(self, *, cells: int, peers_max: int, queue_max: int, connection_start: int) -> None:
         self.peers: dict[bytes, Peer] = {}
         self.by_name: dict[str, Peer] = {}
         self.routes = Routes(cells)
-        #: What happened since the rim last looked.
-        self.news: list[PeerChange] = []
+        #: Changes since the rim last logged them.
+        self.changes: list[PeerChange] = []
         self._peers_max = peers_max
         self._queue_max = queue_max
-        self._acquaintances = acquaintances
-        #: In the order in which they got stuck.
+        self._last_connection = connection_start
+        #: In the order in which their pipes became full.
         self._blocked: dict[bytes, Peer] = {}
 
     def is_full(self) -> bool:
-        """True if no more peers can be met."""
+        """True if no more peers can be added."""
         return len(self.peers) >= self._peers_max
 
-    def meet(self, identity: bytes, side: Side, now_ms: int) -> Peer:
-        """A peer that was not known."""
-        self._acquaintances += 1
-        peer = Peer(identity, side, queue_max=self._queue_max, acquaintance=self._acquaintances, now_ms=now_ms)
+    def add(self, identity: bytes, side: Side, now_ms: int) -> Peer:
+        """Add a new peer, with the next connection number."""
+        self._last_connection += 1
+        peer = Peer(identity, side, queue_max=self._queue_max, connection=self._last_connection, now_ms=now_ms)
         self.peers[identity] = self.by_name[peer.name] = peer
         if side is Side.BACK:
             self.refresh_routes()
-        self.news.append(PeerChange("peer_met", peer.name, ""))
+        self.changes.append(PeerChange("peer_connected", peer.name, ""))
         return peer
 
-    def forget(self, peer: Peer, reason: str) -> None:
-        """Remove a peer; what waits for it stays with the caller's reference."""
-        peer.present = False
+    def remove(self, peer: Peer, reason: RemovalReason) -> None:
+        """Remove a peer; its queued messages stay with the caller's reference."""
+        peer.is_known = False
         self.unblock(peer)
         del self.peers[peer.identity]
         del self.by_name[peer.name]
         if peer.side is Side.BACK:
             self.refresh_routes()
-        self.news.append(PeerChange("peer_lost", peer.name, reason))
+        self.changes.append(PeerChange("peer_lost", peer.name, reason))
 
     def selectors(self) -> list[Peer]:
         """Live selectors, draining ones too."""
         return [peer for peer in self.peers.values() if peer.side is Side.BACK]
 
     def refresh_routes(self) -> None:
-        """Call it when a selector begins or ends to drain."""
+        """Recompute the routes; call it when a selector starts or stops draining."""
         self.routes.replace(self.selectors())
 
     def block(self, peer: Peer) -> None:
-        """Its pipe is full: mail for it queues from now on."""
+        """Its pipe is full: queue messages for it from now on."""
         peer.blocked = True
         self._blocked[peer.identity] = peer
 
@@ -74,14 +84,14 @@ class Directory:
         self._blocked.pop(peer.identity, None)
 
     def blocked(self) -> list[Peer]:
-        """Peers whose mail waits."""
+        """Peers with queued messages."""
         return list(self._blocked.values())
 
     def check(self) -> None:
         """Assert that all indexes agree."""
         assert len(self.peers) <= self._peers_max, "more peers than allowed"
         assert {peer.name for peer in self.peers.values()} == set(self.by_name), "the two indexes differ"
-        assert self._blocked.keys() <= self.peers.keys(), "a forgotten peer is still listed as blocked"
+        assert self._blocked.keys() <= self.peers.keys(), "a removed peer is still listed as blocked"
         for peer in self.peers.values():
             peer.check()
             assert peer.blocked == (peer.identity in self._blocked), f"{peer.name}: blocked flag and list differ"

@@ -1,6 +1,6 @@
-"""What waits inside a broker: messages, and the two bounded queues of a peer that cannot take them now.
+"""Messages in a broker, and the two bounded send queues of a peer whose pipe is full.
 
-Knows nothing of routing or sockets. Control is always served before work.
+Knows nothing of routing or sockets. Control messages are always sent before work.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mesh.frames import Head, Lane
 if TYPE_CHECKING:
     from broker.core.credit import Peer
 
-#: A multipart as the socket gave it. All but the identity may be zmq.Frame: a broker reads the head and nothing else.
+#: A multipart message of a socket. All but the identity may be zmq.Frame: a broker decodes only the head.
 Parts = list[Any]
 
 _CONTROL: Final = int(Lane.CONTROL)
@@ -22,25 +22,25 @@ _CONTROL: Final = int(Lane.CONTROL)
 
 @dataclass(slots=True, eq=False)
 class Envelope:
-    """One message on its way. As an effect it says: hand `parts` to the socket of `receiver`, without waiting.
+    """One message in flight. As an effect: pass `parts` to the socket of `receiver`, without blocking.
 
-    The rim answers a failure with `Switch.stuck` (the pipe is full) or `Switch.gone` (no such peer).
+    The rim reports a failure with `Switch.on_pipe_full` or `Switch.on_unreachable`.
     """
 
-    #: The first part is the identity of whom it is sent to next.
+    #: The first part is the identity of the next receiver.
     parts: Parts
     head: Head
     size: int
-    #: Whom a bounce goes to; None = the broker's own message, which never bounces.
+    #: Receiver of a bounce; None = the broker's own message, which never bounces.
     sender: Peer | None
     receiver: Peer | None = None
-    #: It takes one of the receiver's work slots.
+    #: It uses one credit of the receiver.
     credited: bool = False
-    #: False for beats: a late one says nothing, so it is dropped rather than queued.
-    keep: bool = True
+    #: False for beats: a late one carries no information, so it is dropped instead of queued.
+    is_queueable: bool = True
 
 
-class Lanes:
+class LaneQueues:
     """The two queues of one peer, each holding at most `limit` messages."""
 
     __slots__ = ("_control", "_limit", "_work", "credited")
@@ -49,51 +49,51 @@ class Lanes:
         self._limit = limit
         self._control: deque[Envelope] = deque()
         self._work: deque[Envelope] = deque()
-        #: How many of the waiting messages hold one of the peer's work slots.
+        #: Queued messages that use one credit of the peer.
         self.credited = 0
 
     def __len__(self) -> int:
         return len(self._control) + len(self._work)
 
     def depth(self, lane: int) -> int:
-        """How many messages wait in that lane."""
+        """Number of queued messages of a lane."""
         return len(self._of(lane))
 
-    def has_room(self, lane: int) -> bool:
-        """True if `put` would take one more."""
+    def has_capacity(self, lane: int) -> bool:
+        """True if `put` accepts one more."""
         return len(self._of(lane)) < self._limit
 
-    def put(self, mail: Envelope) -> None:
-        """Queue one message; ask `has_room` first."""
-        queue = self._of(mail.head.lane)
-        assert len(queue) < self._limit, "the caller asks has_room first"
-        queue.append(mail)
-        self.credited += mail.credited
+    def put(self, envelope: Envelope) -> None:
+        """Queue one message; the caller checks `has_capacity` first."""
+        queue = self._of(envelope.head.lane)
+        assert len(queue) < self._limit, "the caller checks has_capacity first"
+        queue.append(envelope)
+        self.credited += envelope.credited
 
-    def put_back(self, mail: Envelope) -> None:
-        """Give back the message that was just popped: it stays the first."""
-        self._of(mail.head.lane).appendleft(mail)
-        self.credited += mail.credited
+    def put_back(self, envelope: Envelope) -> None:
+        """Return the message that was just popped to the head of its queue."""
+        self._of(envelope.head.lane).appendleft(envelope)
+        self.credited += envelope.credited
 
     def pop(self) -> Envelope | None:
         """The next message, control first; None when empty."""
         queue = self._control or self._work
         if not queue:
             return None
-        mail = queue.popleft()
-        self.credited -= mail.credited
-        return mail
+        envelope = queue.popleft()
+        self.credited -= envelope.credited
+        return envelope
 
-    def foreign(self) -> int:
-        """How many of the waiting messages are a peer's, not the broker's own answers."""
-        return sum(mail.sender is not None for queue in (self._control, self._work) for mail in queue)
+    def forwarded(self) -> int:
+        """Number of queued messages of other peers, without the broker's own replies."""
+        return sum(envelope.sender is not None for queue in (self._control, self._work) for envelope in queue)
 
     def check(self) -> None:
-        """Assert the bounds and the count of work slots."""
+        """Assert the bounds and the count of credits."""
         assert len(self._control) <= self._limit, "control queue over its bound"
         assert len(self._work) <= self._limit, "work queue over its bound"
-        waiting = sum(mail.credited for queue in (self._control, self._work) for mail in queue)
-        assert waiting == self.credited, f"{self.credited} slots counted, {waiting} waiting"
+        queued = sum(envelope.credited for queue in (self._control, self._work) for envelope in queue)
+        assert queued == self.credited, f"{self.credited} credits counted, {queued} queued"
 
     def _of(self, lane: int) -> deque[Envelope]:
         return self._control if lane == _CONTROL else self._work

@@ -1,7 +1,7 @@
-"""Who gets a frame that is for any selector: rendezvous hashing of its cell over the live selectors.
+"""Routes of frames for any selector: rendezvous hashing of their cell over the live selectors.
 
 Every broker computes the same order from the same names, so one selector normally sees all traffic of a cell; when a
-selector comes or goes, only its own cells move.
+selector is added or removed, only its own cells move.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from broker.core.credit import Peer
 
 
 def rank(cell: int, name: str) -> bytes:
-    """The weight of a selector for a cell. Highest wins; equal on every broker, whatever its hash seed."""
+    """The weight of a selector for a cell. Highest wins; equal on every broker, independent of its hash seed."""
     return blake2b(f"{cell}|{name}".encode(), digest_size=8).digest()
 
 
@@ -26,7 +26,7 @@ class Routes:
         self._orders: dict[int, list[Peer]] = {}
 
     def replace(self, selectors: Iterable[Peer]) -> None:
-        """A new live set: those that accept work, or, when none does, those that are draining."""
+        """Set the live selectors: all that accept work, or, if none does, the draining ones."""
         live = list(selectors)
         self._selectors = [peer for peer in live if not peer.draining] or live
         self._orders = {}
@@ -41,7 +41,7 @@ class Routes:
         return found
 
     def check(self, expected: Iterable[Peer]) -> None:
-        """Assert that no order names a selector that is not live, or forgets one that is."""
+        """Assert that every cached order has exactly the live selectors."""
         live = list(expected)
         wanted = {peer.name for peer in live if not peer.draining} or {peer.name for peer in live}
         for cell, found in self._orders.items():

@@ -1,7 +1,7 @@
-"""The broker's decisions: messages in, mail to send out, time as an argument. Knows no sockets and no clock.
+"""Routing decisions of a broker: messages in, envelopes to send out, time as an argument. Knows no sockets, no clock.
 
-The rim hands over what one wake-up drained (`receive`), sends the returned mail in order, and reports each one that
-failed (`stuck`, `gone`), which may yield more mail. Between wake-ups it calls `flush` and `tick`.
+The rim passes in the messages of one wake-up (`receive`), sends the returned envelopes in order and reports each failed
+send (`on_pipe_full`, `on_unreachable`), which may yield more envelopes. Between wake-ups it calls `flush` and `tick`.
 """
 
 from __future__ import annotations
@@ -9,24 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from broker.core.admission import UNREADABLE, Dropped, check_stranger, read_head
+from broker.core.admission import Dropped, check_new_peer, read_head
 from broker.core.counts import Counts
-from broker.core.credit import KIND_OF_SIDE, Peer, Side
-from broker.core.directory import Directory
+from broker.core.credit import Peer, Side
+from broker.core.directory import Directory, RemovalReason
+from broker.core.link_frames import LinkFrames
 from broker.core.queues import Envelope, Parts
 from mesh.frames import (
     BROKER,
     FRAME_VERSION,
-    Beat,
     Bounce,
     BrokerBeat,
     Busy,
-    Credit,
     Frame,
-    Goodbye,
     Head,
     Lane,
-    decode_frame,
     encode,
 )
 from mesh.words import BounceReason, DropReason
@@ -37,7 +34,7 @@ _WORK: Final = int(Lane.WORK)
 
 
 class SwitchLimits(NamedTuple):
-    """The limits a switch works by; all from the configuration."""
+    """Limits of a switch, from the configuration."""
 
     cells: int
     beat_ms: int
@@ -50,141 +47,146 @@ class SwitchLimits(NamedTuple):
 class Switch:
     """One broker's state."""
 
-    def __init__(self, *, broker_id: str, boot_id: str, rules: SwitchLimits, acquaintances: int, now_ms: int) -> None:
-        """`acquaintances` is where the numbering of peers starts: a random number, so that two lives differ."""
+    def __init__(
+        self, *, broker_id: str, boot_id: str, limits: SwitchLimits, connection_start: int, now_ms: int
+    ) -> None:
+        """`connection_start`: first connection number, random, so that two runs of a broker differ."""
         self.broker_id = broker_id
         self.boot_id = boot_id
-        self.rules = rules
+        self.limits = limits
         self.counts = Counts()
         self.directory = Directory(
-            cells=rules.cells, peers_max=rules.peers_max, queue_max=rules.queue_max, acquaintances=acquaintances
+            cells=limits.cells,
+            peers_max=limits.peers_max,
+            queue_max=limits.queue_max,
+            connection_start=connection_start,
         )
-        self._next_beat_ms = now_ms + rules.beat_ms
+        self._next_beat_ms = now_ms + limits.beat_ms
         self._wall_ms = 0
         self._by_address: dict[str, Callable[[Envelope, list[Envelope]], None]] = {
             "": self._to_selector,
-            BROKER: self._to_broker,
+            BROKER: LinkFrames(self.directory, self.counts, self._remove).handle,
         }
 
     # --- events -----------------------------------------------------------------------------------
 
     def receive(self, front: Sequence[Parts], back: Sequence[Parts], now_ms: int, wall_us: int) -> list[Envelope]:
-        """Take what both sockets had, control first."""
+        """Route the messages of both sockets, control first."""
         self._wall_ms = wall_us // 1_000
         out: list[Envelope] = []
         work: list[Envelope] = []
         for side, batch in ((Side.FRONT, front), (Side.BACK, back)):
             for parts in batch:
                 try:
-                    mail = self._admit(side, parts, now_ms, out)
+                    envelope = self._admit(side, parts, now_ms, out)
                 except Dropped as dropped:
                     self.counts.dropped[dropped.reason] += 1
                     continue
-                self.counts.hop.add(wall_us - mail.head.sent_us)
-                if mail.head.lane == _CONTROL:
-                    self._pass_on(mail, out)
+                self.counts.hop.add(wall_us - envelope.head.sent_us)
+                if envelope.head.lane == _CONTROL:
+                    self._route(envelope, out)
                 else:
-                    work.append(mail)
-        for mail in work:
-            self._pass_on(mail, out)
+                    work.append(envelope)
+        for envelope in work:
+            self._route(envelope, out)
         return out
 
-    def stuck(self, mail: Envelope) -> list[Envelope]:
-        """The receiver's pipe is full: try another selector if any will do, else queue, else bounce."""
-        peer = _receiver(mail)
-        if not peer.present:
-            return self.gone(mail)
-        self._count_handed(peer, mail, -1)
-        if not mail.keep:
+    def on_pipe_full(self, envelope: Envelope) -> list[Envelope]:
+        """The receiver's pipe is full: reroute if any selector may take it, else queue, else bounce."""
+        peer = _receiver(envelope)
+        if not peer.is_known:
+            return self.on_unreachable(envelope)
+        self._count_sent(peer, envelope, -1)
+        if not envelope.is_queueable:
             return []
-        mail.credited = False
+        envelope.credited = False
         self.directory.block(peer)
         out: list[Envelope] = []
-        if mail.sender is not None and mail.head.to == "":
-            self._to_selector(mail, out)
+        if envelope.sender is not None and envelope.head.to == "":
+            self._to_selector(envelope, out)
         else:
-            self._enqueue(peer, mail, out)
+            self._enqueue(peer, envelope, out)
         return out
 
-    def gone(self, mail: Envelope) -> list[Envelope]:
-        """There is no such peer any more: forget it and find another way for its mail."""
-        peer = _receiver(mail)
-        self._count_handed(peer, mail, -1)
+    def on_unreachable(self, envelope: Envelope) -> list[Envelope]:
+        """The receiver is unreachable: remove it and redirect its messages."""
+        peer = _receiver(envelope)
+        self._count_sent(peer, envelope, -1)
         out: list[Envelope] = []
-        if peer.present:
-            peer.lanes.put_back(mail)  # it is redirected with the rest, and before it
-            self._forget(peer, "unreachable", out)
+        if peer.is_known:
+            peer.queues.put_back(envelope)  # redirected with the rest, and first
+            self._remove(peer, RemovalReason.UNREACHABLE, out)
         else:
-            self._redirect(mail, out)
+            self._redirect(envelope, out)
         return out
 
     def tick(self, now_ms: int) -> list[Envelope]:
-        """Forget who was silent too long, and beat to the rest. Call it no later than `next_due_ms`."""
+        """Remove peers that were silent for dead_ms, and beat to the rest. Call it no later than `next_due_ms`."""
         if now_ms < self._next_beat_ms:
             return []
         late_ms = now_ms - self._next_beat_ms
         out: list[Envelope] = []
         for peer in list(self.directory.peers.values()):
-            # If we ourselves were held up, their beats may still be waiting in the socket.
-            peer.heard_ms += late_ms if late_ms >= self.rules.beat_ms else 0
-            if now_ms - peer.heard_ms >= self.rules.dead_ms:
-                self._forget(peer, "silent", out)
+            # If this process was stalled, their beats may still be in the socket.
+            peer.last_seen_ms += late_ms if late_ms >= self.limits.beat_ms else 0
+            if now_ms - peer.last_seen_ms >= self.limits.dead_ms:
+                self._remove(peer, RemovalReason.SILENT, out)
         out += [self._beat(peer) for peer in self.directory.peers.values()]
-        self._next_beat_ms = now_ms + self.rules.beat_ms
+        self._next_beat_ms = now_ms + self.limits.beat_ms
         return out
 
     def flush(self, peer: Peer, wall_us: int) -> Iterator[Envelope]:
-        """The mail that waits for a peer, one by one; the caller stops at the first failure (`put_back` or `gone`).
+        """Pop a peer's queued messages; the caller stops at the first failure (`put_back`, `on_unreachable`).
 
-        Bounces of what has expired meanwhile come in between; their receiver is another.
+        Bounces of expired messages are yielded in between; their receiver is another peer.
         """
         self._wall_ms = wall_us // 1_000
-        while peer.present and (mail := peer.lanes.pop()) is not None:
-            if self._expired(mail.head):
+        while peer.is_known and (envelope := peer.queues.pop()) is not None:
+            if self._expired(envelope.head):
                 out: list[Envelope] = []
-                self._bounce(mail, BounceReason.EXPIRED, out)
+                self._bounce(envelope, BounceReason.EXPIRED, out)
                 yield from out
                 continue
-            mail.receiver = peer
-            self._count_handed(peer, mail, 1)
-            yield mail
-        if peer.present:
+            envelope.receiver = peer
+            self._count_sent(peer, envelope, 1)
+            yield envelope
+        if peer.is_known:
             self.directory.unblock(peer)
 
-    def put_back(self, mail: Envelope) -> None:
-        """A flushed message did not go out after all; it stays first in its queue."""
-        peer = _receiver(mail)
-        self._count_handed(peer, mail, -1)
-        peer.lanes.put_back(mail)
+    def put_back(self, envelope: Envelope) -> None:
+        """A flushed message could not be sent; it returns to the head of its queue."""
+        peer = _receiver(envelope)
+        self._count_sent(peer, envelope, -1)
+        peer.queues.put_back(envelope)
 
-    # --- questions --------------------------------------------------------------------------------
+    # --- state ------------------------------------------------------------------------------------
 
     def next_due_ms(self) -> int:
-        """When `tick` has something to do."""
+        """Time of the next `tick`."""
         return self._next_beat_ms
 
     def check(self) -> None:
         """Assert the invariants; tests call it after every step."""
         self.directory.check()
-        waiting = sum(peer.lanes.foreign() for peer in self.directory.peers.values())
-        lost = self.counts.unaccounted(waiting)
-        assert lost == 0, f"{lost} messages neither left, nor wait, nor were answered"
+        queued = sum(peer.queues.forwarded() for peer in self.directory.peers.values())
+        lost = self.counts.unaccounted(queued)
+        assert lost == 0, f"{lost} messages neither sent, nor queued, nor replied to"
 
     # --- admission --------------------------------------------------------------------------------
 
     def _admit(self, side: Side, parts: Parts, now_ms: int, out: list[Envelope]) -> Envelope:
-        """The message, with its sender known and checked; Dropped if that cannot be."""
+        """The message, with its sender known and checked. Raises Dropped."""
         head = read_head(parts)
         peer = self.directory.peers.get(parts[0])
         if peer is None:
-            check_stranger(parts[0], head)
+            check_new_peer(parts[0], head)
             if self.directory.is_full():
                 raise Dropped(DropReason.TOO_MANY_PEERS)
-            peer = self.directory.meet(parts[0], side, now_ms)
+            peer = self.directory.add(parts[0], side, now_ms)
             out.append(self._beat(peer))
         if peer.name != head.source or peer.side is not side:
             raise Dropped(DropReason.SOURCE)
-        peer.heard_ms = now_ms
+        peer.last_seen_ms = now_ms
         size = sum(map(len, parts))
         self.counts.messages_in[head.lane] += 1
         self.counts.bytes_in += size
@@ -192,99 +194,99 @@ class Switch:
 
     # --- routing ----------------------------------------------------------------------------------
 
-    def _pass_on(self, mail: Envelope, out: list[Envelope]) -> None:
-        if self._expired(mail.head):
-            self._bounce(mail, BounceReason.EXPIRED, out)
+    def _route(self, envelope: Envelope, out: list[Envelope]) -> None:
+        if self._expired(envelope.head):
+            self._bounce(envelope, BounceReason.EXPIRED, out)
         else:
-            self._by_address.get(mail.head.to, self._to_peer)(mail, out)
+            self._by_address.get(envelope.head.to, self._to_peer)(envelope, out)
 
-    def _to_selector(self, mail: Envelope, out: list[Envelope]) -> None:
-        """The best live selector with credit whose pipe is open; else one whose queue has room; else an answer."""
-        order = self.directory.routes.order(mail.head.cell)
-        work = mail.head.lane == _WORK
+    def _to_selector(self, envelope: Envelope, out: list[Envelope]) -> None:
+        """Send to the first live selector with credit and an open pipe; else queue for one; else Bounce or Busy."""
+        order = self.directory.routes.order(envelope.head.cell)
+        work = envelope.head.lane == _WORK
         for peer in order:
             if not peer.blocked and (not work or (peer.credit() > 0 and not peer.draining)):
-                mail.credited = work
+                envelope.credited = work
                 if peer is not order[0]:
                     self.counts.spilled += 1
-                self._hand(peer, mail, out)
+                self._send(peer, envelope, out)
                 return
-        self._to_queue_of_selector(order, mail, out)
+        self._enqueue_for_selector(order, envelope, out)
 
-    def _to_queue_of_selector(self, order: list[Peer], mail: Envelope, out: list[Envelope]) -> None:
-        work = mail.head.lane == _WORK
-        able = [peer for peer in order if not work or (peer.credit() > 0 and not peer.draining)]
-        for peer in able:
-            if peer.lanes.has_room(mail.head.lane):
-                mail.credited = work
-                self._enqueue(peer, mail, out)
+    def _enqueue_for_selector(self, order: list[Peer], envelope: Envelope, out: list[Envelope]) -> None:
+        work = envelope.head.lane == _WORK
+        candidates = [peer for peer in order if not work or (peer.credit() > 0 and not peer.draining)]
+        for peer in candidates:
+            if peer.queues.has_capacity(envelope.head.lane):
+                envelope.credited = work
+                self._enqueue(peer, envelope, out)
                 return
         if not order:
-            self._bounce(mail, BounceReason.NO_SELECTOR, out)
-        elif able:
-            self._bounce(mail, BounceReason.QUEUE_FULL, out)
+            self._bounce(envelope, BounceReason.NO_SELECTOR, out)
+        elif candidates:
+            self._bounce(envelope, BounceReason.QUEUE_FULL, out)
         else:
-            self._busy(mail, out)
+            self._busy(envelope, out)
 
-    def _to_peer(self, mail: Envelope, out: list[Envelope]) -> None:
-        peer = self.directory.by_name.get(mail.head.to)
+    def _to_peer(self, envelope: Envelope, out: list[Envelope]) -> None:
+        peer = self.directory.by_name.get(envelope.head.to)
         if peer is None:
-            self._bounce(mail, BounceReason.UNROUTABLE, out)
+            self._bounce(envelope, BounceReason.UNROUTABLE, out)
         elif peer.blocked:
-            self._enqueue(peer, mail, out)
+            self._enqueue(peer, envelope, out)
         else:
-            self._hand(peer, mail, out)
+            self._send(peer, envelope, out)
 
-    def _hand(self, peer: Peer, mail: Envelope, out: list[Envelope]) -> None:
-        mail.parts[0] = peer.identity
-        mail.receiver = peer
-        self._count_handed(peer, mail, 1)
-        out.append(mail)
+    def _send(self, peer: Peer, envelope: Envelope, out: list[Envelope]) -> None:
+        envelope.parts[0] = peer.identity
+        envelope.receiver = peer
+        self._count_sent(peer, envelope, 1)
+        out.append(envelope)
 
-    def _enqueue(self, peer: Peer, mail: Envelope, out: list[Envelope]) -> None:
-        if peer.lanes.has_room(mail.head.lane):
-            mail.parts[0] = peer.identity
-            peer.lanes.put(mail)
+    def _enqueue(self, peer: Peer, envelope: Envelope, out: list[Envelope]) -> None:
+        if peer.queues.has_capacity(envelope.head.lane):
+            envelope.parts[0] = peer.identity
+            peer.queues.put(envelope)
         else:
-            self._bounce(mail, BounceReason.QUEUE_FULL, out)
+            self._bounce(envelope, BounceReason.QUEUE_FULL, out)
 
-    def _count_handed(self, peer: Peer, mail: Envelope, change: int) -> None:
-        """Count a message as handed to the peer's socket, or take that back."""
-        if mail.credited:
+    def _count_sent(self, peer: Peer, envelope: Envelope, change: int) -> None:
+        """Count a message as sent to the peer (`change` 1), or undo that (-1)."""
+        if envelope.credited:
             peer.window.sent += change
-        if mail.sender is not None:
-            self.counts.messages_out[mail.head.lane] += change
-            self.counts.bytes_out += change * mail.size
+        if envelope.sender is not None:
+            self.counts.messages_out[envelope.head.lane] += change
+            self.counts.bytes_out += change * envelope.size
 
-    def _redirect(self, mail: Envelope, out: list[Envelope]) -> None:
-        """Another way for mail whose receiver is gone."""
-        mail.credited = False
-        if mail.sender is None:
-            self.counts.dropped[BounceReason.UNROUTABLE] += mail.keep
-        elif mail.head.to == "":
-            self._to_selector(mail, out)
+    def _redirect(self, envelope: Envelope, out: list[Envelope]) -> None:
+        """Reroute a message whose receiver was removed, or bounce it."""
+        envelope.credited = False
+        if envelope.sender is None:
+            self.counts.dropped[BounceReason.UNROUTABLE] += envelope.is_queueable
+        elif envelope.head.to == "":
+            self._to_selector(envelope, out)
         else:
-            self._bounce(mail, BounceReason.UNROUTABLE, out)
+            self._bounce(envelope, BounceReason.UNROUTABLE, out)
 
-    # --- answers ----------------------------------------------------------------------------------
+    # --- replies ----------------------------------------------------------------------------------
 
-    def _bounce(self, mail: Envelope, reason: BounceReason, out: list[Envelope]) -> None:
-        if mail.sender is None:
+    def _bounce(self, envelope: Envelope, reason: BounceReason, out: list[Envelope]) -> None:
+        if envelope.sender is None:
             self.counts.dropped[reason] += 1
             return
         self.counts.bounced[reason] += 1
-        self._answer(mail.sender, mail, Bounce(reason=reason), out)
+        self._reply(envelope.sender, envelope, Bounce(reason=reason), out)
 
-    def _busy(self, mail: Envelope, out: list[Envelope]) -> None:
-        assert mail.sender is not None, "our own messages have an address"
+    def _busy(self, envelope: Envelope, out: list[Envelope]) -> None:
+        assert envelope.sender is not None, "the broker's own messages have an address"
         self.counts.busy += 1
-        self._answer(mail.sender, mail, Busy(retry_after_ms=self.rules.busy_retry_ms), out)
+        self._reply(envelope.sender, envelope, Busy(retry_after_ms=self.limits.busy_retry_ms), out)
 
-    def _answer(self, sender: Peer, mail: Envelope, frame: Frame, out: list[Envelope]) -> None:
-        if not sender.present:
+    def _reply(self, sender: Peer, envelope: Envelope, frame: Frame, out: list[Envelope]) -> None:
+        if not sender.is_known:
             self.counts.dropped[BounceReason.UNROUTABLE] += 1
             return
-        reply = self._own(sender, frame, mail.parts[1], mail.parts[2])
+        reply = self._own_message(sender, frame, envelope.parts[1], envelope.parts[2])
         if sender.blocked:
             self._enqueue(sender, reply, out)
         else:
@@ -292,67 +294,28 @@ class Switch:
 
     def _beat(self, peer: Peer) -> Envelope:
         live = len(self.directory.selectors())
-        mail = self._own(peer, BrokerBeat(self.broker_id, self.boot_id, live, peer.window.sent))
-        mail.keep = False
-        return mail
+        envelope = self._own_message(peer, BrokerBeat(self.broker_id, self.boot_id, live, peer.window.sent))
+        envelope.is_queueable = False
+        return envelope
 
-    def _own(self, peer: Peer, frame: Frame, *payload: Any) -> Envelope:
+    def _own_message(self, peer: Peer, frame: Frame, *payload: Any) -> Envelope:
         head = Head(FRAME_VERSION, _CONTROL, peer.name, 0, BROKER, self._wall_ms * 1_000)
         return Envelope([peer.identity, encode(head), encode(frame), *payload], head, 0, None, peer)
 
-    # --- link frames ------------------------------------------------------------------------------
-
-    def _to_broker(self, mail: Envelope, out: list[Envelope]) -> None:
-        assert mail.sender is not None, "only admitted mail is routed"
-        self.counts.for_broker += 1
-        try:
-            frame = decode_frame(mail.parts[2])
-            handler = LINK_HANDLERS[type(frame)]
-        except (*UNREADABLE, KeyError):
-            self.counts.dropped[DropReason.MALFORMED] += 1
-            return
-        if mail.sender.present:
-            handler(self, mail.sender, frame, out)
-
-    def _on_beat(self, peer: Peer, frame: Beat, out: list[Envelope]) -> None:
-        if frame.kind != KIND_OF_SIDE[peer.side]:
-            self.counts.dropped[DropReason.SOURCE] += 1
-            self._forget(peer, "wrong_side", out)
-            return
-        peer.window.size = max(0, frame.window)
-        peer.window.learn(frame.consumed)
-        if peer.draining != frame.draining:
-            peer.draining = frame.draining
-            self.directory.refresh_routes()
-
-    def _on_credit(self, peer: Peer, frame: Credit, out: list[Envelope]) -> None:
-        peer.window.learn(frame.consumed)
-
-    def _on_goodbye(self, peer: Peer, frame: Goodbye, out: list[Envelope]) -> None:
-        self._forget(peer, "goodbye", out)
-
     # --- peers ------------------------------------------------------------------------------------
 
-    def _forget(self, peer: Peer, reason: str, out: list[Envelope]) -> None:
-        """Remove a peer and find another way for what waits for it."""
-        if not peer.present:
+    def _remove(self, peer: Peer, reason: RemovalReason, out: list[Envelope]) -> None:
+        """Remove a peer and redirect its queued messages."""
+        if not peer.is_known:
             return
-        self.directory.forget(peer, reason)
-        while (mail := peer.lanes.pop()) is not None:
-            self._redirect(mail, out)
+        self.directory.remove(peer, reason)
+        while (envelope := peer.queues.pop()) is not None:
+            self._redirect(envelope, out)
 
     def _expired(self, head: Head) -> bool:
         return 0 < head.deadline_ms < self._wall_ms
 
 
-def _receiver(mail: Envelope) -> Peer:
-    assert mail.receiver is not None, "only mail with a receiver is sent"
-    return mail.receiver
-
-
-#: What a peer may say to the broker itself.
-LINK_HANDLERS: Final[dict[type[Frame], Callable[[Switch, Peer, Any, list[Envelope]], None]]] = {
-    Beat: Switch._on_beat,
-    Credit: Switch._on_credit,
-    Goodbye: Switch._on_goodbye,
-}
+def _receiver(envelope: Envelope) -> Peer:
+    assert envelope.receiver is not None, "only envelopes with a receiver are sent"
+    return envelope.receiver

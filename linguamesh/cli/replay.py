@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 from urllib.parse import quote
 
-from linguamesh.cli.errors import answered
+from linguamesh.cli.errors import exit_code_of
 from linguamesh.operator import Operator
 
 MODULE: Final = "selector.operators.replay"
@@ -20,7 +20,7 @@ TIMEOUT_S: Final = 30.0
 
 def run(options: argparse.Namespace) -> int:
     """Print the replay of one recording, or of all; the exit code."""
-    return answered(lambda: _replay(options))
+    return exit_code_of(lambda: _replay(options))
 
 
 def _replay(options: argparse.Namespace) -> int:
@@ -30,7 +30,7 @@ def _replay(options: argparse.Namespace) -> int:
     operator = Operator(options.url, timeout_s=TIMEOUT_S)
     with TemporaryDirectory(prefix="lingua-replay-") as directory:
         files = []
-        for selector in operator.ask("selectors").get("selectors", []):
+        for selector in operator.query("selectors").get("selectors", []):
             file = Path(directory, quote(selector, safe=":"))  # a name from the network must stay in there
             file.write_bytes(operator.fetch("recording", selector=selector))
             files.append(str(file))

@@ -1,4 +1,4 @@
-"""Calls of one script and one slot, as one command; and its reply, as one answer per call."""
+"""Batches of script calls: calls of one script and one hash slot become one command, its reply one answer per call."""
 
 from __future__ import annotations
 
@@ -22,90 +22,90 @@ class Call(NamedTuple):
 
 
 class CallGroup:
-    """The answers of one call_many, as they come in."""
+    """Collects the answers of one call_many; `done` is set with the last one."""
 
-    __slots__ = ("answers", "done", "open")
+    __slots__ = ("answers", "done", "pending")
 
     def __init__(self, count: int, done: asyncio.Future[None]) -> None:
         self.answers: list[Answer] = [StoreError("not answered")] * count
-        self.open = count
+        self.pending = count
         self.done = done
 
 
 class PendingCall:
-    """One call on its way."""
+    """One call without an answer yet: queued, sent or waiting for its retry."""
 
-    __slots__ = ("answered", "keys", "place", "script", "slot", "ticket", "tries", "words")
+    __slots__ = ("args", "group", "index", "is_answered", "keys", "retries", "script", "slot")
 
-    def __init__(self, script: Script, call: Call, slot: int, ticket: CallGroup, place: int) -> None:
+    def __init__(self, script: Script, call: Call, slot: int, group: CallGroup, index: int) -> None:
         self.script = script
         self.keys = call.keys
-        self.words = script.arguments(call.args)
+        self.args = script.arguments(call.args)
         self.slot = slot
-        self.ticket = ticket
-        self.place = place
-        self.tries = 0
-        self.answered = False
+        self.group = group
+        self.index = index
+        self.retries = 0
+        self.is_answered = False
 
     def answer(self, answer: Answer) -> bool:
-        """Hand the answer in; False if there was one already."""
-        if self.answered:
+        """Set the answer; False if there was one already."""
+        if self.is_answered:
             return False
-        self.answered = True
-        ticket = self.ticket
-        ticket.answers[self.place] = answer
-        ticket.open -= 1
-        if ticket.open == 0 and not ticket.done.done():
-            ticket.done.set_result(None)
+        self.is_answered = True
+        group = self.group
+        group.answers[self.index] = answer
+        group.pending -= 1
+        if group.pending == 0 and not group.done.done():
+            group.done.set_result(None)
         return True
 
 
 Batch = list[PendingCall]
 
 
-def batches_of(waiting: Iterable[PendingCall], size_max: int) -> list[Batch]:
-    """The calls grouped by script and slot, in order, at most `size_max` together."""
+def batches_of(calls: Iterable[PendingCall], size_max: int) -> list[Batch]:
+    """The calls grouped by script and hash slot, in order; at most `size_max` per batch."""
     groups: dict[tuple[str, int], list[Batch]] = {}
-    for one in waiting:
-        group = groups.setdefault((one.script.name, one.slot), [[]])
+    for call in calls:
+        group = groups.setdefault((call.script.name, call.slot), [[]])
         if len(group[-1]) == size_max:
             group.append([])
-        group[-1].append(one)
+        group[-1].append(call)
     return [batch for group in groups.values() for batch in group]
 
 
 def evalsha(batch: Batch) -> Command:
-    """The command that runs the batch, for a server that has the script."""
+    """The command that runs the batch on a server that has cached the script."""
     return _command("EVALSHA", batch[0].script.sha, batch)
 
 
 def evaluate(batch: Batch) -> Command:
-    """The command that runs the batch and leaves the script with the server."""
+    """The command that runs the batch and loads the script into the server's cache."""
     return _command("EVAL", batch[0].script.source, batch)
 
 
 def _command(verb: str, script: str, batch: Batch) -> Command:
     keys: list[str] = []
-    words: list[str | int | bytes] = [len(batch)]
-    for one in batch:
-        keys += one.keys
-        words += (len(one.keys), len(one.words))
-        words += one.words
-    return [verb, script, len(keys), *keys, *words]
+    args: list[str | int | bytes] = [len(batch)]
+    for call in batch:
+        keys += call.keys
+        args += (len(call.keys), len(call.args))
+        args += call.args
+    return [verb, script, len(keys), *keys, *args]
 
 
 def read_answer(script: Script, reply: Any) -> Answer:
-    """One call's reply: a list by the header, or the error text that the script left in its place."""
+    """One call's reply: a list as the header declares it, or StoreError with the script's error text."""
     if not isinstance(reply, list):
         return StoreError(f"{script.name}: {reply.decode() if isinstance(reply, bytes) else reply}")
     try:
         return script.read(reply)
     except (ValueError, TypeError, AttributeError) as error:
-        return StoreError(f"{script.name} answered {reply!r}, not what its header says: {error}")
+        return StoreError(f"{script.name} replied {reply!r}, which does not match its header: {error}")
 
 
 def sure(answer: T | StoreError) -> T:
-    """The answer; raises it if it is an error."""
+    """The answer; raises it if it is a StoreError."""
     if isinstance(answer, StoreError):
         raise answer
     return answer

@@ -1,7 +1,7 @@
 """One connection to one Redis server: a list of commands out, their replies back, in one round trip.
 
-redis-py connects (TLS, login, database, keepalive). After that its transport is ours: an exchange is one write and one
-future, which costs a third of what redis-py's streams, locks and timeouts per command do.
+redis-py connects (TLS, login, database, keepalive). After that this module owns the transport: an exchange is one write
+and one future, which costs a third of redis-py's streams, locks and timeouts per command. Knows nothing of scripts.
 """
 
 from __future__ import annotations
@@ -30,90 +30,91 @@ Replies = list[Any]
 
 
 class _RedisProtocol(asyncio.Protocol):
-    """An open connection: replies come in the order of the commands."""
+    """An open connection: replies arrive in the order of the commands."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self.is_open = True
         self._transport = transport
         self._reader = hiredis.Reader(protocolError=InvalidResponse, replyError=_read_error, notEnoughData=_INCOMPLETE)
-        #: Exchanges under way: how many replies are still to come, the replies so far, who waits.
-        self._asked: deque[tuple[int, Replies, asyncio.Future[Replies]]] = deque()
+        #: Exchanges under way: number of expected replies, the replies so far, the future of the caller.
+        self._pending: deque[tuple[int, Replies, asyncio.Future[Replies]]] = deque()
 
-    def ask(self, commands: Sequence[Command]) -> asyncio.Future[Replies]:
-        """Send, and promise the replies."""
+    def send(self, commands: Sequence[Command]) -> asyncio.Future[Replies]:
+        """Send the commands; the future gets their replies."""
         done: asyncio.Future[Replies] = asyncio.get_running_loop().create_future()
-        self._asked.append((len(commands), [], done))
+        self._pending.append((len(commands), [], done))
         self._transport.write(b"".join([_pack(tuple(command)) for command in commands]))
         return done
 
-    def break_off(self, error: Exception) -> None:
-        """Close, and let everyone who waits know why. Replies that are still on their way go nowhere."""
+    def abort(self, error: Exception) -> None:
+        """Close; every exchange under way fails with `error`. Replies still in transit are lost."""
         self.is_open = False
         self._transport.abort()
-        while self._asked:
-            done = self._asked.popleft()[-1]
+        while self._pending:
+            done = self._pending.popleft()[-1]
             if not done.done():
                 done.set_exception(error)
 
     # called by the transport
     def data_received(self, data: bytes) -> None:
-        """Replies, or a part of one."""
+        """Parse replies; the last one may be incomplete."""
         try:
             self._reader.feed(data)
             while (reply := self._reader.gets()) is not _INCOMPLETE:
-                self._take(reply)
+                self._on_reply(reply)
         except (InvalidResponse, IndexError) as error:
-            self.break_off(Disconnected(f"not what a Redis server says: {error}"))
+            self.abort(Disconnected(f"not the Redis protocol: {error}"))
 
     def connection_lost(self, error: Exception | None) -> None:
         """The server or the network closed it."""
-        self.break_off(Disconnected(str(error or "connection closed by server")))
+        self.abort(Disconnected(str(error or "connection closed by server")))
 
-    def _take(self, reply: Any) -> None:
-        expected, replies, done = self._asked[0]  # IndexError: a reply that nobody asked for
+    def _on_reply(self, reply: Any) -> None:
+        expected, replies, done = self._pending[0]  # IndexError: a reply without a command
         replies.append(reply)
         if len(replies) == expected:
-            self._asked.popleft()
+            self._pending.popleft()
             if not done.done():
                 done.set_result(replies)
 
 
 class RedisConnection:
-    """A server and our connection to it, which is made when it is needed."""
+    """A connection to one server, opened on demand and reopened after a failure."""
 
     def __init__(self, connection: AbstractConnection, host: str, timeout_s: float) -> None:
         self._connection = connection
         self._connect: Callable[[], Awaitable[None]] = connection.connect  # redis-py leaves it untyped
         self._timeout_s = timeout_s
-        self._wire: _RedisProtocol | None = None
+        self._protocol: _RedisProtocol | None = None
         self.host = host
 
     @property
     def is_open(self) -> bool:
         """True if the next exchange needs no new connection."""
-        return self._wire is not None and self._wire.is_open
+        return self._protocol is not None and self._protocol.is_open
 
     async def exchange(self, commands: Sequence[Command]) -> Replies:
-        """The replies in order; an error reply is a value. Raises what redis-py raises if the connection fails."""
-        wire = self._wire
-        if wire is None or not wire.is_open:
-            wire = self._wire = await self._open()
-        done = wire.ask(commands)
-        timer = asyncio.get_running_loop().call_later(self._timeout_s, wire.break_off, TimeoutError())
+        """The replies in order; an error reply is a value. Raises redis-py's errors if the connection fails."""
+        protocol = self._protocol
+        if protocol is None or not protocol.is_open:
+            protocol = self._protocol = await self._open()
+        done = protocol.send(commands)
+        timer = asyncio.get_running_loop().call_later(self._timeout_s, protocol.abort, TimeoutError())
         try:
             return await done
         except asyncio.CancelledError:
-            wire.break_off(Disconnected("the exchange was given up"))
+            protocol.abort(Disconnected("the exchange was cancelled"))
             raise
         finally:
             timer.cancel()
 
     async def close(self) -> None:
-        """Close the connection, also one that was given up half made; its socket is closed afterwards."""
-        if self._wire is not None:
-            self._wire.break_off(Disconnected("closed"))
+        """Close the connection, also one cancelled while connecting; its socket is closed afterwards."""
+        if self._protocol is not None:
+            self._protocol.abort(Disconnected("closed"))
         if self._connection._writer is not None:
-            self._connection._writer.transport.abort()  # no TLS shutdown handshake: a mute server would delay it
+            # No TLS shutdown handshake: an unresponsive server would delay it.
+            self._connection._writer.transport.abort()
         await self._connection.disconnect(nowait=True)
         await asyncio.sleep(0)  # the transport closes its socket in the next turn of the loop
 
@@ -123,13 +124,13 @@ class RedisConnection:
         await self._connect()
         writer = connection._writer
         assert writer is not None, "redis-py has connected"
-        wire = _RedisProtocol(cast(asyncio.Transport, writer.transport))
-        writer.transport.set_protocol(wire)
-        return wire
+        protocol = _RedisProtocol(cast(asyncio.Transport, writer.transport))
+        writer.transport.set_protocol(protocol)
+        return protocol
 
 
-def server_at(config: RedisConfig, address: tuple[str, int] | None = None) -> RedisConnection:
-    """The server that the configuration names, or the one at `address` with the same login."""
+def connection_to(config: RedisConfig, address: tuple[str, int] | None = None) -> RedisConnection:
+    """A connection to the configured server, or to the one at `address` with the same login."""
     try:
         options: dict[str, Any] = dict(parse_url(config.url))
     except ValueError as error:
@@ -146,7 +147,7 @@ def server_at(config: RedisConfig, address: tuple[str, int] | None = None) -> Re
 
 
 def check_server(info: Any, config: RedisConfig) -> None:
-    """StoreError or ConfigError unless `info`, the reply to INFO, is that of a server we can work with."""
+    """StoreError or ConfigError unless `info`, the reply to INFO, describes a supported server."""
     if not isinstance(info, bytes):
         raise StoreError(f"cannot use Redis: {info}")
     facts = dict(line.split(":", 1) for line in info.decode().splitlines() if ":" in line)

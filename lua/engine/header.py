@@ -1,8 +1,8 @@
-"""Reads a script's header, and holds the body to it.
+"""Parses a script's header and checks the body against it.
 
-    -- node_reserve: hold a slot of one node for a short while.
+    -- node_reserve: lease a slot provisionally.
     -- USES lease                 functions of lua/scripts/shared/lease.lua
-    -- CONFIRMED                  optional: replicas confirm it, when redis.wait_replicas asks for that
+    -- CONFIRMED                  optional: WAIT for redis.wait_replicas replicas
     -- KEYS
     --   leases   zset   leases of the node
     -- KEYS per candidate         a repeated group: `for _, candidate in ipairs(candidates)`
@@ -25,13 +25,13 @@ KEY_TYPES: Final = frozenset({"hash", "zset", "set", "stream", "string"})
 ARG_TYPES: Final = frozenset({"text", "int", "bytes"})
 RETURN_TYPES: Final = frozenset({"text", "int", "bytes", "list"})
 
-#: What the loader gives every script besides its own names.
-GIVEN: Final = frozenset({"now_ms", "now_us", "now_text"})
-_WORDS: Final = (
+#: Names that the loader defines for every script.
+PREDEFINED: Final = frozenset({"now_ms", "now_us", "now_text"})
+_KEYWORDS: Final = (
     "and break do else elseif end false for function if in local nil not or repeat return then true until while"
 )
 _LIBRARY: Final = "redis cmsgpack string table math tonumber tostring type ipairs pairs pcall unpack error"
-_LUA: Final = frozenset(_WORDS.split() + _LIBRARY.split())
+_LUA: Final = frozenset(_KEYWORDS.split() + _LIBRARY.split())
 _TOKEN: Final = re.compile(
     r"--[^\n]*|'(?:\\.|[^'\\\n])*'|\"(?:\\.|[^\"\\\n])*\"|[A-Za-z_]\w*|\d[\w.]*|\.\.\.|\.\.|[=~<>]=|\S"
 )
@@ -68,7 +68,7 @@ class Group(NamedTuple):
 
 
 class Header(NamedTuple):
-    """All that a header declares."""
+    """The declarations of a header."""
 
     name: str
     uses: list[str]
@@ -82,7 +82,7 @@ class Header(NamedTuple):
 
 
 def read_header(path: Path, text: str) -> Header:
-    """The header at the top of `text`; ScriptError if a line is not understood."""
+    """The header at the top of `text`; ScriptError if a line does not parse."""
     lines = text.split("\n")
     title = _TITLE.fullmatch(lines[0])
     if not title or title[1] != path.stem:
@@ -106,18 +106,18 @@ def read_header(path: Path, text: str) -> Header:
     return header
 
 
-def _section(header: Header, word: str, group_name: str | None) -> tuple[list[Field], frozenset[str]]:
-    if word == "RETURNS":
+def _section(header: Header, kind: str, group_name: str | None) -> tuple[list[Field], frozenset[str]]:
+    if kind == "RETURNS":
         return header.returns, RETURN_TYPES
-    types = KEY_TYPES if word == "KEYS" else ARG_TYPES
+    types = KEY_TYPES if kind == "KEYS" else ARG_TYPES
     if group_name is None:
-        return (header.keys if word == "KEYS" else header.args), types
+        return (header.keys if kind == "KEYS" else header.args), types
     group = header.groups.setdefault(group_name, Group(group_name, [], []))
-    return (group.keys if word == "KEYS" else group.args), types
+    return (group.keys if kind == "KEYS" else group.args), types
 
 
 class Names(NamedTuple):
-    """What a body does with names."""
+    """Names in a body."""
 
     used: dict[str, int]  # name -> first line
     members: dict[tuple[str, str], int]  # (owner, field) -> first line
@@ -131,31 +131,31 @@ def names_in(text: str, first_line: int) -> Names:
         for match in _TOKEN.finditer(text)
         if not match[0].startswith("--")
     ]
-    words = ["", "", *(word for word, _ in tokens), ""]
+    texts = ["", "", *(text for text, _ in tokens), ""]
     names = Names({}, {}, set())
-    for place, (word, line) in enumerate(tokens, start=2):
-        if not _NAME.fullmatch(word):
+    for index, (token, line) in enumerate(tokens, start=2):
+        if not _NAME.fullmatch(token):
             continue
-        if words[place - 1] in (".", ":"):
-            names.members.setdefault((words[place - 2], word), line)
-        elif not (words[place - 1] in ("{", ",") and words[place + 1] == "=" and _in_braces(words, place)):
-            names.used.setdefault(word, line)
-    names.declared.update(_declared(words))
+        if texts[index - 1] in (".", ":"):
+            names.members.setdefault((texts[index - 2], token), line)
+        elif not (texts[index - 1] in ("{", ",") and texts[index + 1] == "=" and _in_braces(texts, index)):
+            names.used.setdefault(token, line)
+    names.declared.update(_declared(texts))
     return names
 
 
-def _in_braces(words: list[str], place: int) -> bool:
-    return words[:place].count("{") > words[:place].count("}")
+def _in_braces(texts: list[str], index: int) -> bool:
+    return texts[:index].count("{") > texts[:index].count("}")
 
 
-def _declared(words: list[str]) -> set[str]:
+def _declared(texts: list[str]) -> set[str]:
     """Names after `local` and `for`, and between the brackets after `function`."""
     found: set[str] = set()
-    for place, word in enumerate(words):
-        if word not in ("local", "for", "function"):
+    for index, keyword in enumerate(texts):
+        if keyword not in ("local", "for", "function"):
             continue
-        rest = words[place + 1 :]
-        if word == "function" and rest[0] != "(":
+        rest = texts[index + 1 :]
+        if keyword == "function" and rest[0] != "(":
             found.add(rest[0])
             rest = rest[1:]
         for follower in rest:
@@ -167,35 +167,35 @@ def _declared(words: list[str]) -> set[str]:
 
 
 def check_body(path: Path, header: Header, body: str, shared: dict[str, set[str]]) -> None:
-    """ScriptError if the body and its header disagree. `shared`: fragment name -> functions it offers."""
+    """ScriptError if the body and its header disagree. `shared`: fragment name -> its functions."""
     first = header.length + 1
     names = names_in(body, first)
-    offered = _offered(path, header, shared, names)
+    functions = _functions_used(path, header, shared, names)
     _check_duplicates(path, header)
     _check_used(path, header, names)
     _check_groups(path, header, names)
-    known = _LUA | GIVEN | offered | names.declared | {field.name for field in header.keys + header.args}
+    known = _LUA | PREDEFINED | functions | names.declared | {field.name for field in header.keys + header.args}
     known |= {f"{group}s" for group in header.groups}
     for name, line in names.used.items():
         if name in ("KEYS", "ARGV"):
-            raise ScriptError(path, line, f"{name} is out of bounds: use the names that the header declares")
+            raise ScriptError(path, line, f"{name} must not be used: use the names that the header declares")
         if name not in known:
             raise ScriptError(path, line, f"`{name}` is not declared in the header, nor in the body")
 
 
-def _offered(path: Path, header: Header, shared: dict[str, set[str]], names: Names) -> set[str]:
-    offered: set[str] = set()
+def _functions_used(path: Path, header: Header, shared: dict[str, set[str]], names: Names) -> set[str]:
+    functions: set[str] = set()
     for fragment in header.uses:
         if fragment not in shared:
-            raise ScriptError(path, 1, f"USES {fragment}: there is no lua/shared/{fragment}.lua")
+            raise ScriptError(path, 1, f"USES {fragment}: there is no lua/scripts/shared/{fragment}.lua")
         if not shared[fragment] & names.used.keys():
             raise ScriptError(path, 1, f"USES {fragment}, but calls none of {sorted(shared[fragment])}")
-        offered |= shared[fragment]
-    return offered
+        functions |= shared[fragment]
+    return functions
 
 
 def _check_duplicates(path: Path, header: Header) -> None:
-    seen: set[str] = set(GIVEN)
+    seen: set[str] = set(PREDEFINED)
     for field in header.keys + header.args:
         if field.name in seen or field.name in _LUA:
             raise ScriptError(path, field.line, f"`{field.name}` is taken")

@@ -1,8 +1,8 @@
-"""Loads every script of this folder: checks its header, binds its names, wraps it so that one EVALSHA runs many calls.
+"""Loads every script of lua/scripts: checks its header, binds its names, wraps it so that one EVALSHA runs many calls.
 
-A script is written for one call. What reaches Redis is a loop over the calls of a batch, each on its own: a call that
-fails leaves its error text in its place and the others go on. Time is Redis's own, read once per batch; `now_text` is
-`now_ms` spelled out, for what is only stored.
+A script is written for one call. The source sent to Redis is a loop over the calls of a batch, isolated by pcall: a
+call that fails has its error text in its place, the others go on. Time is Redis's own, read once per batch; `now_text`
+is `now_ms` as text, for values that are only stored.
 
     KEYS  the keys of all calls, one after the other
     ARGV  number of calls, then per call: number of keys, number of arguments, the arguments
@@ -49,7 +49,7 @@ _READ: Final[dict[str, Callable[[Any], Any]]] = {"text": bytes.decode, "int": in
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One script, ready to be sent."""
+    """One script, wrapped for batches, with the codec of its arguments and replies."""
 
     name: str
     header: Header
@@ -62,7 +62,7 @@ class Script:
     _has_list: bool
 
     def arguments(self, args: Mapping[str, Any]) -> list[str | int | bytes]:
-        """The arguments of one call in header order; a missing or unknown name is our own bug."""
+        """The arguments of one call in header order; a missing or unknown name is a bug of the caller."""
         assert len(args) == len(self._args) + len(self._groups), f"{self.name}: got {sorted(args)}"
         values = [args[name] for name in self._args]
         for plural, names in self._groups:
@@ -91,7 +91,7 @@ def load_scripts(folder: Path = FOLDER) -> dict[str, Script]:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Functions that several scripts share."""
+    """A file of lua/scripts/shared: functions for several scripts."""
 
     text: str
     uses: list[str]
@@ -134,7 +134,7 @@ def _load(path: Path, shared: dict[str, Fragment]) -> Script:
 
 
 def _with_dependencies(names: Sequence[str], shared: dict[str, Fragment]) -> list[str]:
-    """Fragments in the order in which Lua must see them."""
+    """Fragments in the order in which Lua must read them: dependencies first."""
     ordered: list[str] = []
     for name in names:
         for needed in [*_with_dependencies(shared[name].uses, shared), name]:
@@ -144,8 +144,8 @@ def _with_dependencies(names: Sequence[str], shared: dict[str, Fragment]) -> lis
 
 
 def _bindings(header: Header) -> str:
-    lines = [f"local {field.name} = {_key(place)}" for place, field in enumerate(header.keys, start=1)]
-    lines += [f"local {field.name} = {_arg(field, place)}" for place, field in enumerate(header.args, start=1)]
+    lines = [f"local {field.name} = {_key(index)}" for index, field in enumerate(header.keys, start=1)]
+    lines += [f"local {field.name} = {_arg(field, index)}" for index, field in enumerate(header.args, start=1)]
     if header.groups:
         lines.append(f"key_at, arg_at = key_at + {len(header.keys)}, arg_at + {len(header.args)}")
         lines += [_group_binding(group) for group in header.groups.values()]
@@ -153,8 +153,8 @@ def _bindings(header: Header) -> str:
 
 
 def _group_binding(group: Group) -> str:
-    fields = [f"{field.name} = {_key(place)}" for place, field in enumerate(group.keys, start=1)]
-    fields += [f"{field.name} = {_arg(field, place)}" for place, field in enumerate(group.args, start=1)]
+    fields = [f"{field.name} = {_key(index)}" for index, field in enumerate(group.keys, start=1)]
+    fields += [f"{field.name} = {_arg(field, index)}" for index, field in enumerate(group.args, start=1)]
     return (
         f"local {group.name}s = {{}}\n"
         "arg_at = arg_at + 1\n"
@@ -165,10 +165,10 @@ def _group_binding(group: Group) -> str:
     )
 
 
-def _key(place: int) -> str:
-    return f"KEYS[key_at + {place}]"
+def _key(index: int) -> str:
+    return f"KEYS[key_at + {index}]"
 
 
-def _arg(field: Field, place: int) -> str:
-    word = f"ARGV[arg_at + {place}]"
-    return f"tonumber({word})" if field.type == "int" else word
+def _arg(field: Field, index: int) -> str:
+    text = f"ARGV[arg_at + {index}]"
+    return f"tonumber({text})" if field.type == "int" else text

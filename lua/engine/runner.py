@@ -1,7 +1,11 @@
 """The runner: the only gateway to Redis. Sends script calls in batches and maps every failure to StoreError.
 
-Calls wait in one lane per server. While a lane's exchange is under way new calls gather; they go out together in the
-next one, as one EVALSHA per script and slot. So under load batches grow by themselves, and at rest a call goes at once.
+Calls wait in one queue per server. While an exchange is under way new calls accumulate; the next exchange sends them
+together, as one EVALSHA per script and hash slot. Under load batches grow by themselves; an idle runner sends at once.
+
+Scripts are idempotent, so failed calls are retried: after a broken connection, MOVED, ASK, and errors that pass while
+the cluster changes (CLUSTERDOWN, TRYAGAIN, LOADING, READONLY). At most `redis.retries_max` times, with linear backoff
+of `redis.retry_ms`. A timeout is not retried.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from typing import Any, Final
 from redis import exceptions as failures
 
 from lua.engine.batch import Answer, Batch, Call, CallGroup, PendingCall, batches_of, evalsha, evaluate, read_answer
-from lua.engine.connection import Command, RedisConnection, check_server, server_at
+from lua.engine.connection import Command, RedisConnection, check_server, connection_to
 from lua.engine.loader import load_scripts
 from lua.engine.slots import Address, SlotMap, slot_of
 from mesh.config.network import RedisConfig
@@ -22,8 +26,8 @@ from mesh.errors import ConfigError, StoreError
 
 __all__ = ["Call", "Runner"]
 
-#: Replies that mean "not now": the cluster is changing or the server is starting.
-_PASSING: Final = (
+#: Transient errors, worth a retry with backoff: the cluster is changing or the server is starting.
+_TRANSIENT: Final = (
     failures.TryAgainError,
     failures.ClusterDownError,
     failures.BusyLoadingError,
@@ -33,28 +37,29 @@ ASKING: Final = ("ASKING",)
 _CLOSED: Final = "the store is closed"
 
 
-class _Lane:
-    """Calls for one server."""
+class _ConnectionQueue:
+    """Calls for one server, its connection and the task that sends them."""
 
-    __slots__ = ("queue", "server", "task")
+    __slots__ = ("calls", "connection", "task")
 
-    def __init__(self, server: RedisConnection) -> None:
-        self.server = server
-        self.queue: deque[PendingCall] = deque()
+    def __init__(self, connection: RedisConnection) -> None:
+        self.connection = connection
+        self.calls: deque[PendingCall] = deque()
         self.task: asyncio.Task[None] | None = None
 
 
 class Runner:
-    """Script calls in batches, over one connection per server. Every script may safely be repeated, and is."""
+    """Sends script calls in batches, over one connection per server, and retries them: scripts are idempotent."""
 
     def __init__(self, config: RedisConfig) -> None:
         self.is_cluster = config.cluster
         self._config = config
         self._scripts = load_scripts()
         self._slots = SlotMap()
-        self._home = _Lane(server_at(config))
-        self._lanes: dict[Address, _Lane] = {}
-        self._open = 0
+        #: The server of `redis.url`: every call without a cluster, and calls of unknown slots with one.
+        self._default = _ConnectionQueue(connection_to(config))
+        self._queues: dict[Address, _ConnectionQueue] = {}
+        self._pending = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._refreshing: asyncio.Task[None] | None = None
         self._closed = False
@@ -64,12 +69,12 @@ class Runner:
         """A runner that has reached Redis; StoreError with a clear text otherwise."""
         runner = cls(config)
         try:
-            [info] = await runner._home.server.exchange([("INFO", "server")])
+            [info] = await runner._default.connection.exchange([("INFO", "server")])
             check_server(info, config)
             if config.cluster:
-                await runner._read_slots(runner._home.server)
+                await runner._read_slots(runner._default.connection)
         except BaseException as error:  # the gateway: redis-py lets stray exceptions out while a cluster changes
-            await runner.close()  # also if the caller gives up: the connection may be half made
+            await runner.close()  # also if the caller is cancelled: the connection may be half made
             if isinstance(error, StoreError | ConfigError) or not isinstance(error, Exception):
                 raise
             raise StoreError(f"cannot use Redis: {error}") from error
@@ -90,30 +95,30 @@ class Runner:
         """The answers in order, an error in place of each call that failed."""
         if not calls:
             return []
-        if self._closed or self._open + len(calls) > self._config.queue_max:
-            return [StoreError(_CLOSED if self._closed else "too many calls wait for Redis")] * len(calls)
-        ticket = CallGroup(len(calls), asyncio.get_running_loop().create_future())
+        if self._closed or self._pending + len(calls) > self._config.queue_max:
+            return [StoreError(_CLOSED if self._closed else "too many pending calls to Redis")] * len(calls)
+        group = CallGroup(len(calls), asyncio.get_running_loop().create_future())
         known = self._scripts[script]
-        waiting = [PendingCall(known, call, self._slot(call), ticket, place) for place, call in enumerate(calls)]
-        self._open += len(waiting)
-        self._enqueue(waiting)
-        await ticket.done
-        return ticket.answers
+        pending = [PendingCall(known, call, self._slot(call), group, index) for index, call in enumerate(calls)]
+        self._pending += len(pending)
+        self._enqueue(pending)
+        await group.done
+        return group.answers
 
     async def close(self) -> None:
         """Close every connection, also one that is being made; calls under way fail. No socket is open afterwards."""
         self._closed = True
-        lanes = [self._home, *self._lanes.values()]
-        tasks = [task for task in (*self._tasks, *(lane.task for lane in lanes), self._refreshing) if task]
+        queues = [self._default, *self._queues.values()]
+        tasks = [task for task in (*self._tasks, *(queue.task for queue in queues), self._refreshing) if task]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for lane in lanes:
-            self._fail(lane.queue, _CLOSED)
-            lane.queue.clear()
-            await lane.server.close()
+        for queue in queues:
+            self._fail(queue.calls, _CLOSED)
+            queue.calls.clear()
+            await queue.connection.close()
 
-    # lanes
+    # queues
     def _slot(self, call: Call) -> int:
         if not self.is_cluster:
             return 0
@@ -121,57 +126,62 @@ class Runner:
         assert len(slots) == 1, f"keys of one call in different slots: {call.keys}"
         return slots.pop()
 
-    def _lane(self, slot: int) -> _Lane:
+    def _queue_of(self, slot: int) -> _ConnectionQueue:
         address = self._slots.owner(slot) if self.is_cluster else None
         if address is None:
-            return self._home
-        lane = self._lanes.get(address)
-        if lane is None:
-            lane = self._lanes[address] = _Lane(server_at(self._config, address))
-        return lane
+            return self._default
+        queue = self._queues.get(address)
+        if queue is None:
+            queue = self._queues[address] = _ConnectionQueue(connection_to(self._config, address))
+        return queue
 
-    def _enqueue(self, waiting: Iterable[PendingCall]) -> None:
-        for one in waiting:
-            lane = self._lane(one.slot)
-            lane.queue.append(one)
-            if lane.task is None:
-                lane.task = asyncio.create_task(self._drain(lane))
+    def _enqueue(self, calls: Iterable[PendingCall]) -> None:
+        for call in calls:
+            queue = self._queue_of(call.slot)
+            queue.calls.append(call)
+            if queue.task is None:
+                queue.task = asyncio.create_task(self._send_all(queue))
 
-    async def _drain(self, lane: _Lane) -> None:
-        taken: list[PendingCall] = []
+    async def _send_all(self, queue: _ConnectionQueue) -> None:
+        """Send queued calls until the queue is empty; one exchange at a time."""
+        sent: list[PendingCall] = []
         try:
-            while lane.queue:
-                taken = list(lane.queue)
-                lane.queue.clear()
-                await self._flush(lane.server, batches_of(taken, self._config.batch_max))
+            while queue.calls:
+                sent = list(queue.calls)
+                queue.calls.clear()
+                await self._send(queue.connection, batches_of(sent, self._config.batch_max))
         except BaseException as error:
-            self._fail(taken, _CLOSED if isinstance(error, asyncio.CancelledError) else repr(error))
+            self._fail(sent, _CLOSED if isinstance(error, asyncio.CancelledError) else repr(error))
             raise
         finally:
-            lane.task = None
+            queue.task = None
 
-    async def _flush(self, server: RedisConnection, batches: list[Batch]) -> None:
-        """One exchange (two, if the server lost scripts); every call is answered, or set to be repeated."""
+    async def _send(self, connection: RedisConnection, batches: list[Batch]) -> None:
+        """One exchange (two, if the server lost scripts); every call is answered or scheduled for a retry."""
         commands = [evalsha(batch) for batch in batches]
         unknown: list[Batch] = []
-        for batch, reply in zip(batches, await self._exchange(server, batches, commands), strict=True):
+        for batch, reply in zip(batches, await self._exchange(connection, batches, commands), strict=True):
             if isinstance(reply, failures.NoScriptError):
                 unknown.append(batch)
             else:
-                self._settle(batch, reply)
+                self._resolve(batch, reply)
         if unknown:
             commands = [evaluate(batch) for batch in unknown]
-            for batch, reply in zip(unknown, await self._exchange(server, unknown, commands), strict=True):
-                self._settle(batch, reply)
+            for batch, reply in zip(unknown, await self._exchange(connection, unknown, commands), strict=True):
+                self._resolve(batch, reply)
 
-    async def _exchange(self, server: RedisConnection, batches: list[Batch], commands: list[Command]) -> list[Any]:
-        """A reply for each batch, or an error in its place. An unconfirmed write is one: nobody knows if it stays."""
+    async def _exchange(self, connection: RedisConnection, batches: list[Batch], commands: list[Command]) -> list[Any]:
+        """A reply for each batch, or an error in its place.
+
+        Confirmed scripts WAIT for replicas. A write that too few replicas acknowledged is an error: a failover may
+        lose it.
+        """
         wanted = self._config.wait_replicas
         confirmed = [bool(wanted) and batch[0].script.confirmed for batch in batches]
         if any(confirmed):
             commands = [*commands, ("WAIT", wanted, self._config.wait_ms)]
         try:
-            replies = await server.exchange(commands)
+            replies = await connection.exchange(commands)
         except Exception as error:  # noqa: BLE001 - the gateway: not all that redis-py raises is a RedisError
             return [error] * len(batches)
         if commands[0] == ASKING:
@@ -179,77 +189,79 @@ class Runner:
         if any(confirmed):
             replicas = replies.pop()
             if not isinstance(replicas, int) or replicas < wanted:
-                doubt = StoreError(f"replicas that confirmed: {replicas} of {wanted}; whether it stays is unknown")
+                text = f"replicas that confirmed: {replicas} of {wanted}; a failover may lose the write"
+                unconfirmed = StoreError(text)
                 replies = [
-                    doubt if unsure and isinstance(reply, list) else reply
-                    for unsure, reply in zip(confirmed, replies, strict=True)
+                    unconfirmed if needs_replicas and isinstance(reply, list) else reply
+                    for needs_replicas, reply in zip(confirmed, replies, strict=True)
                 ]
         return replies
 
-    def _settle(self, batch: Batch, reply: Any) -> None:
+    def _resolve(self, batch: Batch, reply: Any) -> None:
+        """Answer the calls of a batch by its reply, or retry them."""
         script = batch[0].script
         if isinstance(reply, list):
-            for one, part in zip(batch, reply, strict=True):
-                self._answer(one, read_answer(script, part))
+            for call, part in zip(batch, reply, strict=True):
+                self._answer(call, read_answer(script, part))
         elif isinstance(reply, failures.MovedError):
-            self._slots.note_move(batch[0].slot, (reply.host, reply.port))
-            # Two servers that each call the other the owner have not heard of a change yet.
-            self._repeat(batch, reply, delayed=batch[0].tries > 0)
+            self._slots.on_moved(batch[0].slot, (reply.host, reply.port))
+            # Two servers that each redirect to the other have not learned of a change yet: retry with backoff.
+            self._retry(batch, reply, delayed=batch[0].retries > 0)
         elif isinstance(reply, failures.AskError):
-            self._spawn(self._ask(batch, (reply.host, reply.port)), batch)
-        elif isinstance(reply, _PASSING):
-            self._repeat(batch, reply, delayed=True)
+            self._spawn(self._send_asking(batch, (reply.host, reply.port)), batch)
+        elif isinstance(reply, _TRANSIENT):
+            self._retry(batch, reply, delayed=True)
         elif isinstance(reply, failures.ResponseError | StoreError):
             self._fail(batch, f"{script.name}: {reply}")
         elif isinstance(reply, failures.TimeoutError | TimeoutError):
-            # Repeating would only double the wait: the caller's own deadline decides.
-            self._fail(batch, f"{script.name}: Redis did not answer in {self._config.timeout_ms} ms")
+            # No retry: it would only double the wait. The caller's own deadline decides.
+            self._fail(batch, f"{script.name}: Redis did not reply in {self._config.timeout_ms} ms")
             if self.is_cluster:
                 self._spawn(self._refresh(), [])
         else:
-            # An idle connection that a restart broke is worth one repeat at once; after that, patience.
-            self._repeat(batch, reply, delayed=self.is_cluster or batch[0].tries > 0)
+            # The first retry is immediate: a restart may have broken an idle connection. Later ones back off.
+            self._retry(batch, reply, delayed=self.is_cluster or batch[0].retries > 0)
 
-    # repeats
-    def _repeat(self, batch: Batch, error: Exception, *, delayed: bool) -> None:
-        """Send again, perhaps elsewhere; a call that was repeated too often fails."""
-        again = [one for one in batch if one.tries < self._config.retries_max]
-        self._fail(
-            [one for one in batch if one.tries >= self._config.retries_max],
-            f"Redis cannot be used: {type(error).__name__}: {error}",
-        )
-        for one in again:
-            one.tries += 1
-        if again and delayed:
-            self._spawn(self._repeat_later(again), again)
+    # retries
+    def _retry(self, batch: Batch, error: Exception, *, delayed: bool) -> None:
+        """Send again, perhaps to another server; a call that has used up its retries fails."""
+        retries_max = self._config.retries_max
+        text = f"Redis cannot be used: {type(error).__name__}: {error}"
+        self._fail([call for call in batch if call.retries >= retries_max], text)
+        retried = [call for call in batch if call.retries < retries_max]
+        for call in retried:
+            call.retries += 1
+        if retried and delayed:
+            self._spawn(self._retry_later(retried), retried)
         else:
-            self._enqueue(again)
+            self._enqueue(retried)
 
-    async def _repeat_later(self, batch: Batch) -> None:
-        await asyncio.sleep(self._config.retry_ms * batch[0].tries / 1000)
+    async def _retry_later(self, batch: Batch) -> None:
+        """Backoff, linear in the number of retries."""
+        await asyncio.sleep(self._config.retry_ms * batch[0].retries / 1000)
         if self.is_cluster:
             await self._refresh()
         self._enqueue(batch)
 
-    async def _ask(self, batch: Batch, address: Address) -> None:
-        """The slot is on its way to `address`: ask there, this once."""
-        server = server_at(self._config, address)
+    async def _send_asking(self, batch: Batch, address: Address) -> None:
+        """The slot migrates to `address` (ASK): send there, this once."""
+        connection = connection_to(self._config, address)
         try:
-            [reply] = await self._exchange(server, [batch], [ASKING, evaluate(batch)])
+            [reply] = await self._exchange(connection, [batch], [ASKING, evaluate(batch)])
         finally:
-            await server.close()
+            await connection.close()
         if isinstance(reply, failures.AskError):
-            self._repeat(batch, reply, delayed=True)
+            self._retry(batch, reply, delayed=True)
         else:
-            self._settle(batch, reply)
+            self._resolve(batch, reply)
 
     async def _refresh(self) -> None:
-        """Learn the slots again; callers at the same time share one look."""
+        """Reload the slot map; concurrent callers share one reload."""
         if self._refreshing is None:
-            self._refreshing = asyncio.create_task(self._look_for_slots())
+            self._refreshing = asyncio.create_task(self._reload_slots())
         await asyncio.shield(self._refreshing)
 
-    async def _look_for_slots(self) -> None:
+    async def _reload_slots(self) -> None:
         try:
             for address in [*self._slots.owners(), None]:
                 if await self._try_slots(address):
@@ -258,27 +270,27 @@ class Runner:
             self._refreshing = None
 
     async def _try_slots(self, address: Address | None) -> bool:
-        server = server_at(self._config, address)
+        connection = connection_to(self._config, address)
         try:
-            await self._read_slots(server)
-        except Exception:  # noqa: BLE001 - the gateway: any server will do, and if none answers we keep what we know
+            await self._read_slots(connection)
+        except Exception:  # noqa: BLE001 - the gateway: any server will do, and if none replies the map stays
             return False
         finally:
-            await server.close()
+            await connection.close()
         return True
 
-    async def _read_slots(self, server: RedisConnection) -> None:
-        [reply] = await server.exchange([("CLUSTER", "SLOTS")])
+    async def _read_slots(self, connection: RedisConnection) -> None:
+        [reply] = await connection.exchange([("CLUSTER", "SLOTS")])
         if not isinstance(reply, list):
             raise StoreError(f"cannot read the slots of the cluster: {reply}")
-        self._slots.replace(reply, asked=server.host)
+        self._slots.replace(reply, default_host=connection.host)
         owners = self._slots.owners()
-        idle = [address for address, lane in self._lanes.items() if address not in owners and not lane.task]
-        for lane in [self._lanes.pop(address) for address in idle]:  # all at once: a close takes a turn of the loop
-            await lane.server.close()
+        idle = [address for address, queue in self._queues.items() if address not in owners and not queue.task]
+        for queue in [self._queues.pop(address) for address in idle]:  # all at once: a close takes a turn of the loop
+            await queue.connection.close()
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None], batch: Batch) -> None:
-        """Run beside the lanes. If the runner is closed before it ends, or even before it begins, `batch` fails."""
+        """Run beside the queues. If the runner is closed before it ends, or even before it begins, `batch` fails."""
 
         def end(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
@@ -290,10 +302,10 @@ class Runner:
         task.add_done_callback(end)
 
     # answers
-    def _answer(self, one: PendingCall, answer: Answer) -> None:
-        if one.answer(answer):
-            self._open -= 1
+    def _answer(self, call: PendingCall, answer: Answer) -> None:
+        if call.answer(answer):
+            self._pending -= 1
 
-    def _fail(self, waiting: Iterable[PendingCall], text: str) -> None:
-        for one in waiting:
-            self._answer(one, StoreError(text))
+    def _fail(self, calls: Iterable[PendingCall], text: str) -> None:
+        for call in calls:
+            self._answer(call, StoreError(text))

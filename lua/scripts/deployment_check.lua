@@ -1,6 +1,6 @@
--- deployment_check: fix what every process must agree on, the first time; tell what was fixed, ever after.
+-- deployment_check: store the settings of a new deployment that all processes must share; return the stored ones.
 -- KEYS
---   deployment  hash   what was fixed when the deployment was born
+--   deployment  hash   settings stored when the deployment was created
 -- ARGV
 --   cells       int    number of cells
 -- RETURNS

@@ -1,14 +1,14 @@
--- job_get: what is kept of a job; reads only.
+-- job_get: record of a job; read-only.
 -- KEYS
 --   job           hash   the job's record
 -- RETURNS
---   state         text   its state, or nothing if there is no such job
+--   state         text   its state, empty if there is no such job
 --   outcome       text   ok | failed, once finished
 --   holder        text   attempt and node that it belongs to
 --   request       text   the job's request, session and session's edge
 --   reason        text   of a release
 --   ended_for_ms  int    time since it finished; -1: it has not
---   times         list   when it was created, dispatched, accepted, started, finished, released; 0: it was not
+--   times         list   time of: created, dispatched, accepted, started, finished, released; 0: has not happened
 
 local record = redis.call('HMGET', job, 'state', 'outcome', 'holder', 'request', 'reason', 'finish_ms',
   'created_ms', 'dispatch_ms', 'accept_ms', 'start_ms', 'finish_ms', 'release_ms')

@@ -1,20 +1,20 @@
--- job_release: give back the slot of exactly this attempt, whatever the job has come to; a repeat is a no-op.
--- A node that came back keeps its jobs, if the one who gives them up knows only an earlier connection of it.
+-- job_release: release the slot of exactly this attempt, in any state of the job. Idempotent.
+-- Fenced by epoch: a node that reconnected keeps its jobs if the caller knows only an earlier connection.
 -- USES lease
 -- KEYS
 --   job      hash   the job's record
 --   node     hash   the node's record
 --   leases   zset   the node's slots in use
---   ledger   hash   slots in use and versions, of the node's cell
---   changes  zset   versions, of the node's cell
+--   ledger   hash   slots in use and versions; one per cell (the node's)
+--   changes  zset   version of each changed node; one per cell (the node's)
 -- ARGV
---   node_id  text   the node that holds the slot
---   member   text   the job's name among the leases
+--   node_id  text   the node of the slot
+--   member   text   member of the lease set: job and attempt
 --   holder   text   attempt and node that it belongs to
---   reason   text   why, for people
---   epoch    int    the connection whose end is the reason; 0 if that is not the reason
+--   reason   text   reason, for operators
+--   epoch    int    epoch of the connection whose end caused the release; 0: another cause
 -- RETURNS
---   verdict  text   released | same | fenced | kept: the node lives, by a later connection | unknown: no such job
+--   verdict  text   released | same | fenced | kept: the node is live on a later connection | unknown: no such job
 --   used     int    the node's slots in use; -1 if fenced or kept
 --   version  int    of the node
 
@@ -35,5 +35,5 @@ elseif record[1] then
 end
 redis.call('ZREM', leases, member)
 local used = redis.call('ZCARD', leases)
-local version = settle(used, ledger, changes, node_id)
+local version = update_ledger(used, ledger, changes, node_id)
 return {verdict, used, version}

@@ -1,15 +1,15 @@
--- lease_audit: give back a slot that nobody uses, and give up its job; unless the slot was renewed since that was seen.
+-- lease_audit: release an orphaned lease and its job, unless the lease was renewed since it was found.
 -- USES lease
 -- KEYS
 --   job       hash   the job's record
 --   leases    zset   the node's slots in use
---   ledger    hash   slots in use and versions, of the node's cell
---   changes   zset   versions, of the node's cell
+--   ledger    hash   slots in use and versions; one per cell (the node's)
+--   changes   zset   version of each changed node; one per cell (the node's)
 -- ARGV
---   node_id   text   the node that holds the slot
---   member    text   the job's name among the leases
+--   node_id   text   the node of the slot
+--   member    text   member of the lease set: job and attempt
 --   holder    text   attempt and node that it belongs to
---   until_ms  int    the lease's end when it was seen
+--   until_ms  int    expiry of the lease when it was found
 -- RETURNS
 --   verdict   text   freed | kept
 --   used      int    the node's slots in use
@@ -24,5 +24,5 @@ if is_free then
   end
 end
 local used = redis.call('ZCARD', leases)
-local version = settle(used, ledger, changes, node_id)
+local version = update_ledger(used, ledger, changes, node_id)
 return {is_free and 'freed' or 'kept', used, version}

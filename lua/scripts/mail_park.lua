@@ -1,23 +1,23 @@
--- mail_park: put something into the mail of a session that can be resumed; what is there already is not added again.
--- The oldest entries make room, and are counted.
+-- mail_park: append an entry to the mail of a resumable session; deduplicated by name.
+-- Beyond the bounds the oldest entries are evicted and counted.
 -- KEYS
---   session      hash   the session's record
---   mail         stream what waits for the session
---   mailed       hash   what is in the mail
+--   session      hash   record of the session
+--   mail         stream undelivered entries of the session
+--   mailed       hash   keys of the entries, for deduplication
 -- ARGV
---   name         text   by which a repeat is recognised
+--   name         text   deduplication key
 --   frame        bytes  the frame
---   body         bytes  its payload
---   entries_max  int    at most so many entries
---   bytes_max    int    and so many bytes
---   ttl_ms       text   life of the mail without another letter
+--   body         bytes  payload of the frame
+--   entries_max  int    maximum number of entries
+--   bytes_max    int    maximum number of bytes
+--   ttl_ms       text   TTL of the mail, renewed by each entry
 -- RETURNS
---   verdict      text   parked | same: it waits already | no_session: there is none, or nobody will resume it
---   dropped      int    entries that made room
+--   verdict      text   parked | same: duplicate | no_session: no such session, or not resumable
+--   dropped      int    evicted entries
 
 local record = redis.call('HMGET', session, 'resumable', 'mail_count', 'mail_bytes')
 if record[1] ~= '1' then return {'no_session', 0} end
--- What was left by an earlier session of that name is not this one's.
+-- Delete the mail of an earlier session with the same id.
 if not record[2] and redis.call('XLEN', mail) > 0 then redis.call('DEL', mail, mailed) end
 if redis.call('HEXISTS', mailed, name) == 1 then return {'same', 0} end
 

@@ -1,17 +1,17 @@
--- mail_read: a page of a session's mail, oldest first, for its owner; reads only.
+-- mail_read: one page of a session's mail, oldest first, for its owner; read-only.
 -- KEYS
---   session      hash   the session's record
---   mail         stream what waits for the session
+--   session      hash   record of the session
+--   mail         stream undelivered entries of the session
 -- ARGV
---   edge         text   who asks
---   epoch        int    the epoch it was given
---   after        text   id of the last entry of the page before; nothing: from the beginning
---   entries_max  int    at most so many entries
---   bytes_max    int    and so many bytes, unless the first one alone has more
+--   edge         text   the calling edge
+--   epoch        int    the caller's epoch
+--   after        text   id of the last entry of the page before; empty: from the beginning
+--   entries_max  int    maximum number of entries
+--   bytes_max    int    maximum number of bytes; the first entry is always returned
 -- RETURNS
---   verdict      text   ok | taken: not by owner and epoch in force
---   last         text   id of the page's last entry, or nothing
---   more         int    1: there are more
+--   verdict      text   ok | taken: the caller is not the owner with the epoch in force
+--   last         text   id of the page's last entry, or empty
+--   more         int    1: more entries follow
 --   parts        list   per entry: its frame, its payload
 
 local record = redis.call('HMGET', session, 'owner', 'epoch', 'mail_count')
@@ -20,7 +20,7 @@ if not record[3] then return {'ok', '', 0} end
 
 local reply, last, bytes = {'ok', '', 0}, after, 0
 for place = 1, entries_max + 1 do
-  -- One at a time: a page of many large ones must not be read to be left out.
+  -- One at a time: entries beyond `bytes_max` must not be read.
   local entry = redis.call('XRANGE', mail, last == '' and '-' or '(' .. last, '+', 'COUNT', 1)[1]
   if not entry then break end
   local frame, body = entry[2][4], entry[2][6]

@@ -1,15 +1,15 @@
--- mail_trim: forget the mail of a session up to an entry, as its owner says; what was lost has been told by then.
+-- mail_trim: delete the mail of a session up to an entry, for its owner; resets the count of lost entries.
 -- KEYS
---   session  hash   the session's record
---   mail     stream what waits for the session
---   mailed   hash   what is in the mail
+--   session  hash   record of the session
+--   mail     stream undelivered entries of the session
+--   mailed   hash   keys of the entries, for deduplication
 -- ARGV
---   edge     text   who says so
---   epoch    int    the epoch it was given
---   last_ms  int    time of the last entry that goes
---   last_no  int    its number within that time
+--   edge     text   the calling edge
+--   epoch    int    the caller's epoch
+--   last_ms  int    timestamp of the last entry to delete
+--   last_no  int    its sequence number
 -- RETURNS
---   trimmed  int    entries that went; -1: not by owner and epoch in force
+--   trimmed  int    deleted entries; -1: the caller is not the owner with the epoch in force
 
 local record = redis.call('HMGET', session, 'owner', 'epoch', 'mail_bytes')
 if record[1] ~= edge or tonumber(record[2]) ~= epoch then return {-1} end

@@ -1,25 +1,25 @@
--- model_mark: a node said that it lacks a model. Until the mark lapses it gets no job that needs the service.
+-- model_mark: mark a service as missing on a node: until it expires, no job that needs the service. Rate-limited.
 -- USES lease
 -- KEYS
 --   node            hash   the node's record
 --   leases          zset   its slots in use
---   ledger          hash   slots in use and versions, of the cell
---   changes         zset   versions, of the cell
---   marks           hash   what nodes lack, of the cell
---   model_words     string how often the node said so in this window
+--   ledger          hash   slots in use and versions; one per cell
+--   changes         zset   version of each changed node; one per cell
+--   marks           hash   services that nodes lack; one per cell
+--   model_words     string number of reports of the node in this window
 -- ARGV
---   node_id         text   which node
---   epoch           int    of the connection that said so
---   service         text   what it lacks
---   count           int    how often it said so since the last call
+--   node_id         text   id of the node
+--   epoch           int    epoch of the reporting connection
+--   service         text   the missing service
+--   count           int    reports since the last call
 --   window_ms       int    the window
---   words_max       int    words that count in a window; the rest are dropped
---   unavailable_ms  int    life of the mark
---   marks_max       int    services that one node can lack; the mark that lapses first makes room
+--   words_max       int    maximum number of reports per window; more are dropped
+--   unavailable_ms  int    duration of the mark
+--   marks_max       int    maximum marks per node; the one that expires first is evicted
 -- RETURNS
---   verdict         text   marked | limited | unknown: not on the lists by that connection
+--   verdict         text   marked | limited | unknown: not listed with that epoch
 --   version         int    of the node
---   packed          bytes  all that it lacks, each with its end
+--   packed          bytes  all marks of the node with their expiry
 
 local record = redis.call('HMGET', node, 'epoch', 'last_seen_ms')
 if tonumber(record[1] or 0) ~= epoch or not record[2] then return {'unknown', 0, ''} end
@@ -38,7 +38,7 @@ end
 if others >= marks_max then kept[first] = nil end
 kept[service] = now_ms + unavailable_ms
 local packed = cmsgpack.pack(kept)
-local version, text = settle(redis.call('ZCARD', leases), ledger, changes, node_id, true)
+local version, text = update_ledger(redis.call('ZCARD', leases), ledger, changes, node_id, true)
 if version == 0 then return {'unknown', 0, ''} end
 redis.call('HSET', marks, node_id, packed)
 redis.call('HSET', ledger, node_id .. '#m', text)

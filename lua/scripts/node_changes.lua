@@ -1,24 +1,24 @@
--- node_changes: which nodes of a cell changed since a version; reads only.
+-- node_changes: nodes of a cell that changed after a version; read-only.
 -- KEYS
---   nodes    zset   last seen, of the cell
---   ledger   hash   slots in use and versions, of the cell
---   changes  zset   versions, of the cell
---   view     hash   what snapshots read, of the cell
---   speeds   hash   what is known of speeds, of the cell
---   marks    hash   what nodes lack, of the cell
+--   nodes    zset   last heartbeat of each node; one per cell
+--   ledger   hash   slots in use and versions; one per cell
+--   changes  zset   version of each changed node; one per cell
+--   view     hash   view of the nodes, read by snapshots; one per cell
+--   speeds   hash   measured speeds of the nodes; one per cell
+--   marks    hash   services that nodes lack; one per cell
 -- ARGV
---   since    int    version that the caller has; 0 for all
---   limit    int    at most so many rows
+--   since    int    the caller's version; 0: all nodes
+--   limit    int    maximum number of rows
 -- RETURNS
---   version  int    ask from here next time
+--   version  int    `since` of the next call
 --   time_ms  int    Redis's clock
---   more     int    1: ask again at once
---   reset    int    1: the caller's version is from before the cell lost something, so the rows start from the beginning
---   rows     list   per node: id, version, used (-1: gone), last seen, packed caps, now, packed load, pools, packed
---                   speeds, packed marks (these six are nothing while unchanged), slots that the last audit put right
+--   more     int    1: more rows follow, call again
+--   reset    int    1: the caller's version predates a loss of data in Redis, so the rows start from the beginning
+--   rows     list   per node: id, version, used (-1: removed), last seen, packed caps, now, packed load, pools, packed
+--                   speeds, packed marks (these six are null while unchanged), slots corrected by the last audit
 
-local life = redis.call('HMGET', ledger, '#version', '#born')
-local newest, born = tonumber(life[1]) or 0, tonumber(life[2]) or 0
+local versions = redis.call('HMGET', ledger, '#version', '#born')
+local newest, born = tonumber(versions[1]) or 0, tonumber(versions[2]) or 0
 local reset = 0
 if since > newest or (since > 0 and since < born) then since, reset = 0, 1 end
 

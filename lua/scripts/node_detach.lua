@@ -1,24 +1,25 @@
--- node_detach: a node's socket closed. It stays on the lists for a while, because it may come back.
+-- node_detach: a node's socket closed. It stays listed during its reconnect grace.
 -- USES node_state, node_index
 -- KEYS
 --   node                hash   the node's record
---   due                 zset   when time changes a node next, of the cell
---   ledger              hash   slots in use and versions, of the cell
---   changes             zset   versions, of the cell
---   view                hash   what snapshots read, of the cell
+--   due                 zset   time of each node's next timeout; one per cell
+--   ledger              hash   slots in use and versions; one per cell
+--   changes             zset   version of each changed node; one per cell
+--   view                hash   view of the nodes, read by snapshots; one per cell
 -- ARGV
---   node_id             text   which node
---   epoch               int    of the connection that ended
---   reason              text   why, for people
---   reconnect_grace_ms  int    time that it has to come back
+--   node_id             text   id of the node
+--   epoch               int    epoch of the closed connection
+--   reason              text   reason, for operators
+--   reconnect_grace_ms  int    reconnect grace of a detached node
 -- RETURNS
---   verdict             text   ok | stale: not this connection, or known already
+--   verdict             text   ok | stale: another epoch, or already detached
 
 local record = redis.call('HMGET', node, 'epoch', 'edge')
-local life = read_life(node)
-if tonumber(record[1]) ~= epoch or life.seen_ms == 0 or life.detached_ms > 0 then return {'stale'} end
-life_step(life, 'detach', now_ms, {}, reason)
-write_life(node, life)
+local state = read_node_state(node)
+if tonumber(record[1]) ~= epoch or state.seen_ms == 0 or state.detached_ms > 0 then return {'stale'} end
+node_state_step(state, 'detach', now_ms, {}, reason)
+write_node_state(node, state)
 local lists = {due = due, ledger = ledger, changes = changes, view = view}
-show_node(lists, node_id, life, life_due_ms(life, {reconnect_grace_ms = reconnect_grace_ms}), record[1], record[2])
+local due_ms = node_state_due_ms(state, {reconnect_grace_ms = reconnect_grace_ms})
+publish_node(lists, node_id, state, due_ms, record[1], record[2])
 return {'ok'}

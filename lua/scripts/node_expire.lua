@@ -1,54 +1,54 @@
--- node_expire: what the passing of time does to a node: offline when silent, off the lists when away for too long.
--- Many may ask; the change happens once, and only its cause is told of it.
+-- node_expire: apply timeouts to a node: offline without heartbeats, unlisted when detached or offline for too long.
+-- Idempotent: of several callers exactly one gets `changed`.
 -- USES node_state, node_index
 -- KEYS
 --   node                  hash   the node's record
---   nodes                 zset   last seen, of the cell
---   due                   zset   when time changes a node next, of the cell
---   ledger                hash   slots in use and versions, of the cell
---   changes               zset   versions, of the cell
---   view                  hash   what snapshots read, of the cell
---   speeds                hash   what is known of speeds, of the cell
---   marks                 hash   what nodes lack, of the cell
+--   nodes                 zset   last heartbeat of each node; one per cell
+--   due                   zset   time of each node's next timeout; one per cell
+--   ledger                hash   slots in use and versions; one per cell
+--   changes               zset   version of each changed node; one per cell
+--   view                  hash   view of the nodes, read by snapshots; one per cell
+--   speeds                hash   measured speeds of the nodes; one per cell
+--   marks                 hash   services that nodes lack; one per cell
 -- KEYS per leave
---   pool                  set    a pool that the node is in
+--   pool                  set    a pool that the node leaves
 -- ARGV
---   node_id               text   which node
---   pools_before          text   pools that the caller believes are stored
---   tombstones_max        int    how many removed nodes `changes` may remember
---   heartbeat_timeout_ms  int    a node silent for longer is offline
---   reconnect_grace_ms    int    time that a detached node has to come back
---   record_ttl_ms         int    life of the record without a heartbeat
+--   node_id               text   id of the node
+--   pools_before          text   pools that the caller expects to be stored
+--   tombstones_max        int    maximum number of removed nodes in `changes`
+--   heartbeat_timeout_ms  int    a node without a heartbeat for longer is offline
+--   reconnect_grace_ms    int    reconnect grace of a detached node
+--   record_ttl_ms         int    TTL of the record, renewed by heartbeats
 -- RETURNS
---   verdict               text   changed: its status | same | pools: nothing was done, because pools_before is wrong
---   pools_stored          text   pools that are stored
---   edge                  text   the edge that had it last
---   epoch                 int    of its connection
---   status                text   from now on
---   reason                text   why
+--   verdict               text   changed: its status | same | pools: no change, pools_before is wrong
+--   pools_stored          text   stored pools
+--   edge                  text   edge of its last connection
+--   epoch                 int    epoch of its connection
+--   status                text   new status
+--   reason                text   reason of the status
 
 local lists = {nodes = nodes, due = due, ledger = ledger, changes = changes, view = view, speeds = speeds,
   marks = marks}
 local limits = {heartbeat_timeout_ms = heartbeat_timeout_ms, reconnect_grace_ms = reconnect_grace_ms,
   record_ttl_ms = record_ttl_ms}
 local record = redis.call('HMGET', node, 'epoch', 'edge')
-local life = read_life(node)
-local before = life.status
-life_step(life, 'time', now_ms, limits)
-if life.seen_ms > 0 then
-  if life.status ~= before then
-    write_life(node, life)
-    show_node(lists, node_id, life, life_due_ms(life, limits), record[1], record[2])
+local state = read_node_state(node)
+local before = state.status
+node_state_step(state, 'time', now_ms, limits)
+if state.seen_ms > 0 then
+  if state.status ~= before then
+    write_node_state(node, state)
+    publish_node(lists, node_id, state, node_state_due_ms(state, limits), record[1], record[2])
   else
-    redis.call('ZADD', due, life_due_ms(life, limits), node_id)
+    redis.call('ZADD', due, node_state_due_ms(state, limits), node_id)
   end
 else
-  -- Away for too long, or its record has lapsed.
+  -- Detached or offline for too long, or its record expired.
   local stored = redis.call('HGET', view, node_id .. '#pools') or ''
   if stored ~= pools_before then return {'pools', stored, '', 0, '', ''} end
-  if record[1] then write_life(node, life) end
+  if record[1] then write_node_state(node, state) end
   for _, leave in ipairs(leaves) do redis.call('SREM', leave.pool, node_id) end
   unlist_node(lists, node_id, tombstones_max)
 end
-local verdict = life.status ~= before and 'changed' or 'same'
-return {verdict, '', record[2] or '', tonumber(record[1]) or 0, life.status, life.reason}
+local verdict = state.status ~= before and 'changed' or 'same'
+return {verdict, '', record[2] or '', tonumber(record[1]) or 0, state.status, state.reason}

@@ -1,9 +1,9 @@
--- node_list_due: which nodes of a cell the passing of time may change now; reads only.
+-- node_list_due: nodes of a cell with an elapsed timeout; read-only.
 -- KEYS
---   due    zset   when time changes a node next, of the cell
---   view   hash   what snapshots read, of the cell
+--   due    zset   time of each node's next timeout; one per cell
+--   view   hash   view of the nodes, read by snapshots; one per cell
 -- ARGV
---   limit  int    at most so many
+--   limit  int    maximum number
 -- RETURNS
 --   rows   list   node id, its pools separated by commas; longest due first
 

@@ -1,12 +1,12 @@
--- pairing_attempt: a client is about to present a code. It counts as wrong until pairing_attempt_ok says that it was right.
+-- pairing_attempt: count a client's attempt to redeem a code, as failed until pairing_attempt_ok. Rate-limited.
 -- KEYS
---   pairing_wrong  set    uses of the client that came to nothing in this window
+--   pairing_wrong  set    failed attempts of the client in this window
 -- ARGV
---   use            text   names the use; a repeat of it counts once
---   wrong_max      int    so many in a window
+--   use            text   id of the attempt; a retry counts once
+--   wrong_max      int    maximum failed attempts per window
 --   window_ms      int    the window
 -- RETURNS
---   allowed        int    1: look at the code
+--   allowed        int    1: the code may be checked
 --   wait_ms        int    time until the next window, if not
 
 if redis.call('SISMEMBER', pairing_wrong, use) == 1 then return {1, 0} end

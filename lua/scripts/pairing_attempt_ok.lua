@@ -1,9 +1,9 @@
--- pairing_attempt_ok: the code that a client presented was right, so the use is not held against it.
+-- pairing_attempt_ok: the code was right: remove the attempt from the client's failed attempts.
 -- KEYS
---   pairing_wrong  set    uses of the client that came to nothing in this window
+--   pairing_wrong  set    failed attempts of the client in this window
 -- ARGV
---   use            text   names the use
+--   use            text   id of the attempt
 -- RETURNS
---   forgiven       int    1: it counted until now
+--   forgiven       int    1: it was counted
 
 return {redis.call('SREM', pairing_wrong, use)}

@@ -1,12 +1,12 @@
--- pairing_create: let a code stand for a node, if nothing else has it. A repeat of the same request changes nothing.
+-- pairing_create: assign a code to a node, if it is free. Idempotent per request.
 -- KEYS
---   pairing  hash   what the code stands for
+--   pairing  hash   record of the code
 -- ARGV
 --   node_id  text   the node
---   request  text   who asked, and its number for that
---   ttl_ms   int    life of the code
+--   request  text   caller and serial number of its request
+--   ttl_ms   int    TTL of the code
 -- RETURNS
---   left_ms  int    what is left of its life; 0: the code is taken
+--   left_ms  int    remaining TTL; 0: the code is taken
 
 local by = redis.call('HGET', pairing, 'request')
 if by == request then return {math.max(1, redis.call('PTTL', pairing))} end

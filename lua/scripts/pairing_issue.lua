@@ -1,20 +1,20 @@
--- pairing_issue: a code for a node is wanted. Counts, and notes which code is the node's latest; the last one shall end.
+-- pairing_issue: choose and record the next code of a node; the caller revokes the one before. Rate-limited.
 -- KEYS
 --   node            hash   the node's record
---   pairing_asked   string how often a code was asked for in this window
---   pairing_latest  hash   the last request, its code and the code before it
+--   pairing_asked   string codes issued in this window
+--   pairing_latest  hash   latest request, its code and the code before it
 -- ARGV
---   asker           text   who asks
---   serial          int    its number for the request; a repeat has the same, a later one a higher number
---   code            text   a code to note
---   instead_of      text   a noted code that turned out to be taken, or nothing
---   codes_max       int    codes in a window
+--   asker           text   the calling edge
+--   serial          int    serial number of the request: a retry has the same, a later request a higher one
+--   code            text   a new random code
+--   instead_of      text   a chosen code that turned out to be taken, or empty
+--   codes_max       int    maximum codes per window
 --   window_ms       int    the window
---   ttl_ms          int    life of a code
+--   ttl_ms          int    TTL of a code
 -- RETURNS
---   verdict         text   ok | slow: too many in this window | late: a copy of an old request | unknown: no such node
+--   verdict         text   ok | slow: too many in this window | late: an old duplicate | unknown: no such node
 --   code            text   the code to use
---   earlier         text   the code before it, or nothing
+--   earlier         text   the code before it, or empty
 --   wait_ms         int    time until the next window, if slow
 
 if not redis.call('HGET', node, 'last_seen_ms') then return {'unknown', '', '', 0} end

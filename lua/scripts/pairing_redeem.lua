@@ -1,11 +1,11 @@
--- pairing_redeem: use a code, once. A repeat of the same use gets the same node.
+-- pairing_redeem: redeem a code, once. Idempotent per use: a retry gets the same node.
 -- KEYS
---   pairing  hash   what the code stands for
+--   pairing  hash   record of the code
 -- ARGV
---   use      text   names the use
---   keep_ms  text   so long a repeat is recognised
+--   use      text   id of the use
+--   keep_ms  text   time during which a retry is recognised
 -- RETURNS
---   node_id  text   the node; nothing: there is no such code, or it was used
+--   node_id  text   the node; empty: there is no such code, or it was redeemed
 
 local record = redis.call('HMGET', pairing, 'node', 'used')
 if not record[1] or (record[2] and record[2] ~= use) then return {''} end

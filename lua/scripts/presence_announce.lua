@@ -1,17 +1,17 @@
--- presence_announce: a process lives; it says so again before this lapses.
+-- presence_announce: renew the presence of a live process. The process repeats it before the TTL ends.
 -- KEYS
---   present        zset   every process that announced itself
---   presence       hash   the process
+--   present        zset   expiry of every announced process
+--   presence       hash   record of the process
 -- ARGV
---   name           text   its kind and identity
---   host           text   where it runs
---   pid            text   its process id there
---   version        text   of its software
---   started_at_ms  text   its wall clock when it began
---   counts         text   what it counts, as JSON
---   ttl_ms         int    life of the record without another word
+--   name           text   kind and identity
+--   host           text   host name
+--   pid            text   process id
+--   version        text   software version
+--   started_at_ms  text   start time, wall clock
+--   counts         text   its counters, as JSON
+--   ttl_ms         int    TTL of the record
 -- RETURNS
---   new            int    1: there was none
+--   new            int    1: the record is new
 
 local fields = redis.call('HSET', presence, 'host', host, 'pid', pid, 'version', version,
   'started_at_ms', started_at_ms, 'counts', counts)

@@ -1,13 +1,13 @@
--- presence_get: what a process says of itself; reads only.
+-- presence_get: record of a live process; read-only.
 -- KEYS
---   presence       hash   the process
+--   presence       hash   record of the process
 -- RETURNS
---   known          int    0: it lapsed
---   host           text   where it runs
---   pid            int    its process id there
---   version        text   of its software
---   started_at_ms  int    its wall clock when it began
---   counts         bytes  what it counts, as JSON
+--   known          int    0: it expired
+--   host           text   host name
+--   pid            int    process id
+--   version        text   software version
+--   started_at_ms  int    start time, wall clock
+--   counts         bytes  its counters, as JSON
 
 local record = redis.call('HMGET', presence, 'host', 'pid', 'version', 'started_at_ms', 'counts')
 if not record[1] then return {0, '', 0, '', 0, ''} end

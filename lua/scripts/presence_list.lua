@@ -1,8 +1,8 @@
--- presence_list: which processes have announced themselves; reads only.
+-- presence_list: live processes; read-only.
 -- KEYS
---   present  zset   every process that announced itself
+--   present  zset   expiry of every announced process
 -- ARGV
---   limit    int    at most so many
+--   limit    int    maximum number
 -- RETURNS
 --   names    list   kind and identity of each
 

@@ -1,11 +1,11 @@
--- presence_withdraw: a process ends.
+-- presence_withdraw: remove the presence of a process that ends.
 -- KEYS
---   present   zset   every process that announced itself
---   presence  hash   the process
+--   present   zset   expiry of every announced process
+--   presence  hash   record of the process
 -- ARGV
---   name      text   its kind and identity
+--   name      text   kind and identity
 -- RETURNS
---   removed   int    1: it was there
+--   removed   int    1: there was a record
 
 redis.call('ZREM', present, name)
 return {redis.call('DEL', presence)}

@@ -1,7 +1,7 @@
--- request_get: where a request is bound; reads only.
+-- request_get: binding of a request; read-only.
 -- KEYS
---   binding  string where the request is bound
+--   binding  string binding of the request
 -- RETURNS
---   bound    text   the binding in force (attempt, job, node, the node's edge, its epoch), or nothing
+--   bound    text   the binding in force (attempt, job, node, the node's edge, its epoch), or empty
 
 return {redis.call('GET', binding) or ''}

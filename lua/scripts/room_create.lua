@@ -1,29 +1,29 @@
--- room_create: make a room with its first member, if the code is free. Who made it, and is in it, gets the same again.
+-- room_create: create a room with its first member, if the code is free. Idempotent for a creator that is a member.
 -- USES room_members
 -- KEYS
 --   room            hash   the room's record
---   rooms           zset   when somebody spoke last in each room, of the cell
+--   rooms           zset   time of the last speech in each room; one per cell
 -- ARGV
 --   code            text   the room's code
 --   room_id         text   its id, if it is new
---   session_id      text   who makes it
---   display_name    text   its name
---   preferred_lang  text   what it wants to hear
---   rooms_max       int    rooms that the cell may have
+--   session_id      text   the creator
+--   display_name    text   name of the member
+--   preferred_lang  text   language of the member
+--   rooms_max       int    maximum number of rooms per cell
 -- RETURNS
---   verdict         text   ok | taken: somebody else has the code | crowded: the cell has no room for a room
+--   verdict         text   ok | taken: the code is in use | crowded: the cell has `rooms_max` rooms
 --   room_id         text   the room's id
 --   version         int    grows with every change of its members
---   members         list   session, member; for each
+--   members         list   for each member: session, packed member
 
 local found = read_room(room)
 if found then
-  if found.creator == session_id and found.members[session_id] then return show_room('ok', found) end
-  return show_room('taken')
+  if found.creator == session_id and found.members[session_id] then return room_reply('ok', found) end
+  return room_reply('taken')
 end
-if redis.call('ZCARD', rooms) >= rooms_max then return show_room('crowded') end
+if redis.call('ZCARD', rooms) >= rooms_max then return room_reply('crowded') end
 redis.call('HSET', room, 'room_id', room_id, 'creator', session_id, 'created_ms', now_text)
 redis.call('ZADD', rooms, now_text, code)
 local made = {room_id = room_id, members = {}, count = 0}
-seat(room, made, session_id, display_name, preferred_lang)
-return show_room('ok', made)
+add_member(room, made, session_id, display_name, preferred_lang)
+return room_reply('ok', made)

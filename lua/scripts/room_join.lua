@@ -1,23 +1,23 @@
--- room_join: put a session into a room; one that is in it already gets another name and language. Keeps the room alive.
+-- room_join: add a session to a room, or update its name and language. Resets the room's idle timeout.
 -- USES room_members
 -- KEYS
 --   room            hash   the room's record
---   rooms           zset   when somebody spoke last in each room, of the cell
+--   rooms           zset   time of the last speech in each room; one per cell
 -- ARGV
 --   code            text   the room's code
---   session_id      text   who joins
---   display_name    text   its name
---   preferred_lang  text   what it wants to hear
---   members_max     int    members that a room may have
+--   session_id      text   the joining session
+--   display_name    text   name of the member
+--   preferred_lang  text   language of the member
+--   members_max     int    maximum number of members
 -- RETURNS
---   verdict         text   ok | gone: there is no such room | full
+--   verdict         text   ok | gone: no such room | full
 --   room_id         text   the room's id
 --   version         int    grows with every change of its members
---   members         list   session, member; for each
+--   members         list   for each member: session, packed member
 
 local found = read_room(room)
-if not found then return show_room('gone') end
-if not found.members[session_id] and found.count >= members_max then return show_room('full') end
-seat(room, found, session_id, display_name, preferred_lang)
+if not found then return room_reply('gone') end
+if not found.members[session_id] and found.count >= members_max then return room_reply('full') end
+add_member(room, found, session_id, display_name, preferred_lang)
 redis.call('ZADD', rooms, now_text, code)
-return show_room('ok', found)
+return room_reply('ok', found)

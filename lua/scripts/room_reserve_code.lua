@@ -1,10 +1,10 @@
--- room_reserve_code: the code under which a session's room is made. Whoever repeats the request makes the same room.
+-- room_reserve_code: reserve the code of a session's next room. Idempotent: a retry creates the same room.
 -- KEYS
---   room_plan   string the code that was planned
+--   room_plan   string the reserved code
 -- ARGV
---   code        text   a code to plan, if none is
---   instead_of  text   a planned code that turned out to be taken, or nothing
---   life_ms     text   life of the plan
+--   code        text   a new random code, used if none is reserved
+--   instead_of  text   a reserved code that turned out to be taken, or empty
+--   life_ms     text   TTL of the reservation
 -- RETURNS
 --   planned     text   the code
 

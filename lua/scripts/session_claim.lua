@@ -1,43 +1,44 @@
--- session_claim: make an edge the owner of a session, if the epoch it knows is still in force.
--- A claim that resumes needs the record and its token, and leaves what the session is. Any other makes the record.
+-- session_claim: make an edge the owner of a session, if its epoch is in force. The new epoch is the fencing token.
+-- A resuming claim needs the record and its token and keeps the session's facts. Any other claim writes the record.
 -- KEYS
---   session         hash   the session's record
+--   session         hash   record of the session
 -- ARGV
---   ref             text   numbers the claims of an edge, or nothing
---   edge            text   who claims
---   epoch           int    the epoch in force; 0 takes over whatever is there
---   resume          int    1: the session must be there
+--   ref             text   number of the claim at its edge, or empty
+--   edge            text   the claiming edge
+--   epoch           int    the epoch in force; 0: take over
+--   resume          int    1: the session must exist
 --   token           text   digest of its resume token
---   tenant_id       text   whose session it is
+--   tenant_id       text   tenant of the session
 --   src_lang        text   spoken language
 --   tgt_lang        text   wanted language
 --   trace_id        text   its trace
---   preferred_node  text   the node that it is paired with
---   resumable       int    1: its client will come back
---   ttl_ms          text   life of the record without another word
+--   preferred_node  text   the node paired with the session
+--   resumable       int    1: its client may reconnect
+--   ttl_ms          text   TTL of the record
 -- RETURNS
---   verdict         text   ok | held: by another epoch | gone: nothing to resume | wrong_token
---   owner           text   who owns it
+--   verdict         text   ok | held: another epoch is in force | gone: nothing to resume | wrong_token
+--   owner           text   the owner
 --   epoch           int    the epoch in force
---   before          text   another edge that lost it by this claim, or by the one that this repeats
---   tenant_id       text   whose session it is
+--   before          text   edge that lost the session by this claim (or by the one that this retries)
+--   tenant_id       text   tenant of the session
 --   trace_id        text   its trace
---   preferred_node  text   the node that it is paired with
---   room            text   the room that it is in
---   mail            int    entries that wait
---   lost            int    entries that had to be dropped
+--   preferred_node  text   the node paired with the session
+--   room            text   room of the session
+--   mail            int    entries in the mail
+--   lost            int    entries evicted from the mail
 
-local record = redis.call('HMGET', session, 'owner', 'epoch', 'claimed_from', 'ref', 'edge_before', 'ref_before', 'token')
+local record = redis.call('HMGET', session, 'owner', 'epoch', 'claimed_from', 'ref', 'edge_before', 'ref_before',
+  'token')
 local owner, current, token_now = record[1], tonumber(record[2]) or 0, record[7] or ''
 local function refused(verdict) return {verdict, owner or '', current, '', '', '', '', '', 0, 0} end
 if resume == 1 and not owner then return refused('gone') end
 if resume == 1 and (token == '' or token ~= token_now) then return refused('wrong_token') end
 
--- A claim whose answer was lost is repeated, with the same ref or with the epoch that it replaced.
+-- A claim whose reply was lost is retried with the same ref, or with the epoch that it replaced.
 local repeated = owner == edge
   and ((ref ~= '' and record[4] == ref) or (epoch > 0 and tonumber(record[3]) == epoch))
 if owner and not repeated then
-  -- A late copy of a claim takes nothing back from the one who came after it.
+  -- A delayed duplicate must not take the session back from a later owner.
   local late = ref ~= '' and record[5] == edge and record[6] == ref
   if late or (epoch > 0 and epoch ~= current) then return refused('held') end
 end

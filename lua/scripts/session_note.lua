@@ -1,16 +1,16 @@
--- session_note: a session lives, as its owner says; its record is renewed.
+-- session_note: renew the record of a live session, for its owner.
 -- KEYS
---   session  hash   the session's record
+--   session  hash   record of the session
 -- ARGV
---   edge     text   who says so
---   epoch    int    the epoch it was given
---   away     int    1: the client's connection is lost
---   moves    int    1: the session is in another room, or in none any more
---   room     text   that room
---   ttl_ms   text   life of the record without another word
+--   edge     text   the calling edge
+--   epoch    int    the caller's epoch
+--   away     int    1: its client is detached
+--   moves    int    1: store `room`
+--   room     text   room of the session, or empty
+--   ttl_ms   text   TTL of the record
 -- RETURNS
---   verdict  text   ok | taken: not by owner and epoch in force | gone: there is no record
---   owner    text   who owns it
+--   verdict  text   ok | taken: the caller is not the owner with the epoch in force | gone: no record
+--   owner    text   the owner
 --   epoch    int    the epoch in force
 
 local record = redis.call('HMGET', session, 'owner', 'epoch', 'away_ms')

@@ -1,13 +1,13 @@
--- session_release: forget a session and its mail, if owner and epoch are the ones in force.
+-- session_release: delete a session and its mail, if owner and epoch are in force. Idempotent.
 -- KEYS
---   session   hash   the session's record
---   mail      stream what waits for the session
---   mailed    hash   what is in the mail
+--   session   hash   record of the session
+--   mail      stream undelivered entries of the session
+--   mailed    hash   keys of the entries, for deduplication
 -- ARGV
---   edge      text   who releases
---   epoch     int    the epoch it was given
+--   edge      text   the calling edge
+--   epoch     int    the caller's epoch
 -- RETURNS
---   released  int    1: gone
+--   released  int    1: deleted
 
 local record = redis.call('HMGET', session, 'owner', 'epoch')
 if record[1] ~= edge or tonumber(record[2]) ~= epoch then return {0} end

@@ -1,11 +1,11 @@
--- weights_get: the weights in force; reads only.
+-- weights_get: the weights in force; read-only.
 -- KEYS
 --   weights   hash   the weights
 -- RETURNS
---   version   int    0: nobody has set any
+--   version   int    0: never set
 --   packed    bytes  packed Weights
 --   since_ms  int    when they were set
---   by        text   who set them
+--   by        text   operator who set them
 
 local record = redis.call('HMGET', weights, 'version', 'packed', 'since_ms', 'by')
 return {tonumber(record[1]) or 0, record[2] or '', tonumber(record[3]) or 0, record[4] or ''}

@@ -1,14 +1,14 @@
--- weights_set: put other weights in force, if those that the caller knows are still in force.
+-- weights_set: set the weights, if the caller's expected version is in force (compare-and-set).
 -- KEYS
 --   weights   hash   the weights
 -- ARGV
 --   packed    bytes  packed Weights
---   expected  int    version that the caller knows; -1: any
---   by        text   who sets them
+--   expected  int    version expected by the caller; -1: any
+--   by        text   operator who sets them
 -- RETURNS
---   ok        int    1: they are in force
---   version   int    in force
---   since_ms  int    when those in force were set
+--   ok        int    1: set
+--   version   int    version in force
+--   since_ms  int    time when the weights in force were set
 
 local record = redis.call('HMGET', weights, 'version', 'since_ms')
 local version = tonumber(record[1]) or 0

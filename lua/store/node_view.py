@@ -1,8 +1,8 @@
-"""What a snapshot knows of a node, and how it is packed into Redis.
+"""Codec of the node view, which snapshots read from Redis, and of its changes (script node_changes).
 
-A cell's view hash holds four fields per node, so that whoever knows only a part writes only that: `<id>` is the packed
+A cell's view hash has four fields per node, so that a writer that knows one part writes only that: `<id>` is the packed
 NodeCaps, `<id>#load` the packed NodeLoad, `<id>#pools` its pools, and `<id>#now` is one line by the scripts: epoch,
-status, edge, detached_ms, drain_until_ms, reason. Lua never looks into the packed parts.
+status, edge, detached_ms, drain_until_ms, reason. Lua never decodes the packed parts.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ unpack_marks = _marks_decoder.decode
 
 
 class ChangedNode(NamedTuple):
-    """One row of a delta. `view`, `speeds` and `marks` are None while unchanged; a node that is gone has `used` -1."""
+    """One changed node. `view`, `speeds` and `marks` are None while unchanged; a removed node has `used` -1."""
 
     node_id: str
     used: int
     last_seen_ms: int
     view: NodeFacts | None
-    #: Of this row: an answer that carries a higher version for the node is newer.
+    #: Version of this row: a reply with a higher version of the node is newer.
     version: int
     #: Language pair, or mesh.states.speed.ANY_PAIR -> speed.
     speeds: dict[str, Speed] | None = None
-    #: Service that the node said it lacks -> until when that holds, by Redis's clock.
+    #: Missing service -> expiry of the mark, by Redis's clock.
     marks: dict[str, int] | None = None
-    #: Slots that did not match its running jobs at its last audit.
+    #: Slots that did not match the running jobs at the last audit.
     drift: int = 0
 
 
 class Changes(NamedTuple):
-    """What changed in a cell. Ask again with `version`; at once if `more`.
+    """Changed nodes of a cell. `version` is the `since` of the next call, which follows at once if `more`.
 
-    `reset`: the cell went back in time (Redis lost something), so the rows start from the beginning.
-    `unreadable`: rows left out, because what lies in Redis is no view.
+    `reset`: Redis lost data of the cell, so the rows start from the beginning.
+    `unreadable`: number of skipped rows that could not be decoded.
     """
 
     version: int
@@ -119,15 +119,15 @@ def unpack_view(caps: bytes, now: bytes, load: bytes, pools: bytes) -> NodeFacts
         pools.decode(),
         int(detached_ms),
         int(drain_until_ms),
-        read_reason(reason),
+        unquote_reason(reason),
     )
 
 
-def spell_reason(reason: str) -> str:
-    """A reason as one word, because lines in Redis are separated by blanks."""
+def quote_reason(reason: str) -> str:
+    """A reason without blanks, because blanks separate the fields of a line in Redis."""
     return quote(reason[:REASON_MAX], safe=":,;()'")
 
 
-def read_reason(word: str) -> str:
-    """The reason that a word spells."""
-    return unquote(word)
+def unquote_reason(quoted: str) -> str:
+    """Inverse of quote_reason."""
+    return unquote(quoted)

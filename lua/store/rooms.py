@@ -1,4 +1,4 @@
-"""Calls about rooms: who is in which, whose voice they want, and which have been silent for too long."""
+"""Changes of rooms: members, voice settings, idle timeout."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from mesh.errors import StoreError
 from mesh.frames import RoomMember
 from mesh.keys import Keys
 
-#: Rooms that one call ends.
+#: Maximum number of rooms per call of `expire`.
 EXPIRE_MAX: Final = 64
 
 
-class _Packed(msgspec.Struct, array_like=True):
+class _PackedMember(msgspec.Struct, array_like=True):
     """A member, as lua/scripts/shared/room_members.lua packs it."""
 
     number: int
     joined_ms: int
     display_name: str
     preferred_lang: str
-    #: An empty table of Lua's is packed as a list.
+    #: Lua packs an empty table as a list.
     voices: dict[str, bool] | list[bool]
 
 
-_decoder = msgspec.msgpack.Decoder(_Packed)
+_decoder = msgspec.msgpack.Decoder(_PackedMember)
 
 
 class RoomStore:
-    """The records of rooms. Every method raises StoreError when Redis cannot be used."""
+    """The records of rooms."""
 
     def __init__(self, runner: Runner, keys: Keys, config: Config) -> None:
         self._runner = runner
@@ -43,50 +43,61 @@ class RoomStore:
         self._members_max = config.rooms.members_max
         self._rooms_max = max(1, config.rooms.rooms_max // self._cells)
         self._silent_ms = config.rooms.silent_ms
-        # An edge repeats a request for as long as it waits for the answer, and then its client may ask again.
-        self._plan_ms = 2 * config.edge.answer_timeout_ms
+        # An edge retries a request until its timeout, and then its client may retry.
+        self._reservation_ms = 2 * config.edge.answer_timeout_ms
 
     async def reserve_code(self, session_id: str, code: str, instead_of: str = "") -> str:
-        """The code under which the session's room shall be made: `code`, unless one is planned, and is not taken."""
+        """The code of the session's next room: `code`, unless another is reserved and not `instead_of` (taken)."""
         keys = [self._keys.room_plan(cell_of(session_id, self._cells), session_id)]
-        args = {"code": code, "instead_of": instead_of, "life_ms": self._plan_ms}
-        [planned] = await self._runner.call("room_reserve_code", keys, args)
-        return str(planned)
+        args = {"code": code, "instead_of": instead_of, "life_ms": self._reservation_ms}
+        [reserved] = await self._runner.call("room_reserve_code", keys, args)
+        return str(reserved)
 
     async def create(self, code: str, room_id: str, session_id: str, display_name: str, preferred_lang: str) -> Room:
-        """Make a room with its first member: "ok", "taken" or "crowded"."""
+        """Create a room with its first member: "ok", "taken" or "crowded"."""
         return await self._call(
-            "room_create", code, code=code, room_id=room_id, session_id=session_id, display_name=display_name,
-            preferred_lang=preferred_lang, rooms_max=self._rooms_max,
-        )  # fmt: skip
+            "room_create",
+            code,
+            code=code,
+            room_id=room_id,
+            session_id=session_id,
+            display_name=display_name,
+            preferred_lang=preferred_lang,
+            rooms_max=self._rooms_max,
+        )
 
     async def join(self, code: str, session_id: str, display_name: str, preferred_lang: str) -> Room:
-        """Put a session in, or give it another name and language: "ok", "gone" or "full"."""
+        """Add a session, or change its name and language: "ok", "gone" or "full"."""
         return await self._call(
-            "room_join", code, code=code, session_id=session_id, display_name=display_name,
-            preferred_lang=preferred_lang, members_max=self._members_max,
-        )  # fmt: skip
+            "room_join",
+            code,
+            code=code,
+            session_id=session_id,
+            display_name=display_name,
+            preferred_lang=preferred_lang,
+            members_max=self._members_max,
+        )
 
     async def leave(self, code: str, session_id: str) -> Room:
-        """Take a session out; the last one out ends the room: "ok" or "gone"."""
+        """Remove a session; the last one deletes the room: "ok" or "gone"."""
         return await self._call("room_leave", code, code=code, session_id=session_id)
 
     async def set_voice(self, code: str, session_id: str, target: str, *, wanted: bool) -> Room:
-        """Note whether a session wants the voice of another: "ok", "gone", "outsider" or "stranger"."""
+        """Set whether a session wants the voice of another: "ok", "gone", "outsider" or "stranger"."""
         return await self._call("room_set_voice", code, session_id=session_id, target=target, wanted=int(wanted))
 
     async def speak(self, code: str, session_id: str) -> Room:
-        """Keep the room alive: "ok", "gone" or "outsider"."""
+        """A member speaks: reset the idle timeout: "ok", "gone" or "outsider"."""
         return await self._call("room_speak", code, code=code, session_id=session_id)
 
     async def get(self, code: str) -> Room:
-        """Who is in it: "ok" or "gone"."""
+        """The members: "ok" or "gone"."""
         return await self._call("room_get", code)
 
     async def expire(self, cell: int) -> list[tuple[str, Room]]:
-        """End rooms of a cell that were silent for too long, a few at a time; code and room of each that we ended.
+        """Delete idle rooms of a cell, at most EXPIRE_MAX; code and room of each that this call deleted.
 
-        Which rooms are due is known only after a look, and a script may use no key that it was not given.
+        Two calls, because a script may use only declared keys: list the idle rooms, then delete them.
         """
         args: dict[str, Any] = {"silent_ms": self._silent_ms}
         [due] = await self._runner.call("room_list_idle", [self._keys.rooms(cell)], {**args, "limit": EXPIRE_MAX})
@@ -100,12 +111,12 @@ class RoomStore:
             if not isinstance(answer, StoreError)
         ]
         ended = [(code, room) for code, room in rooms if room.verdict == "ended"]
-        if failed and not ended:  # what did end is told to nobody else
+        if failed and not ended:  # no other caller gets the deleted rooms
             raise failed[0]
         return ended
 
     async def _call(self, script: str, room_code: str, **args: Any) -> Room:
-        # Scripts that touch the list of rooms need to know which of them it is.
+        # Scripts with a `code` argument also use the list of rooms.
         keys = self._both(room_code) if "code" in args else self._both(room_code)[:1]
         return _room(await self._runner.call(script, keys, args))
 
@@ -121,6 +132,6 @@ def _room(answer: Sequence[Any]) -> Room:
     return Room(verdict, room_id, tuple(_member(session_id, one) for session_id, one in packed), version)
 
 
-def _member(session_id: str, one: _Packed) -> RoomMember:
+def _member(session_id: str, one: _PackedMember) -> RoomMember:
     voices = one.voices if isinstance(one.voices, dict) else {}
     return RoomMember(session_id, one.display_name, one.preferred_lang, one.joined_ms, voices)

@@ -35,7 +35,7 @@ def members(raw: RedisClient, keys: Keys) -> set[str]:
     return {member.decode() for member in raw.zrange(keys.leases(CELL, NODE), 0, -1)}
 
 
-async def test_a_slot_that_nobody_uses_is_given_back(store: Store, raw: RedisClient, keys: Keys, epoch: int) -> None:
+async def test_orphaned_lease_is_released(store: Store, raw: RedisClient, keys: Keys, epoch: int) -> None:
     lost, kept = await place(store, "r-1"), await place(store, "r-2")
     said = [lease_member(kept.job_id, 1)]
     early = await beat(store, NODE, epoch, jobs=said)
@@ -54,7 +54,7 @@ async def test_a_slot_that_nobody_uses_is_given_back(store: Store, raw: RedisCli
     )
 
 
-async def test_what_an_audit_found_counts_until_another_finds_nothing(
+async def test_drift_is_stored_until_an_audit_finds_none(
     store: Store, raw: RedisClient, keys: Keys, epoch: int
 ) -> None:
     async def drift() -> int:
@@ -79,7 +79,7 @@ async def test_what_an_audit_found_counts_until_another_finds_nothing(
     assert not raw.hexists(keys.ledger(CELL), f"{NODE}#d")
 
 
-async def test_a_heartbeat_that_names_no_jobs_compares_nothing(
+async def test_heartbeat_without_job_list_audits_nothing(
     store: Store, raw: RedisClient, keys: Keys, epoch: int
 ) -> None:
     await place(store, "r-1")
@@ -89,7 +89,7 @@ async def test_a_heartbeat_that_names_no_jobs_compares_nothing(
     assert (await beat(store, NODE, epoch, jobs=[])).leaked == 1
 
 
-async def test_a_running_job_without_a_slot_gets_one(store: Store, raw: RedisClient, keys: Keys, epoch: int) -> None:
+async def test_lost_lease_of_a_running_job_is_restored(store: Store, raw: RedisClient, keys: Keys, epoch: int) -> None:
     job = await place(store, "r-1")
     member = lease_member(job.job_id, 1)
     raw.delete(keys.leases(CELL, NODE))
@@ -100,7 +100,7 @@ async def test_a_running_job_without_a_slot_gets_one(store: Store, raw: RedisCli
     assert (await advance_job(store, job.job_id, 1, NODE, "finish release")).used == 0
 
 
-async def test_a_running_job_that_redis_lost_gets_a_slot_and_gives_it_back(
+async def test_running_job_with_a_lost_record_is_leased_and_released(
     store: Store, raw: RedisClient, keys: Keys, epoch: int
 ) -> None:
     job = await place(store, "r-1")
@@ -111,7 +111,7 @@ async def test_a_running_job_that_redis_lost_gets_a_slot_and_gives_it_back(
 
 
 @pytest.mark.parametrize("how", ["released", "finished", "another attempt", "another node"])
-async def test_a_job_that_is_over_or_another_s_gets_no_slot(
+async def test_ended_or_foreign_job_gets_no_lease(
     store: Store, raw: RedisClient, keys: Keys, epoch: int, how: str
 ) -> None:
     job = await place(store, "r-1")
@@ -127,7 +127,7 @@ async def test_a_job_that_is_over_or_another_s_gets_no_slot(
     assert (beaten.used, beaten.missing) == (0, 0)
 
 
-async def test_no_slot_is_sold_twice_for_a_running_job(store: Store, raw: RedisClient, keys: Keys, epoch: int) -> None:
+async def test_restored_leases_never_exceed_the_slots(store: Store, raw: RedisClient, keys: Keys, epoch: int) -> None:
     first, second = await place(store, "r-1"), await place(store, "r-2")
     raw.zrem(keys.leases(CELL, NODE), lease_member(first.job_id, 1))
     third = await place(store, "r-3")
@@ -140,7 +140,7 @@ async def test_no_slot_is_sold_twice_for_a_running_job(store: Store, raw: RedisC
     assert (beaten.missing, beaten.used) == (1, 2), "there is room now, and what finished does not come back"
 
 
-async def test_heartbeats_keep_the_slots_of_long_jobs(store: Store, raw: RedisClient, keys: Keys, epoch: int) -> None:
+async def test_heartbeats_renew_the_leases_of_long_jobs(store: Store, raw: RedisClient, keys: Keys, epoch: int) -> None:
     job = await place(store, "r-1")
     for _ in range(5):
         pass_time(raw, keys, NODE, 15_000)
@@ -151,7 +151,7 @@ async def test_heartbeats_keep_the_slots_of_long_jobs(store: Store, raw: RedisCl
 @pytest.mark.parametrize(
     "said", ["", "#1", "job-99-x#1", f"job-{CELL:02d}-x", f"job-{CELL:02d}-x#x", "job-x#1", "a#b#c"]
 )
-async def test_what_cannot_be_a_job_of_this_node_is_left_out(
+async def test_reported_job_of_another_cell_or_with_an_invalid_id_is_skipped(
     store: Store, raw: RedisClient, keys: Keys, epoch: int, said: str
 ) -> None:
     beaten = await beat(store, NODE, epoch, jobs=[said])
@@ -159,7 +159,7 @@ async def test_what_cannot_be_a_job_of_this_node_is_left_out(
     assert not raw.exists(keys.leases(CELL, NODE))
 
 
-async def test_a_slot_that_was_renewed_in_between_is_kept(
+async def test_lease_renewed_before_its_audit_is_kept(
     store: Store, runner: Runner, raw: RedisClient, keys: Keys, epoch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The heartbeat found it unused; before that is acted on, the job's edge hands it over after all."""
@@ -180,9 +180,7 @@ async def test_a_slot_that_was_renewed_in_between_is_kept(
 
 
 @pytest.mark.parametrize("redis_config", ["cluster"], indirect=True)
-async def test_a_slot_whose_request_is_not_bound_yet_is_left_to_lapse(
-    store: Store, raw: RedisClient, keys: Keys, epoch: int
-) -> None:
+async def test_provisional_lease_is_not_audited(store: Store, raw: RedisClient, keys: Keys, epoch: int) -> None:
     far = next(name for name in (f"s-{n}" for n in range(100)) if cell_of(name, CELLS) != CELL)
     [placed] = await store.commits.commit([request("r-1", [NODE], session_id=far)])
     assert placed.verdict == "new"

@@ -104,7 +104,7 @@ async def test_moved_slots_are_followed(moving: RedisCluster, connect: Connect, 
         assert moved_replies(moving) == before + 1, "one reply is enough to learn it"
 
 
-async def test_servers_that_disagree_for_a_moment_are_given_time(
+async def test_calls_are_retried_while_servers_disagree_on_an_owner(
     moving: RedisCluster, connect: Connect, keys: Keys
 ) -> None:
     """Of a move one server may hear before the other: each calls the other the owner, and both are asked in vain."""
@@ -129,7 +129,7 @@ async def test_servers_that_disagree_for_a_moment_are_given_time(
         assert await looked == NOBODY
 
 
-async def test_a_slot_on_its_way_is_asked_for_at_its_goal(moving: RedisCluster, connect: Connect, keys: Keys) -> None:
+async def test_call_for_a_migrating_slot_follows_ask(moving: RedisCluster, connect: Connect, keys: Keys) -> None:
     config = patient(moving)
     runner = await connect(config.redis)
     store = Store(runner, keys, config)
@@ -215,7 +215,7 @@ async def test_nodes_missing_on_a_promoted_replica_are_unavailable_and_not_full(
     assert (again.verdict, again.used) == ("new", 1)
 
 
-async def test_a_binding_that_replicas_do_not_confirm_is_unknown(
+async def test_binding_without_replica_confirmation_is_unknown(
     replicated: RedisCluster, connect: Connect, keys: Keys
 ) -> None:
     redis = msgspec.structs.replace(patient(replicated).redis, wait_replicas=1, wait_ms=8_000)
@@ -248,7 +248,7 @@ async def test_a_binding_that_replicas_do_not_confirm_is_unknown(
     assert again.verdict == "bound"
 
 
-async def test_a_cluster_without_a_slot_is_an_error(moving: RedisCluster, connect: Connect, keys: Keys) -> None:
+async def test_cluster_with_an_unassigned_slot_is_an_error(moving: RedisCluster, connect: Connect, keys: Keys) -> None:
     redis = msgspec.structs.replace(patient(moving).redis, retries_max=2, retry_ms=1)
     runner = await connect(redis)
     key = keys.session(9, "s-none")

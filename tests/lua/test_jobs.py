@@ -38,7 +38,7 @@ async def test_every_state_and_event_agrees_with_the_table(store: Store, raw: Re
         assert raw.hget(keys.job(CELL, job.job_id), "state") == advanced.state.encode()
 
 
-async def test_a_walk_through_the_whole_life(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_job_passes_through_all_its_states(store: Store, raw: RedisClient, keys: Keys) -> None:
     job = await placed(store)
     for event, state in (("dispatch", "DISPATCHED"), ("accept", "ACCEPTED"), ("start", "RUNNING")):
         advanced = await advance_job(store, job.job_id, 1, NODE, event)
@@ -52,21 +52,21 @@ async def test_a_walk_through_the_whole_life(store: Store, raw: RedisClient, key
     assert None not in times and times == sorted(times)
 
 
-async def test_a_repeated_result_is_the_same_and_finished(store: Store) -> None:
+async def test_repeated_result_is_idempotent_and_finished(store: Store) -> None:
     job = await placed(store)
     await advance_job(store, job.job_id, 1, NODE, "finish release", success=False)
     again = await advance_job(store, job.job_id, 1, NODE, "finish release", success=True)
     assert (again.verdict, again.finished, again.outcome) == ("same", True, "failed")
 
 
-async def test_a_result_after_release_is_not_finished(store: Store) -> None:
+async def test_result_after_release_does_not_finish_the_job(store: Store) -> None:
     job = await placed(store)
     await store.jobs.release(Release(job.job_id, 1, NODE, "cancelled"))
     late = await advance_job(store, job.job_id, 1, NODE, "finish release")
     assert (late.verdict, late.state, late.finished) == ("same", "RELEASED", False)
 
 
-async def test_a_node_that_came_back_keeps_its_job(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_reconnected_node_keeps_its_job(store: Store, raw: RedisClient, keys: Keys) -> None:
     job = await placed(store)
     later = (await register(store, NODE)).epoch
     assert later > job.node_epoch
@@ -78,9 +78,7 @@ async def test_a_node_that_came_back_keeps_its_job(store: Store, raw: RedisClien
 
 
 @pytest.mark.parametrize("away", ["same connection", "offline", "no record"])
-async def test_a_node_that_did_not_come_back_loses_its_job(
-    store: Store, raw: RedisClient, keys: Keys, away: str
-) -> None:
+async def test_offline_node_loses_its_job(store: Store, raw: RedisClient, keys: Keys, away: str) -> None:
     job = await placed(store)
     if away == "offline":
         assert await store.nodes.set_offline(NODE, (await register(store, NODE)).epoch, "closed")
@@ -113,14 +111,14 @@ async def test_an_unknown_event_changes_nothing(store: Store, raw: RedisClient, 
     assert raw.hget(keys.job(CELL, job.job_id), "state") == b"CREATED"
 
 
-async def test_release_gives_back_exactly_one_slot_once(store: Store) -> None:
+async def test_release_frees_exactly_one_slot_once(store: Store) -> None:
     job = await placed(store, max_jobs=5)
     await store.commits.commit([request("r-2", [NODE])])
     verdicts = [await store.jobs.release(Release(job.job_id, 1, NODE, "test")) for _ in range(3)]
     assert [(one.verdict, one.used) for one in verdicts] == [("released", 1), ("same", 1), ("same", 1)]
 
 
-async def test_the_used_count_is_never_negative(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_used_count_is_never_negative(store: Store, raw: RedisClient, keys: Keys) -> None:
     job = await placed(store)
     raw.delete(keys.leases(CELL, NODE))
     for _ in range(3):
@@ -136,7 +134,7 @@ async def test_release_frees_the_slot_of_a_job_whose_record_is_lost(store: Store
     assert raw.zscore(keys.leases(CELL, NODE), lease_member(job.job_id, 1)) is None
 
 
-async def test_records_live_as_long_as_they_should(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_records_have_their_ttl(store: Store, raw: RedisClient, keys: Keys) -> None:
     job = await placed(store)
     cell = cell_of_job(job.job_id)
     assert 370_000 < raw.pttl(keys.job(cell, job.job_id)) <= 380_000
@@ -147,12 +145,12 @@ async def test_records_live_as_long_as_they_should(store: Store, raw: RedisClien
 @pytest.mark.parametrize(
     "job_id", ["", "job", "job-", "job-x-1", "job-99-1", "job--1-1", "job-03-{x}", "job-03-" + "x" * 99]
 )
-async def test_an_id_that_no_job_of_ours_has_is_unknown(store: Store, job_id: str) -> None:
+async def test_invalid_job_id_is_unknown(store: Store, job_id: str) -> None:
     assert (await advance_job(store, job_id, 1, NODE, "finish")).verdict == "unknown"
     assert (await store.jobs.release(Release(job_id, 1, NODE, "test"))).verdict == "unknown"
 
 
-async def test_many_at_once_and_one_bad_one_costs_only_itself(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_failed_advance_or_release_of_many_fails_alone(store: Store, raw: RedisClient, keys: Keys) -> None:
     await register(store, NODE, max_jobs=9)
     jobs = await store.commits.commit([request(f"r-{n}", [NODE]) for n in range(4)])
     raw.delete(keys.job(CELL, jobs[1].job_id))
@@ -184,7 +182,7 @@ async def test_a_set_of_leases_outlives_its_leases(store: Store, raw: RedisClien
     assert raw.pttl(leases) > 360_000
 
 
-async def test_a_job_can_be_looked_at(store: Store) -> None:
+async def test_job_get_returns_state_fence_and_times(store: Store) -> None:
     job = await placed(store)
     await advance_job(store, job.job_id, 1, NODE, "dispatch start")
     record = await job_record(store, job.job_id)
@@ -199,7 +197,7 @@ async def test_a_job_can_be_looked_at(store: Store) -> None:
     assert await job_record(store, "job-03-none") is None
 
 
-async def test_a_version_is_the_node_s_own(store: Store) -> None:
+async def test_release_returns_the_version_of_the_node(store: Store) -> None:
     """With the cell's, a snapshot would take a change of the node that it has yet to read for an old one."""
     job = await placed(store)
     neighbour = next(name for name in (f"n{i}" for i in range(1_000)) if cell_of(name, CELLS) == CELL)

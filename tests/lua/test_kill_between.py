@@ -29,7 +29,7 @@ def killed_when_it_speaks(task: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("redis_config", ["cluster"], indirect=True)
-async def test_a_process_killed_between_reserve_and_bind_costs_a_short_lease(
+async def test_slot_of_a_process_killed_before_the_bind_is_free_after_the_provisional_lease(
     store: Store, redis_config: RedisConfig, raw: RedisClient, keys: Keys
 ) -> None:
     epoch = (await register(store, NODE, max_jobs=1)).epoch

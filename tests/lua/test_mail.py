@@ -57,7 +57,7 @@ def parts_of(*letters: MailEntry) -> list[bytes]:
     return [part for one in letters for part in (one.frame, one.body)]
 
 
-async def test_what_is_parked_is_read_in_order_byte_for_byte(store: Store) -> None:
+async def test_parked_entries_are_read_in_order_and_unchanged(store: Store) -> None:
     epoch = await claim(store)
     bodies = [bytes(range(256)), b"", '{"text": "你好"}'.encode()]
     letters = [MailEntry(S, f"k-{at}", b"\x93\x00\xff%d" % at, body) for at, body in enumerate(bodies)]
@@ -68,7 +68,7 @@ async def test_what_is_parked_is_read_in_order_byte_for_byte(store: Store) -> No
     assert await store.sessions.read_mail(S, A, epoch, page.last) == MailPage("", False, [])
 
 
-async def test_what_waits_already_is_not_added_again(store: Store) -> None:
+async def test_duplicate_entry_is_not_added(store: Store) -> None:
     epoch = await claim(store)
     assert await park(store, letter(1), letter(2), letter(1)) == [Parked("parked"), Parked("parked"), Parked("same")]
     assert await read_all(store, A, epoch) == parts_of(letter(1), letter(2))
@@ -76,7 +76,7 @@ async def test_what_waits_already_is_not_added_again(store: Store) -> None:
     assert both == [Parked("parked"), Parked("same")]
 
 
-async def test_the_oldest_make_room_when_there_are_too_many(store: Store) -> None:
+async def test_oldest_entries_are_evicted_beyond_the_entry_limit(store: Store) -> None:
     epoch = await claim(store)
     parked = await park(store, *(letter(number) for number in range(7)))
     assert parked == [Parked("parked")] * 5 + [Parked("parked", 1)] * 2
@@ -85,7 +85,7 @@ async def test_the_oldest_make_room_when_there_are_too_many(store: Store) -> Non
     assert (claimed.mail, claimed.lost) == (5, 2)
 
 
-async def test_the_oldest_make_room_when_they_are_too_large(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_oldest_entries_are_evicted_beyond_the_byte_limit(store: Store, raw: RedisClient, keys: Keys) -> None:
     epoch = await claim(store)
     big = letter(9, 1_500)
     parked = await park(store, letter(1, 400), letter(2, 400), big)
@@ -95,7 +95,7 @@ async def test_the_oldest_make_room_when_they_are_too_large(store: Store, raw: R
     assert int(raw.hget(keys.session(cell_of(S, CELLS), S), "mail_bytes") or 0) == stored <= 2_000
 
 
-async def test_what_is_too_large_by_itself_is_lost_and_told(store: Store) -> None:
+async def test_entry_beyond_the_byte_limit_is_lost_and_counted(store: Store) -> None:
     epoch = await claim(store)
     assert await park(store, letter(1), letter(2, 3_000)) == [Parked("parked"), Parked("parked", 2)]
     assert await read_all(store, A, epoch) == []
@@ -136,7 +136,7 @@ async def test_pages_are_bounded_by_entries(runner: Runner, keys: Keys, config: 
     assert parts == parts_of(*letters)
 
 
-async def test_trim_forgets_up_to_the_entry_and_no_further(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_trim_deletes_up_to_the_entry_and_no_further(store: Store, raw: RedisClient, keys: Keys) -> None:
     epoch = await claim(store)
     letters = [letter(number, 400) for number in range(4)]
     await park(store, *letters)
@@ -155,7 +155,7 @@ async def test_trim_forgets_up_to_the_entry_and_no_further(store: Store, raw: Re
     assert raw.hget(keys.session(cell, S), "mail_bytes") == b"0"
 
 
-async def test_what_was_lost_is_told_until_the_first_trim(store: Store) -> None:
+async def test_lost_count_is_returned_until_the_first_trim(store: Store) -> None:
     await claim(store)
     await park(store, *(letter(number) for number in range(8)))
     for edge in (A, B, B):
@@ -168,7 +168,7 @@ async def test_what_was_lost_is_told_until_the_first_trim(store: Store) -> None:
     assert (again.mail, again.lost) == (0, 0)
 
 
-async def test_mail_is_for_owner_and_epoch_in_force(store: Store) -> None:
+async def test_mail_is_fenced_by_owner_and_epoch(store: Store) -> None:
     first = await claim(store)
     await park(store, letter(1))
     second = await claim(store, B, resume=True)
@@ -179,7 +179,7 @@ async def test_mail_is_for_owner_and_epoch_in_force(store: Store) -> None:
     assert await store.sessions.read_mail("s-none", A, 1) is None
 
 
-async def test_only_a_session_that_can_be_resumed_gets_mail(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_only_a_resumable_session_gets_mail(store: Store, raw: RedisClient, keys: Keys) -> None:
     assert await park(store, letter(1)) == [Parked("no_session")]
     await claim(store, resumable=False)
     assert await park(store, letter(1)) == [Parked("no_session")]
@@ -188,7 +188,7 @@ async def test_only_a_session_that_can_be_resumed_gets_mail(store: Store, raw: R
     assert await park(store, letter(1)) == [Parked("parked")]
 
 
-async def test_mail_ends_with_its_session(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_mail_is_deleted_with_its_session(store: Store, raw: RedisClient, keys: Keys) -> None:
     epoch = await claim(store)
     cell = cell_of(S, CELLS)
     for number in range(2):
@@ -201,9 +201,9 @@ async def test_mail_ends_with_its_session(store: Store, raw: RedisClient, keys: 
 
 
 @pytest.mark.parametrize("entry", ["x", "1", "-", "1-", "-1", "1-x", "\uff11-0", "1_0-0", " 1-0"])
-async def test_what_is_no_entry_is_the_askers_fault(store: Store, entry: str) -> None:
+async def test_invalid_entry_id_is_a_value_error(store: Store, entry: str) -> None:
     epoch = await claim(store)
-    with pytest.raises(ValueError, match="no entry of mail"):
+    with pytest.raises(ValueError, match="no id of a mail entry"):
         await store.sessions.read_mail(S, A, epoch, entry)
-    with pytest.raises(ValueError, match="no entry of mail"):
+    with pytest.raises(ValueError, match="no id of a mail entry"):
         await store.sessions.trim_mail(S, A, epoch, entry)

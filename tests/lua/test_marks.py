@@ -28,7 +28,7 @@ async def mark(store: Store, one: Mark) -> Marked:
     return marked
 
 
-async def test_a_mark_reaches_every_snapshot_with_its_end(store: Store, epoch: int) -> None:
+async def test_mark_reaches_every_snapshot_with_its_expiry(store: Store, epoch: int) -> None:
     before = await node_changes(store, CELL, 0, 10)
     marked = await mark(store, Mark(NODE, epoch, "tts", "piper-tts"))
     assert marked.verdict == "marked" and set(marked.marks) == {"tts"}
@@ -41,14 +41,16 @@ async def test_a_mark_reaches_every_snapshot_with_its_end(store: Store, epoch: i
     assert row.marks is None, "unchanged"
 
 
-async def test_marks_gather_and_lapsed_ones_go(store: Store, raw: RedisClient, keys: Keys, epoch: int) -> None:
+async def test_marks_accumulate_and_expired_ones_are_dropped(
+    store: Store, raw: RedisClient, keys: Keys, epoch: int
+) -> None:
     await mark(store, Mark(NODE, epoch, "tts", "piper-tts"))
     assert set((await mark(store, Mark(NODE, epoch, "", "odd-service"))).marks) == {"tts", "odd-service"}
     raw.hset(keys.marks(CELL), NODE, msgspec.msgpack.encode({"tts": 1, "asr": 1 << 45}))
     assert set((await mark(store, Mark(NODE, epoch, "nmt", "x"))).marks) == {"asr", "nmt"}
 
 
-async def test_a_node_can_lack_so_many_services(store: Store, raw: RedisClient, keys: Keys, epoch: int) -> None:
+async def test_marks_per_node_are_bounded(store: Store, raw: RedisClient, keys: Keys, epoch: int) -> None:
     full = {f"service-{n}": (1 << 45) + n for n in range(MARKS_MAX)}
     raw.hset(keys.marks(CELL), NODE, msgspec.msgpack.encode(full))
     marks = (await mark(store, Mark(NODE, epoch, "one-more", ""))).marks
@@ -56,14 +58,14 @@ async def test_a_node_can_lack_so_many_services(store: Store, raw: RedisClient, 
 
 
 @pytest.mark.parametrize("packed", [b"\xc1", b"nonsense", msgspec.msgpack.encode([1, 2])])
-async def test_what_cannot_be_read_is_replaced(
+async def test_undecodable_marks_are_replaced(
     store: Store, raw: RedisClient, keys: Keys, epoch: int, packed: bytes
 ) -> None:
     raw.hset(keys.marks(CELL), NODE, packed)
     assert "tts" in (await mark(store, Mark(NODE, epoch, "tts", ""))).marks
 
 
-async def test_a_node_that_says_it_too_often_is_not_heard_for_a_while(
+async def test_reports_beyond_the_rate_limit_of_a_node_are_dropped(
     runner: Runner, raw: RedisClient, keys: Keys, config: Config, epoch: int
 ) -> None:
     models = msgspec.structs.replace(config.models, node_rate_max=10)
@@ -75,7 +77,7 @@ async def test_a_node_that_says_it_too_often_is_not_heard_for_a_while(
     assert (await mark(stores[0], Mark(NODE, epoch, "tts", ""))).verdict == "marked"
 
 
-async def test_only_a_listed_node_by_its_own_connection_is_marked(
+async def test_only_a_listed_node_with_its_epoch_is_marked(
     store: Store, raw: RedisClient, keys: Keys, epoch: int
 ) -> None:
     assert (await mark(store, Mark(NODE, epoch - 1, "tts", ""))).verdict == "unknown"
@@ -87,7 +89,7 @@ async def test_only_a_listed_node_by_its_own_connection_is_marked(
     assert not raw.exists(keys.marks(CELL))
 
 
-async def test_the_first_word_in_a_while_is_the_first(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_debounce_is_true_once_per_window(store: Store, raw: RedisClient, keys: Keys) -> None:
     assert [await store.deployment.debounce("piper-tts", "1") for _ in range(3)] == [True, False, False]
     assert await store.deployment.debounce("piper-tts", "2")
     assert await store.deployment.debounce("piper-tts", "")

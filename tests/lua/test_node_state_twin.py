@@ -1,4 +1,4 @@
-"""The life of a node in Lua and in Python: both take the same random walks, times and all."""
+"""The state of a node in Lua and in Python: both take the same random walks, times and all."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ WALK = """-- walk: take a node through events at given times.
 --   reason                text  what is said of it
 --   until_ms              int   end of a drain
 -- RETURNS
---   lives                 list  after each step
+--   states                list  after each step
 
 local limits = {health_checks = health_checks, warmup_timeout_ms = warmup_timeout_ms, failure_window = failure_window,
   failures_max = failures_max, failures_in_row_max = failures_in_row_max, heartbeat_timeout_ms = heartbeat_timeout_ms,
   reconnect_grace_ms = reconnect_grace_ms, record_ttl_ms = record_ttl_ms}
-local lives = {}
+local states = {}
 for _, step in ipairs(steps) do
-  local life = read_life(node)
-  life_step(life, step.event, step.time_ms, limits, step.reason, step.until_ms)
-  write_life(node, life)
-  life = read_life(node)
-  lives[#lives + 1] = {life.status, life.reason, life.registered_ms, life.seen_ms, life.heard, life.detached_ms,
-    life.drain_until_ms, life_due_ms(life, limits)}
+  local state = read_node_state(node)
+  node_state_step(state, step.event, step.time_ms, limits, step.reason, step.until_ms)
+  write_node_state(node, state)
+  state = read_node_state(node)
+  states[#states + 1] = {state.status, state.reason, state.registered_ms, state.seen_ms, state.heard, state.detached_ms,
+    state.drain_until_ms, node_state_due_ms(state, limits)}
 end
-return lives
+return states
 """
 
 
@@ -85,15 +85,15 @@ def test_lua_and_python_agree_on_every_step(raw: RedisClient, tmp_path: Path) ->
                 for event, now_ms, said in steps
             ]
         }
-        [lives] = lua_functions.run(raw, script, [f"{{walk}}:{seed}"], args)
-        life = NOBODY
+        [states] = lua_functions.run(raw, script, [f"{{walk}}:{seed}"], args)
+        state = NOBODY
         for place, (event, now_ms, said) in enumerate(steps):
-            before, life = life, step(life, event, now_ms, limits, said)
-            status, reason, *numbers = lives[place]
+            before, state = state, step(state, event, now_ms, limits, said)
+            status, reason, *numbers = states[place]
             found = NodeState(
                 Status(status.decode()), reason.decode(), *numbers[:2], numbers[2].decode(), *numbers[3:5]
             )
-            assert found == life, f"seed {seed}, step {place}: {before} + {event} at {now_ms} with {limits}"
-            assert numbers[5] == due_ms(life, limits)
-            seen.add((before.status, event, life.status))
+            assert found == state, f"seed {seed}, step {place}: {before} + {event} at {now_ms} with {limits}"
+            assert numbers[5] == due_ms(state, limits)
+            seen.add((before.status, event, state.status))
     assert len(seen) > 40, "the walks went everywhere"

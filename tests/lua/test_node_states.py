@@ -39,7 +39,7 @@ async def epoch(store: Store) -> int:
     return (await register(store, NODE)).epoch
 
 
-async def test_a_node_is_ready_after_its_first_healthy_heartbeat(store: Store) -> None:
+async def test_node_is_ready_after_its_first_healthy_heartbeat(store: Store) -> None:
     registered = await store.nodes.register(NODE, EDGE, caps(), [])
     assert (registered.status, await status_of(store)) == ("registering", "registering")
     sick = await beat(store, NODE, registered.epoch, healthy=False)
@@ -51,7 +51,7 @@ async def test_a_node_is_ready_after_its_first_healthy_heartbeat(store: Store) -
     assert (again.status_before, again.status) == ("ready", "ready"), "each change is told once"
 
 
-async def test_a_node_that_warms_up_too_long_is_degraded(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_node_beyond_its_warmup_timeout_is_degraded(store: Store, raw: RedisClient, keys: Keys) -> None:
     epoch = (await store.nodes.register(NODE, EDGE, caps(), [])).epoch
     for _ in range(3):
         pass_time(raw, keys, NODE, 20_001)
@@ -69,7 +69,7 @@ async def test_unhealthy_heartbeats_degrade_and_a_healthy_one_recovers(store: St
     assert (await store.commits.commit([request("r-1", [NODE])]))[0].verdict == "new"
 
 
-async def test_a_silent_node_is_offline_but_listed_and_a_heartbeat_brings_it_back(
+async def test_silent_node_is_offline_but_listed_until_a_heartbeat(
     store: Store, raw: RedisClient, keys: Keys, epoch: int
 ) -> None:
     assert await store.nodes.expire(CELL) == []
@@ -84,7 +84,9 @@ async def test_a_silent_node_is_offline_but_listed_and_a_heartbeat_brings_it_bac
     assert (beaten.verdict, beaten.status_before, beaten.status) == ("ok", "offline", "ready")
 
 
-async def test_a_node_silent_for_too_long_is_forgotten(store: Store, raw: RedisClient, keys: Keys, epoch: int) -> None:
+async def test_node_silent_beyond_its_record_ttl_is_unlisted(
+    store: Store, raw: RedisClient, keys: Keys, epoch: int
+) -> None:
     pass_time(raw, keys, NODE, TIMEOUT_MS)
     assert len(await store.nodes.expire(CELL)) == 1
     pass_time(raw, keys, NODE, TTL_MS - TIMEOUT_MS)
@@ -94,7 +96,7 @@ async def test_a_node_silent_for_too_long_is_forgotten(store: Store, raw: RedisC
     assert (await beat(store, NODE, epoch)).verdict == "unknown"
 
 
-async def test_a_detached_node_may_be_chosen_until_its_grace_ends(
+async def test_detached_node_can_be_committed_until_its_grace_ends(
     store: Store, raw: RedisClient, keys: Keys, epoch: int
 ) -> None:
     assert not await store.nodes.detach(NODE, epoch - 1, "closed"), "another connection's word counts nothing"
@@ -114,7 +116,7 @@ async def test_a_detached_node_may_be_chosen_until_its_grace_ends(
     assert (await store.nodes.register(NODE, EDGE, caps(), [])).used == 1, "its job's slot is still held"
 
 
-async def test_a_heartbeat_from_before_the_socket_closed_changes_nothing(store: Store, epoch: int) -> None:
+async def test_heartbeat_sent_before_the_detach_changes_nothing(store: Store, epoch: int) -> None:
     await store.nodes.detach(NODE, epoch, "closed")
     version = (await node_changes(store, CELL, 0, 10)).version
     beaten = await beat(store, NODE, epoch, healthy=False, jobs=[])
@@ -122,7 +124,7 @@ async def test_a_heartbeat_from_before_the_socket_closed_changes_nothing(store: 
     assert (await node_changes(store, CELL, version, 10)).rows == []
 
 
-async def test_a_registration_clears_detachment_and_health(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_registration_clears_detachment_and_health(store: Store, raw: RedisClient, keys: Keys) -> None:
     epoch = (await register(store, NODE)).epoch
     await beat(store, NODE, epoch, healthy=False)
     await store.nodes.detach(NODE, epoch, "closed")
@@ -135,7 +137,7 @@ async def test_a_registration_clears_detachment_and_health(store: Store, raw: Re
     assert await store.nodes.expire(CELL) == []
 
 
-async def test_a_draining_node_gets_nothing_until_it_is_resumed(store: Store, epoch: int) -> None:
+async def test_draining_node_gets_no_jobs_until_resumed(store: Store, epoch: int) -> None:
     drained = await store.nodes.drain(NODE, 30_000, "a new disk")
     assert drained[:4] == (True, "draining", EDGE, epoch) and drained.drain_until_ms > 0
     view = await view_of(store)
@@ -148,7 +150,7 @@ async def test_a_draining_node_gets_nothing_until_it_is_resumed(store: Store, ep
     assert (await store.commits.commit([request("r-1", [NODE])]))[0].verdict == "new"
 
 
-async def test_a_drain_outlives_a_registration_before_its_end_and_no_other(
+async def test_drain_survives_only_a_registration_before_its_end(
     store: Store, raw: RedisClient, keys: Keys, epoch: int
 ) -> None:
     await store.nodes.drain(NODE, 30_000, "why")
@@ -159,13 +161,13 @@ async def test_a_drain_outlives_a_registration_before_its_end_and_no_other(
     assert view is not None and view.drain_until_ms == 0
 
 
-async def test_a_node_that_is_not_listed_cannot_be_drained(store: Store, epoch: int) -> None:
+async def test_unlisted_node_cannot_be_drained(store: Store, epoch: int) -> None:
     assert await store.nodes.drain("nobody", 30_000, "why") == Drained(False)
     await store.nodes.set_offline(NODE, epoch, "closed")
     assert await store.nodes.drain(NODE, 30_000, "why") == Drained(False)
 
 
-async def test_many_scanners_tell_each_change_once(
+async def test_concurrent_scanners_return_each_change_once(
     runner: Runner, raw: RedisClient, keys: Keys, config: Config
 ) -> None:
     node = msgspec.structs.replace(config.node, tombstones_max=1_000)
@@ -185,7 +187,7 @@ async def test_many_scanners_tell_each_change_once(
     assert await stores[0].nodes.expire(CELL) == []
 
 
-async def test_a_scan_meets_a_node_whose_pools_moved(store: Store, raw: RedisClient, keys: Keys, epoch: int) -> None:
+async def test_scan_skips_a_node_whose_pools_changed(store: Store, raw: RedisClient, keys: Keys, epoch: int) -> None:
     await store.nodes.detach(NODE, epoch, "closed")
     pass_time(raw, keys, NODE, GRACE_MS)
     raw.hset(keys.view(CELL), f"{NODE}#pools", "p1")
@@ -193,7 +195,7 @@ async def test_a_scan_meets_a_node_whose_pools_moved(store: Store, raw: RedisCli
     assert scanned.status == "offline" and not raw.sismember(keys.pool(CELL, "p1"), NODE)
 
 
-async def test_nothing_is_left_of_a_node_but_its_record_and_tombstone(
+async def test_unlisted_node_leaves_only_record_and_tombstone(
     store: Store, raw: RedisClient, keys: Keys, epoch: int
 ) -> None:
     assert await store.nodes.set_offline(NODE, epoch, "closed")
@@ -203,7 +205,7 @@ async def test_nothing_is_left_of_a_node_but_its_record_and_tombstone(
     assert raw.zrange(keys.changes(CELL), 0, -1) == [NODE.encode()]
 
 
-async def test_one_unreadable_node_does_not_hide_what_became_of_the_others(
+async def test_scan_returns_the_other_changes_when_one_node_fails(
     store: Store, raw: RedisClient, keys: Keys, epoch: int
 ) -> None:
     odd = next(name for name in (f"n{i}" for i in range(1_000)) if cell_of(name, CELLS) == CELL)

@@ -22,7 +22,7 @@ def pools_of(raw: RedisClient, keys: Keys, node_id: str, names: list[str]) -> li
     return [name for name in names if raw.sismember(keys.pool(cell, name), node_id)]
 
 
-async def test_a_registration_is_seen_by_the_next_look(store: Store) -> None:
+async def test_registration_is_in_the_next_changes(store: Store) -> None:
     registered = await register(store, NODE)
     changes = await node_changes(store, CELL, 0, 10)
     [row] = changes.rows
@@ -39,7 +39,7 @@ async def test_each_registration_gets_a_higher_epoch(store: Store) -> None:
     assert epochs == sorted(set(epochs))
 
 
-async def test_a_late_copy_of_a_registration_changes_nothing(store: Store) -> None:
+async def test_duplicate_registration_changes_nothing(store: Store) -> None:
     first = await store.nodes.register(NODE, EDGE, caps(), ["p1"], "9")
     beaten = await beat(store, NODE, first.epoch)
     copy = await store.nodes.register(NODE, EDGE, caps(7), ["p2"], "9")
@@ -50,7 +50,7 @@ async def test_a_late_copy_of_a_registration_changes_nothing(store: Store) -> No
     assert again.is_new and again.epoch > first.epoch
 
 
-async def test_a_late_copy_of_an_earlier_connection_is_in_force_no_more(store: Store) -> None:
+async def test_duplicate_of_an_earlier_registration_gets_a_superseded_epoch(store: Store) -> None:
     await store.nodes.register(NODE, EDGE, caps(), [], "9")
     second = await store.nodes.register(NODE, EDGE, caps(), [], "10")
     late = await store.nodes.register(NODE, EDGE, caps(), [], "9")
@@ -59,7 +59,7 @@ async def test_a_late_copy_of_an_earlier_connection_is_in_force_no_more(store: S
     assert (await beat(store, NODE, second.epoch)).verdict == "ok"
 
 
-async def test_a_late_copy_does_not_bring_a_node_back_from_its_new_edge(store: Store) -> None:
+async def test_duplicate_registration_does_not_take_a_node_from_its_new_edge(store: Store) -> None:
     await store.nodes.register(NODE, EDGE, caps(), [], "9")
     moved = await store.nodes.register(NODE, "edge:new:1", caps(), [], "2")
     assert moved.is_new, "every edge counts for itself"
@@ -71,7 +71,7 @@ async def test_a_late_copy_does_not_bring_a_node_back_from_its_new_edge(store: S
     assert back.is_new and back.epoch > moved.epoch
 
 
-async def test_a_late_copy_does_not_list_a_node_that_went(store: Store) -> None:
+async def test_duplicate_registration_does_not_list_an_offline_node(store: Store) -> None:
     first = await store.nodes.register(NODE, EDGE, caps(), [], "9")
     assert await store.nodes.set_offline(NODE, first.epoch, "closed")
     assert not (await store.nodes.register(NODE, EDGE, caps(), [], "9")).is_new
@@ -79,14 +79,14 @@ async def test_a_late_copy_does_not_list_a_node_that_went(store: Store) -> None:
     assert (await store.nodes.register(NODE, EDGE, caps(), [], "10")).is_new
 
 
-async def test_a_connection_outlives_a_later_one_that_ended(store: Store) -> None:
+async def test_earlier_connection_is_unknown_after_a_later_one_ended(store: Store) -> None:
     old = (await register(store, NODE)).epoch
     assert await store.nodes.set_offline(NODE, (await register(store, NODE)).epoch, "closed")
     beaten = await beat(store, NODE, old)
     assert beaten.verdict == "unknown", "nobody else has the node: its edge shall register it again"
 
 
-async def test_a_heartbeat_renews_load_and_life(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_heartbeat_renews_load_and_ttl(store: Store, raw: RedisClient, keys: Keys) -> None:
     epoch = (await register(store, NODE)).epoch
     before = (await node_changes(store, CELL, 0, 10)).version
     raw.pexpire(keys.node(CELL, NODE), 5_000)
@@ -120,7 +120,7 @@ async def test_heartbeats_of_other_connections_change_nothing(store: Store) -> N
     assert (await node_changes(store, CELL, version, 10)).rows == []
 
 
-async def test_a_heartbeat_drops_lapsed_leases_and_repairs_the_count(
+async def test_heartbeat_drops_expired_leases_and_corrects_the_count(
     store: Store, raw: RedisClient, keys: Keys
 ) -> None:
     epoch = (await register(store, NODE)).epoch
@@ -133,9 +133,7 @@ async def test_a_heartbeat_drops_lapsed_leases_and_repairs_the_count(
     assert row.used == 1
 
 
-async def test_offline_takes_a_node_off_every_list_and_snapshots_hear_of_it(
-    store: Store, raw: RedisClient, keys: Keys
-) -> None:
+async def test_offline_node_is_unlisted_and_leaves_a_tombstone(store: Store, raw: RedisClient, keys: Keys) -> None:
     epoch = (await register(store, NODE)).epoch
     version = (await node_changes(store, CELL, 0, 10)).version
     assert not await store.nodes.set_offline(NODE, epoch - 1, "socket closed"), "a stale epoch changes nothing"
@@ -151,7 +149,7 @@ async def test_offline_takes_a_node_off_every_list_and_snapshots_hear_of_it(
     assert (await register(store, NODE)).epoch > epoch
 
 
-async def test_a_node_that_comes_back_finds_its_slots_held(store: Store) -> None:
+async def test_reconnected_node_still_has_its_leases(store: Store) -> None:
     epoch = (await register(store, NODE)).epoch
     [placed] = await store.commits.commit([request("r-1", [NODE])])
     await store.nodes.set_offline(NODE, epoch, "socket closed")
@@ -170,7 +168,7 @@ async def test_tombstones_are_bounded(store: Store, raw: RedisClient, keys: Keys
     assert raw.zscore(keys.changes(CELL), kept) is not None
 
 
-async def test_a_delta_comes_in_pages_and_misses_nothing(store: Store) -> None:
+async def test_changes_in_pages_are_complete(store: Store) -> None:
     names = {name for name in (f"n{i}" for i in range(500)) if cell_of(name, CELLS) == CELL}
     for name in sorted(names):
         await register(store, name)
@@ -184,7 +182,7 @@ async def test_a_delta_comes_in_pages_and_misses_nothing(store: Store) -> None:
     assert sorted(seen) == sorted(names)
 
 
-async def test_a_change_of_load_alone_sends_no_view(store: Store) -> None:
+async def test_change_of_slots_alone_sends_no_view(store: Store) -> None:
     await register(store, NODE)
     version = (await node_changes(store, CELL, 0, 10)).version
     [placed] = await store.commits.commit([request("r-1", [NODE])])
@@ -192,7 +190,7 @@ async def test_a_change_of_load_alone_sends_no_view(store: Store) -> None:
     assert (row.used, row.view, row.version) == (1, None, placed.version)
 
 
-async def test_a_snapshot_ahead_of_redis_starts_again(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_snapshot_ahead_of_redis_is_reset(store: Store, raw: RedisClient, keys: Keys) -> None:
     await register(store, NODE)
     version = (await node_changes(store, CELL, 0, 10)).version
     changes = await node_changes(store, CELL, version + 10_000_000_000, 10)
@@ -204,7 +202,7 @@ async def test_a_snapshot_ahead_of_redis_starts_again(store: Store, raw: RedisCl
     assert row.view is not None and row.view.epoch == registered.epoch
 
 
-async def test_silent_nodes_are_forgotten_with_their_pools(
+async def test_silent_nodes_are_unlisted_and_leave_their_pools(
     runner: Runner, raw: RedisClient, keys: Keys, config: Config
 ) -> None:
     node = msgspec.structs.replace(config.node, record_ttl_seconds=1_000)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from lua.store import Store
-from lua.store.types.pairing import PairingPlan, PairingTry
+from lua.store.types.pairing import IssuedCode, PairingAttempt
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.config.sessions import PairingConfig
@@ -28,38 +28,38 @@ async def known(store: Store) -> None:
     await register(store, NODE)
 
 
-async def planned(store: Store, serial: int, code: str, **options: str) -> PairingPlan:
+async def planned(store: Store, serial: int, code: str, **options: str) -> IssuedCode:
     return await store.pairing.issue(NODE, EDGE, serial, code, **options)
 
 
 # --- a node asks ----------------------------------------------------------------------------------
 
 
-async def test_only_a_node_that_is_known_gets_a_code(store: Store) -> None:
-    assert await planned(store, 1, CODE) == PairingPlan("ok", CODE)
-    assert await store.pairing.issue("node-9", EDGE, 1, CODE) == PairingPlan("unknown")
+async def test_unknown_node_gets_no_code(store: Store) -> None:
+    assert await planned(store, 1, CODE) == IssuedCode("ok", CODE)
+    assert await store.pairing.issue("node-9", EDGE, 1, CODE) == IssuedCode("unknown")
     registered = await register(store, NODE)
     assert await store.nodes.set_offline(NODE, registered.epoch, "gone")
-    assert await planned(store, 2, CODE) == PairingPlan("unknown"), "it is off the lists"
+    assert await planned(store, 2, CODE) == IssuedCode("unknown"), "it is off the lists"
 
 
-async def test_a_repeat_gets_the_same_code_and_counts_once(store: Store) -> None:
+async def test_retried_issue_gets_the_same_code_and_counts_once(store: Store) -> None:
     for code in ("111111", "222222", "333333", "444444", "555555"):
-        assert await planned(store, 1, code) == PairingPlan("ok", "111111")
-    assert await planned(store, 1, "222222", instead_of="111111") == PairingPlan("ok", "222222")
-    assert await planned(store, 1, "333333", instead_of="111111") == PairingPlan("ok", "222222")
-    assert await planned(store, 2, "444444") == PairingPlan("ok", "444444", "222222")
-    assert await planned(store, 2, "555555") == PairingPlan("ok", "444444", "222222")
+        assert await planned(store, 1, code) == IssuedCode("ok", "111111")
+    assert await planned(store, 1, "222222", instead_of="111111") == IssuedCode("ok", "222222")
+    assert await planned(store, 1, "333333", instead_of="111111") == IssuedCode("ok", "222222")
+    assert await planned(store, 2, "444444") == IssuedCode("ok", "444444", "222222")
+    assert await planned(store, 2, "555555") == IssuedCode("ok", "444444", "222222")
 
 
-async def test_a_late_copy_of_a_request_does_not_end_the_code_of_a_later_one(store: Store) -> None:
+async def test_delayed_duplicate_does_not_revoke_a_later_code(store: Store) -> None:
     await planned(store, 1, "111111")
     await planned(store, 2, "222222")
-    assert await planned(store, 1, "333333") == PairingPlan("late")
-    assert await store.pairing.issue(NODE, "edge:b:0002", 1, "333333") == PairingPlan("ok", "333333", "222222")
+    assert await planned(store, 1, "333333") == IssuedCode("late")
+    assert await store.pairing.issue(NODE, "edge:b:0002", 1, "333333") == IssuedCode("ok", "333333", "222222")
 
 
-async def test_a_node_that_asks_too_often_has_to_wait(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_issue_is_rate_limited_per_node(store: Store, raw: RedisClient, keys: Keys) -> None:
     for serial in (1, 2, 3):
         assert (await planned(store, serial, f"{serial:06d}")).verdict == "ok"
     slow = await planned(store, 4, CODE)
@@ -67,10 +67,10 @@ async def test_a_node_that_asks_too_often_has_to_wait(store: Store, raw: RedisCl
     await register(store, "node-2")
     assert (await store.pairing.issue("node-2", EDGE, 5, CODE)).verdict == "ok", "others need not"
     assert raw.delete(keys.pairing_asked(cell_of(NODE, CELLS), NODE)) == 1, "the window has passed"
-    assert await planned(store, 4, CODE) == PairingPlan("ok", CODE, "000003")
+    assert await planned(store, 4, CODE) == IssuedCode("ok", CODE, "000003")
 
 
-async def test_a_code_stands_for_one_node(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_code_belongs_to_one_node(store: Store, raw: RedisClient, keys: Keys) -> None:
     assert await store.pairing.create(CODE, NODE, "a 1") == 300_000
     raw.pexpire(keys.pairing(cell_of(CODE, CELLS), CODE), 5_000)
     assert 0 < await store.pairing.create(CODE, NODE, "a 1") <= 5_000, "a repeat does not lengthen its life"
@@ -78,7 +78,7 @@ async def test_a_code_stands_for_one_node(store: Store, raw: RedisClient, keys: 
     assert await store.pairing.redeem(CODE, "use-1") == NODE
 
 
-async def test_a_newer_code_ends_the_older_one_unless_that_was_used(store: Store) -> None:
+async def test_revoke_deletes_a_code_unless_it_was_redeemed(store: Store) -> None:
     await store.pairing.create(CODE, NODE, "a 1")
     assert not await store.pairing.revoke(CODE, "node-2"), "it stands for another node"
     assert await store.pairing.revoke(CODE, NODE)
@@ -93,9 +93,7 @@ async def test_a_newer_code_ends_the_older_one_unless_that_was_used(store: Store
 # --- a client uses it -----------------------------------------------------------------------------
 
 
-async def test_a_code_is_used_once_and_a_repeat_of_the_use_gets_the_same(
-    store: Store, raw: RedisClient, keys: Keys
-) -> None:
+async def test_code_is_redeemed_once_and_a_retry_gets_the_same_node(store: Store, raw: RedisClient, keys: Keys) -> None:
     await store.pairing.create(CODE, NODE, "a 1")
     raw.pexpire(keys.pairing(cell_of(CODE, CELLS), CODE), 5_000)
     taken = await asyncio.gather(*(store.pairing.redeem(CODE, f"use-{number}") for number in range(20)))
@@ -106,7 +104,7 @@ async def test_a_code_is_used_once_and_a_repeat_of_the_use_gets_the_same(
     assert await store.pairing.create(CODE, "node-2", "a 2") == 0, "and it stands for nothing else until then"
 
 
-async def test_a_code_lapses(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_code_expires(store: Store, raw: RedisClient, keys: Keys) -> None:
     await store.pairing.create(CODE, NODE, "a 1")
     key = keys.pairing(cell_of(CODE, CELLS), CODE)
     assert 0 < raw.pttl(key) <= 300_000
@@ -114,16 +112,16 @@ async def test_a_code_lapses(store: Store, raw: RedisClient, keys: Keys) -> None
     assert await store.pairing.redeem(CODE, "use-1") == ""
 
 
-async def test_a_client_may_be_wrong_a_few_times(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_failed_attempts_are_rate_limited_per_client(store: Store, raw: RedisClient, keys: Keys) -> None:
     answers = await asyncio.gather(*(store.pairing.attempt("c", f"use-{number}") for number in range(50)))
     assert sum(answer.allowed for answer in answers) == 4, "also when it tries all at once"
     slow = await store.pairing.attempt("c", "use-50")
     assert not slow.allowed and 0 < slow.wait_ms <= 60_000
     assert raw.scard(keys.pairing_wrong(cell_of("c", CELLS), "c")) == 4
-    assert await store.pairing.attempt("other", "use-1") == PairingTry(True)
+    assert await store.pairing.attempt("other", "use-1") == PairingAttempt(True)
 
 
-async def test_a_repeat_of_a_use_counts_once_and_a_right_code_not_at_all(store: Store) -> None:
+async def test_retried_attempt_counts_once_and_a_right_code_not_at_all(store: Store) -> None:
     for _ in range(10):
         assert (await store.pairing.attempt("c", "use-1")).allowed
     for number in range(2, 30):

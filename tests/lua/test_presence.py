@@ -12,7 +12,9 @@ SELECTOR = "selector:s1:0001"
 FACTS = Presence("host-1", 7, "0.1", 5)
 
 
-async def test_a_process_is_there_until_it_lapses_or_withdraws(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_process_is_listed_until_its_presence_expires_or_is_withdrawn(
+    store: Store, raw: RedisClient, keys: Keys
+) -> None:
     key = keys.presence("selector", SELECTOR)
     for _ in range(2):
         await store.deployment.announce("selector", SELECTOR, FACTS)
@@ -23,7 +25,7 @@ async def test_a_process_is_there_until_it_lapses_or_withdraws(store: Store, raw
         assert not raw.exists(key) and await store.deployment.processes("selector") == []
 
 
-async def test_kinds_are_apart_and_edges_count(store: Store) -> None:
+async def test_processes_are_listed_by_kind_with_their_counts(store: Store) -> None:
     edge = FACTS._replace(counts={"accepted": 12, "delivered": 11, "in_flight": 1})
     await store.deployment.announce("edge", "edge:b:2", edge)
     await store.deployment.announce("edge", "edge:a:1", FACTS)
@@ -32,7 +34,7 @@ async def test_kinds_are_apart_and_edges_count(store: Store) -> None:
     assert await store.deployment.processes("broker") == []
 
 
-async def test_who_lapsed_is_not_there_and_leaves_the_list(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_expired_process_is_not_listed_and_its_entry_deleted(store: Store, raw: RedisClient, keys: Keys) -> None:
     await store.deployment.announce("edge", "edge:a:1", FACTS)
     await store.deployment.announce("edge", "edge:b:2", FACTS)
     raw.delete(keys.presence("edge", "edge:a:1"))  # it lapsed a moment before its entry does
@@ -43,8 +45,8 @@ async def test_who_lapsed_is_not_there_and_leaves_the_list(store: Store, raw: Re
     assert raw.zrange(keys.present(), 0, -1) == [b"edge edge:b:2"]
 
 
-async def test_what_cannot_be_read_is_an_error(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_undecodable_presence_is_an_error(store: Store, raw: RedisClient, keys: Keys) -> None:
     await store.deployment.announce("edge", "edge:a:1", FACTS)
     raw.hset(keys.presence("edge", "edge:a:1"), "counts", "nonsense")
-    with pytest.raises(StoreError, match="cannot be read"):
+    with pytest.raises(StoreError, match="cannot be decoded"):
         await store.deployment.processes("edge")

@@ -37,6 +37,11 @@ async def joined(store: Store, *session_ids: str) -> Room:
     return rooms[-1]
 
 
+def codes_in(cell: int) -> list[str]:
+    """Codes whose rooms lie in the cell."""
+    return [code for code in map(str, range(100_000, 110_000)) if cell_of(code, CELLS) == cell]
+
+
 def names(room: Room) -> list[str]:
     return [member.session_id for member in room.members]
 
@@ -49,7 +54,7 @@ def silence(raw: RedisClient, keys: Keys, code: str, for_ms: int) -> None:
 # --- making one -----------------------------------------------------------------------------------
 
 
-async def test_who_makes_a_room_is_in_it(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_creator_is_a_member_of_its_room(store: Store, raw: RedisClient, keys: Keys) -> None:
     room = await store.rooms.create(CODE, "room-1", "s-1", "Ann ♥", "en")
     [member] = room.members
     assert room == Room("ok", "room-1", (RoomMember("s-1", "Ann ♥", "en", member.joined_ms),), 1)
@@ -59,7 +64,7 @@ async def test_who_makes_a_room_is_in_it(store: Store, raw: RedisClient, keys: K
     assert await store.rooms.get(CODE) == room
 
 
-async def test_a_code_is_given_once_and_a_repeat_gets_the_same_room(store: Store) -> None:
+async def test_code_is_taken_once_and_a_retry_gets_the_same_room(store: Store) -> None:
     room = await created(store)
     assert await store.rooms.create(CODE, new_room_id(), "s-1", "Ann", "en") == room, "the answer may have been lost"
     assert await store.rooms.create(CODE, new_room_id(), "s-2", "Bob", "es") == Room("taken")
@@ -68,26 +73,26 @@ async def test_a_code_is_given_once_and_a_repeat_gets_the_same_room(store: Store
     assert await store.rooms.create(CODE, new_room_id(), "s-1", "Ann", "en") == Room("taken"), "it has left that one"
 
 
-async def test_many_who_want_the_same_code_make_one_room(store: Store) -> None:
+async def test_concurrent_creates_with_one_code_create_one_room(store: Store) -> None:
     rooms = await asyncio.gather(*(store.rooms.create(CODE, f"room-{n}", f"s-{n}", "", "") for n in range(20)))
     assert sorted(room.verdict for room in rooms) == ["ok", *["taken"] * 19]
     assert len((await store.rooms.get(CODE)).members) == 1
 
 
-async def test_a_session_has_one_plan_until_its_code_turns_out_to_be_taken(
+async def test_session_keeps_its_reserved_code_until_it_turns_out_to_be_taken(
     store: Store, raw: RedisClient, keys: Keys
 ) -> None:
-    plan = store.rooms.reserve_code
-    assert await plan("s-1", "111111") == "111111"
-    assert await plan("s-1", "222222") == "111111", "a repeat, perhaps by another selector, makes the same room"
-    assert await plan("s-2", "222222") == "222222"
-    assert await plan("s-1", "333333", instead_of="111111") == "333333"
-    assert await plan("s-1", "444444", instead_of="111111") == "333333", "another one found that out before"
+    reserve = store.rooms.reserve_code
+    assert await reserve("s-1", "111111") == "111111"
+    assert await reserve("s-1", "222222") == "111111", "a repeat, perhaps by another selector, makes the same room"
+    assert await reserve("s-2", "222222") == "222222"
+    assert await reserve("s-1", "333333", instead_of="111111") == "333333"
+    assert await reserve("s-1", "444444", instead_of="111111") == "333333", "another one found that out before"
     assert 0 < raw.pttl(keys.room_plan(cell_of("s-1", CELLS), "s-1")) <= 10_000
 
 
-async def test_each_cell_has_its_part_of_all_rooms(store: Store, config: Config) -> None:
-    codes = [f"{number:06d}" for number in range(100_000, 101_000) if cell_of(f"{number:06d}", CELLS) == 5]
+async def test_rooms_per_cell_are_bounded(store: Store, config: Config) -> None:
+    codes = codes_in(5)
     made = [await store.rooms.create(code, new_room_id(), f"s-{code}", "", "") for code in codes[:4]]
     assert [room.verdict for room in made] == ["ok", "ok", "ok", "crowded"]
     await store.rooms.leave(codes[0], f"s-{codes[0]}")
@@ -99,13 +104,18 @@ async def test_a_deployment_with_fewer_rooms_than_cells_has_one_per_cell(
     runner: Runner, keys: Keys, config: Config
 ) -> None:
     store = Store(runner, keys, msgspec.structs.replace(config, rooms=RoomsConfig(rooms_max=1)))
-    await created(store)
+    verdicts = {}
+    for cell in (5, 6):
+        codes = codes_in(cell)
+        rooms = [await store.rooms.create(code, new_room_id(), f"s-{code}", "", "") for code in codes[:3]]
+        verdicts[cell] = [room.verdict for room in rooms]
+    assert verdicts == {5: ["ok", "crowded", "crowded"], 6: ["ok", "crowded", "crowded"]}
 
 
 # --- who is in it ---------------------------------------------------------------------------------
 
 
-async def test_members_are_told_in_the_order_in_which_they_came(store: Store) -> None:
+async def test_members_are_listed_in_the_order_of_joining(store: Store) -> None:
     await created(store)
     room = await joined(store, "s-9", "s-3", "s-5")
     assert names(room) == ["s-1", "s-9", "s-3", "s-5"]
@@ -113,7 +123,7 @@ async def test_members_are_told_in_the_order_in_which_they_came(store: Store) ->
     assert names(await joined(store, "s-1")) == ["s-9", "s-3", "s-5", "s-1"], "who comes back came last"
 
 
-async def test_joining_twice_is_joining_once_with_another_name(store: Store) -> None:
+async def test_repeated_join_changes_name_and_language_only(store: Store) -> None:
     await created(store)
     first = await joined(store, "s-2")
     await store.rooms.set_voice(CODE, "s-2", "s-1", wanted=False)
@@ -123,7 +133,7 @@ async def test_joining_twice_is_joining_once_with_another_name(store: Store) -> 
     assert after == RoomMember("s-2", "Bobby", "fr", before.joined_ms, {"s-1": False})
 
 
-async def test_a_room_takes_no_more_than_it_may(store: Store) -> None:
+async def test_members_per_room_are_bounded(store: Store) -> None:
     await created(store, "s-0")
     answers = await asyncio.gather(*(store.rooms.join(CODE, f"s-{n}", "", "") for n in range(1, 9)))
     assert sorted(room.verdict for room in answers) == ["full"] * 5 + ["ok"] * 3
@@ -135,7 +145,7 @@ async def test_a_room_takes_no_more_than_it_may(store: Store) -> None:
     assert (await store.rooms.join(CODE, "s-late", "", "")).verdict == "ok"
 
 
-async def test_nobody_joins_a_room_that_is_not_there(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_missing_room_is_gone_for_every_request(store: Store, raw: RedisClient, keys: Keys) -> None:
     assert await store.rooms.join(CODE, "s-1", "", "") == Room("gone")
     assert await store.rooms.speak(CODE, "s-1") == Room("gone")
     assert await store.rooms.get(CODE) == Room("gone")
@@ -143,7 +153,7 @@ async def test_nobody_joins_a_room_that_is_not_there(store: Store, raw: RedisCli
     assert not raw.exists(keys.room(cell_of(CODE, CELLS), CODE))
 
 
-async def test_leaving_may_be_repeated_and_the_last_one_out_ends_the_room(
+async def test_leave_is_idempotent_and_the_last_one_deletes_the_room(
     store: Store, raw: RedisClient, keys: Keys
 ) -> None:
     room = await created(store)
@@ -158,7 +168,7 @@ async def test_leaving_may_be_repeated_and_the_last_one_out_ends_the_room(
     assert not raw.exists(keys.room(cell, CODE)) and raw.zscore(keys.rooms(cell), CODE) is None
 
 
-async def test_versions_grow_with_every_change_and_with_nothing_else(store: Store) -> None:
+async def test_version_increases_with_changes_of_members_only(store: Store) -> None:
     versions = [(await created(store)).version]
     for change in (
         store.rooms.join(CODE, "s-2", "Bob", "es"),
@@ -175,7 +185,7 @@ async def test_versions_grow_with_every_change_and_with_nothing_else(store: Stor
 # --- voices ---------------------------------------------------------------------------------------
 
 
-async def test_whose_voice_a_member_wants(store: Store) -> None:
+async def test_voice_settings_are_stored_per_member(store: Store) -> None:
     await created(store)
     await joined(store, "s-2", "s-3")
     await store.rooms.set_voice(CODE, "s-2", "s-1", wanted=False)
@@ -187,7 +197,7 @@ async def test_whose_voice_a_member_wants(store: Store) -> None:
     assert await store.rooms.set_voice(CODE, "s-1", "s-9", wanted=True) == Room("stranger")
 
 
-async def test_what_was_wanted_of_a_member_leaves_with_it(store: Store) -> None:
+async def test_voice_settings_for_a_member_are_deleted_with_it(store: Store) -> None:
     await created(store)
     await joined(store, "s-2", "s-3")
     await store.rooms.set_voice(CODE, "s-1", "s-2", wanted=False)
@@ -201,9 +211,7 @@ async def test_what_was_wanted_of_a_member_leaves_with_it(store: Store) -> None:
 # --- silence --------------------------------------------------------------------------------------
 
 
-async def test_a_silent_room_ends_and_one_caller_is_told_who_was_in_it(
-    store: Store, raw: RedisClient, keys: Keys
-) -> None:
+async def test_idle_room_is_deleted_and_one_caller_gets_its_members(store: Store, raw: RedisClient, keys: Keys) -> None:
     await created(store)
     await joined(store, "s-2")
     cell = cell_of(CODE, CELLS)
@@ -216,7 +224,7 @@ async def test_a_silent_room_ends_and_one_caller_is_told_who_was_in_it(
 
 
 @pytest.mark.parametrize("keeps_alive", ["join", "speak"])
-async def test_who_joins_or_speaks_keeps_the_room_alive(
+async def test_join_and_speech_reset_the_idle_timeout(
     store: Store, raw: RedisClient, keys: Keys, keeps_alive: str
 ) -> None:
     await created(store)
@@ -228,7 +236,7 @@ async def test_who_joins_or_speaks_keeps_the_room_alive(
     assert await store.rooms.expire(cell_of(CODE, CELLS)) == []
 
 
-async def test_looking_leaving_and_strangers_do_not_keep_a_room_alive(
+async def test_reads_leaves_and_outsiders_do_not_reset_the_idle_timeout(
     store: Store, raw: RedisClient, keys: Keys
 ) -> None:
     await created(store)
@@ -241,11 +249,11 @@ async def test_looking_leaving_and_strangers_do_not_keep_a_room_alive(
     assert [code for code, _ in await store.rooms.expire(cell_of(CODE, CELLS))] == [CODE]
 
 
-async def test_many_silent_rooms_end_a_few_at_a_time(
+async def test_idle_rooms_are_deleted_in_bounded_batches(
     runner: Runner, keys: Keys, config: Config, raw: RedisClient
 ) -> None:
     store = Store(runner, keys, msgspec.structs.replace(config, rooms=RoomsConfig()))
-    codes = [f"{number:06d}" for number in range(100_000, 110_000) if cell_of(f"{number:06d}", CELLS) == 5][:100]
+    codes = codes_in(5)[:100]
     await asyncio.gather(*(created(store, f"s-{code}", code) for code in codes))
     for code in codes:
         silence(raw, keys, code, 10**7)
@@ -254,7 +262,7 @@ async def test_many_silent_rooms_end_a_few_at_a_time(
     assert sorted(ended[0] + ended[1]) == codes
 
 
-async def test_a_room_whose_record_is_lost_leaves_the_list(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_room_with_a_lost_record_is_removed_from_the_list(store: Store, raw: RedisClient, keys: Keys) -> None:
     room = await created(store)
     assert room.room_id
     cell = cell_of(CODE, CELLS)

@@ -35,7 +35,7 @@ def own_server(tmp_path: Path) -> Iterator[RedisServer]:
     server.stop()
 
 
-async def test_a_lost_script_cache_is_not_noticed(store: Store, raw: RedisClient) -> None:
+async def test_calls_survive_a_flushed_script_cache(store: Store, raw: RedisClient) -> None:
     await register(store, "node-1", max_jobs=64)
     for number in range(5):
         raw.script_flush()
@@ -62,14 +62,14 @@ async def test_calls_of_different_scripts_at_once(runner: Runner, store: Store, 
     assert owners == [[NOBODY]] * 20
 
 
-async def test_a_full_queue_refuses(connect: Connect, redis_config: RedisConfig, keys: Keys) -> None:
+async def test_call_beyond_queue_max_is_refused(connect: Connect, redis_config: RedisConfig, keys: Keys) -> None:
     runner = await connect(msgspec.structs.replace(redis_config, queue_max=10))
     answers = await runner.call_many("session_get", [look(keys, n) for n in range(11)])
     assert all(isinstance(answer, StoreError) for answer in answers) and len(answers) == 11
     assert await runner.call_many("session_get", [look(keys, n) for n in range(10)]) == [NOBODY] * 10
 
 
-async def test_a_caller_that_gave_up_costs_nothing(runner: Runner, keys: Keys) -> None:
+async def test_cancelled_caller_leaves_no_pending_call(runner: Runner, keys: Keys) -> None:
     tasks = [asyncio.create_task(runner.call_many("session_get", [look(keys, n)])) for n in range(20)]
     await asyncio.sleep(0)
     for task in tasks[::2]:
@@ -79,38 +79,38 @@ async def test_a_caller_that_gave_up_costs_nothing(runner: Runner, keys: Keys) -
     assert await runner.call("session_get", *look(keys, 1)) == NOBODY
 
 
-async def test_a_wrong_argument_is_our_own_bug(runner: Runner, keys: Keys) -> None:
+async def test_wrong_argument_is_an_assertion(runner: Runner, keys: Keys) -> None:
     with pytest.raises(AssertionError, match="session_get"):
         await runner.call("session_get", [keys.session(0, "s")], {"surprise": 1})
 
 
 @pytest.mark.parametrize("redis_config", ["cluster"], indirect=True)
-async def test_keys_of_two_slots_are_our_own_bug(runner: Runner, keys: Keys) -> None:
+async def test_keys_of_two_slots_are_an_assertion(runner: Runner, keys: Keys) -> None:
     assert not runner.same_slot([keys.nodes(1), keys.nodes(2)])
     with pytest.raises(AssertionError, match="different slots"):
         await runner.call("session_get", [keys.session(1, "s"), keys.session(2, "s")], {})
 
 
-async def test_a_closed_runner_refuses(connect: Connect, redis_config: RedisConfig, keys: Keys) -> None:
+async def test_closed_runner_refuses_calls(connect: Connect, redis_config: RedisConfig, keys: Keys) -> None:
     runner = await connect(redis_config)
     await runner.close()
     with pytest.raises(StoreError, match="closed"):
         await runner.call("session_get", *look(keys, 1))
 
 
-async def test_nobody_listens(free_port: int) -> None:
+async def test_connect_to_a_closed_port_is_a_store_error(free_port: int) -> None:
     with pytest.raises(StoreError, match="cannot use Redis"):
         await Runner.connect(RedisConfig(url=f"redis://127.0.0.1:{free_port}/0", timeout_ms=500))
 
 
-async def test_a_wrong_url_or_mode_is_a_configuration_error(redis_config: RedisConfig) -> None:
+async def test_wrong_url_or_mode_is_a_configuration_error(redis_config: RedisConfig) -> None:
     with pytest.raises(ConfigError, match=r"redis\.url"):
         await Runner.connect(RedisConfig(url="http://127.0.0.1:1/0"))
     with pytest.raises(ConfigError, match=r"redis\.cluster"):
         await Runner.connect(msgspec.structs.replace(redis_config, cluster=not redis_config.cluster))
 
 
-async def test_a_wrong_password_is_named(connect: Connect, own_server: RedisServer) -> None:
+async def test_wrong_password_is_named_in_the_error(connect: Connect, own_server: RedisServer) -> None:
     with own_server.client() as client:
         client.config_set("requirepass", "secret")
     for password in ("", ":wrong@"):
@@ -119,7 +119,9 @@ async def test_a_wrong_password_is_named(connect: Connect, own_server: RedisServ
     await connect(RedisConfig(url=f"redis://:secret@127.0.0.1:{own_server.port}/0"))
 
 
-async def test_a_restart_is_survived(tmp_path: Path, own_server: RedisServer, connect: Connect, keys: Keys) -> None:
+async def test_calls_are_retried_after_a_restart(
+    tmp_path: Path, own_server: RedisServer, connect: Connect, keys: Keys
+) -> None:
     runner = await connect(RedisConfig(url=own_server.url))
     assert await runner.call("session_get", *look(keys, 1)) == NOBODY
     own_server.stop()
@@ -132,7 +134,7 @@ async def test_a_restart_is_survived(tmp_path: Path, own_server: RedisServer, co
         again.stop()
 
 
-async def test_an_idle_connection_that_broke_is_not_noticed(
+async def test_call_on_a_broken_idle_connection_is_retried_at_once(
     own_server: RedisServer, connect: Connect, keys: Keys
 ) -> None:
     runner = await connect(RedisConfig(url=own_server.url))
@@ -142,7 +144,7 @@ async def test_an_idle_connection_that_broke_is_not_noticed(
         assert await runner.call("session_get", *look(keys, 1)) == NOBODY
 
 
-async def test_a_paused_server_is_an_error_and_then_forgotten(
+async def test_paused_server_is_a_timeout_and_later_calls_succeed(
     own_server: RedisServer, connect: Connect, keys: Keys
 ) -> None:
     runner = await connect(RedisConfig(url=own_server.url, timeout_ms=500))
@@ -159,7 +161,7 @@ async def test_a_paused_server_is_an_error_and_then_forgotten(
     assert answer == NOBODY
 
 
-async def test_close_fails_what_is_under_way(own_server: RedisServer, connect: Connect, keys: Keys) -> None:
+async def test_close_fails_pending_calls(own_server: RedisServer, connect: Connect, keys: Keys) -> None:
     runner = await connect(RedisConfig(url=own_server.url, timeout_ms=60_000))
     os.kill(own_server.pid, signal.SIGSTOP)
     try:
@@ -175,7 +177,7 @@ async def test_close_fails_what_is_under_way(own_server: RedisServer, connect: C
     assert all("closed" in str(answer) for [answer] in answers)
 
 
-async def test_close_fails_a_call_whose_repeat_has_not_begun(
+async def test_close_fails_a_call_that_waits_for_its_retry(
     own_server: RedisServer, connect: Connect, keys: Keys
 ) -> None:
     runner = await connect(RedisConfig(url=own_server.url))
@@ -191,8 +193,8 @@ async def test_close_fails_a_call_whose_repeat_has_not_begun(
 
 def sockets_of(runner: Runner) -> list[Any]:
     """The sockets of its connections, made and half made."""
-    lanes = [runner._home, *runner._lanes.values()]
-    writers = [lane.server._connection._writer for lane in lanes]
+    queues = [runner._default, *runner._queues.values()]
+    writers = [queue.connection._connection._writer for queue in queues]
     return [writer.transport.get_extra_info("socket") for writer in writers if writer is not None]
 
 
@@ -221,7 +223,7 @@ async def half_made(runner: Runner) -> list[Any]:
     return sockets_of(runner)
 
 
-async def test_a_connection_in_the_making_is_closed(mute_server: RedisConfig, keys: Keys) -> None:
+async def test_close_closes_a_connection_that_is_connecting(mute_server: RedisConfig, keys: Keys) -> None:
     runner = Runner(mute_server)
     waiting = asyncio.create_task(runner.call_many("session_get", [look(keys, 1)]))
     [socket] = await half_made(runner)
@@ -231,7 +233,7 @@ async def test_a_connection_in_the_making_is_closed(mute_server: RedisConfig, ke
     assert (socket.fileno(), sockets_of(runner)) == (-1, [])
 
 
-async def test_a_cancelled_connect_leaves_no_connection(mute_server: RedisConfig) -> None:
+async def test_cancelled_connect_leaves_no_connection(mute_server: RedisConfig) -> None:
     class Seen(Runner):
         def __init__(self, config: RedisConfig) -> None:
             super().__init__(config)
@@ -263,7 +265,7 @@ async def test_no_connection_is_left_open(own_server: RedisServer, connect: Conn
             await until_connected(client, 1)
 
 
-async def test_a_full_server_says_so(own_server: RedisServer, connect: Connect, keys: Keys) -> None:
+async def test_server_out_of_memory_is_a_store_error(own_server: RedisServer, connect: Connect, keys: Keys) -> None:
     config = Config(redis=RedisConfig(url=own_server.url))
     runner = await connect(config.redis)
     store = Store(runner, keys, config)

@@ -19,7 +19,7 @@ async def claim(store: Store, edge: str, epoch: int) -> Claimed:
     return await claim_session(store, "s-1", edge, epoch, "tenant", "en", "es")
 
 
-async def test_the_first_claim_makes_the_record(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_first_claim_creates_the_record(store: Store, raw: RedisClient, keys: Keys) -> None:
     claimed = await claim(store, A, 0)
     assert claimed.ok and claimed.owner == A and claimed.epoch > 0
     assert await session_owner(store, "s-1") == A
@@ -28,7 +28,7 @@ async def test_the_first_claim_makes_the_record(store: Store, raw: RedisClient, 
     assert 0 < raw.pttl(key) <= 3_600_000
 
 
-async def test_epoch_zero_takes_over_and_the_old_owner_is_out(store: Store) -> None:
+async def test_claim_with_epoch_zero_takes_over_and_fences_the_old_owner(store: Store) -> None:
     first = await claim(store, A, 0)
     second = await claim(store, B, 0)
     assert second.ok and second.epoch > first.epoch
@@ -38,7 +38,7 @@ async def test_epoch_zero_takes_over_and_the_old_owner_is_out(store: Store) -> N
     assert await session_owner(store, "s-1") == B
 
 
-async def test_the_right_epoch_hands_the_session_over_and_its_repeat_is_the_same(store: Store) -> None:
+async def test_claim_with_the_epoch_in_force_is_idempotent(store: Store) -> None:
     first = await claim(store, A, 0)
     moved = await claim(store, B, first.epoch)
     assert moved.ok and moved.epoch > first.epoch and moved.before == A
@@ -54,7 +54,7 @@ async def test_the_owner_renews_without_a_new_epoch(store: Store, raw: RedisClie
     assert raw.pttl(key) > 5_000
 
 
-async def test_a_session_that_redis_forgot_is_claimed_again(store: Store) -> None:
+async def test_lost_session_can_be_claimed(store: Store) -> None:
     claimed = await claim(store, A, 1 << 45)
     assert claimed.ok and claimed.epoch > 1 << 45
 
@@ -78,7 +78,7 @@ def resuming(edge: str, **more: Any) -> Claim:
     return Claim("s-1", edge, 0, "", "de", "fr", token="digest", resume=True)._replace(**more)
 
 
-async def test_a_session_is_resumed_on_any_edge_and_stays_what_it_was(store: Store) -> None:
+async def test_session_is_resumed_on_any_edge_with_its_facts(store: Store) -> None:
     first = await store.sessions.claim(wanted(A))
     assert (first.before, first.mail, first.lost) == ("", 0, 0)
     assert (first.tenant_id, first.trace_id, first.preferred_node) == ("tenant", "t-1", "node-1")
@@ -92,13 +92,13 @@ async def test_a_session_is_resumed_on_any_edge_and_stays_what_it_was(store: Sto
     assert await store.sessions.owners(["s-1"]) == [SessionOwner(B, second.epoch, False, True)]
 
 
-async def test_the_same_edge_resumes_with_a_new_epoch_and_takes_from_nobody(store: Store) -> None:
+async def test_resume_on_the_same_edge_gets_a_new_epoch_and_no_former_owner(store: Store) -> None:
     first = await store.sessions.claim(wanted(A))
     again = await store.sessions.claim(resuming(A))
     assert again.ok and again.epoch > first.epoch and again.before == ""
 
 
-async def test_resuming_needs_the_record_and_its_token(store: Store) -> None:
+async def test_resume_needs_the_record_and_its_token(store: Store) -> None:
     assert await store.sessions.claim(resuming(A)) == Claimed(False, "", 0, "gone")
     assert await session_owner(store, "s-1") is None, "a claim that fails makes nothing"
     first = await store.sessions.claim(wanted(A))
@@ -108,12 +108,12 @@ async def test_resuming_needs_the_record_and_its_token(store: Store) -> None:
     assert await session_owner(store, "s-1") == A
 
 
-async def test_a_session_without_a_token_cannot_be_resumed(store: Store) -> None:
+async def test_session_without_a_token_cannot_be_resumed(store: Store) -> None:
     await claim(store, A, 0)
     assert (await store.sessions.claim(resuming(B, token=""))).verdict == "wrong_token"
 
 
-async def test_a_repeated_claim_is_the_same_and_undoes_nothing(store: Store) -> None:
+async def test_retried_claim_is_idempotent(store: Store) -> None:
     await store.sessions.claim(wanted(A, ref="1"))
     second = await store.sessions.claim(resuming(B, ref="7"))
     await store.sessions.note("s-1", B, second.epoch, away=True)
@@ -121,7 +121,7 @@ async def test_a_repeated_claim_is_the_same_and_undoes_nothing(store: Store) -> 
     assert await store.sessions.owners(["s-1"]) == [SessionOwner(B, second.epoch, True, True)]
 
 
-async def test_a_late_copy_of_a_claim_takes_nothing_back(store: Store) -> None:
+async def test_delayed_duplicate_of_a_claim_is_fenced(store: Store) -> None:
     await store.sessions.claim(wanted(A, ref="1"))
     second = await store.sessions.claim(resuming(B, ref="7"))
     assert await store.sessions.claim(wanted(A, ref="1")) == Claimed(False, B, second.epoch, "held")
@@ -129,7 +129,7 @@ async def test_a_late_copy_of_a_claim_takes_nothing_back(store: Store) -> None:
     assert (await store.sessions.claim(resuming(B, ref="7"))).verdict == "held"
 
 
-async def test_an_owner_that_hears_of_an_emptied_redis_claims_anew(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_owner_claims_again_after_redis_lost_the_session(store: Store, raw: RedisClient, keys: Keys) -> None:
     first = await store.sessions.claim(wanted(A, ref="1"))
     cell = cell_of("s-1", CELLS)
     raw.delete(keys.session(cell, "s-1"))
@@ -139,7 +139,7 @@ async def test_an_owner_that_hears_of_an_emptied_redis_claims_anew(store: Store,
     assert (await store.sessions.claim(resuming(B))).ok
 
 
-async def test_a_new_session_of_the_same_name_gets_nothing_of_the_old_one(store: Store) -> None:
+async def test_new_session_with_the_same_id_inherits_nothing(store: Store) -> None:
     first = await store.sessions.claim(wanted(A))
     await store.sessions.note("s-1", A, first.epoch, room="123456")
     await store.sessions.park_mail([MailEntry("s-1", "k", b"frame", b"body")])
@@ -153,9 +153,7 @@ async def test_a_new_session_of_the_same_name_gets_nothing_of_the_old_one(store:
     assert page is not None and page.parts == [b"frame", b"another"]
 
 
-async def test_a_note_of_the_owner_renews_and_says_where_the_client_is(
-    store: Store, raw: RedisClient, keys: Keys
-) -> None:
+async def test_note_of_the_owner_renews_the_record_and_stores_away(store: Store, raw: RedisClient, keys: Keys) -> None:
     claimed = await store.sessions.claim(wanted(A))
     key = keys.session(cell_of("s-1", CELLS), "s-1")
     raw.pexpire(key, 5_000)
@@ -168,7 +166,7 @@ async def test_a_note_of_the_owner_renews_and_says_where_the_client_is(
     assert raw.hmget(key, "away_ms", "room") == [b"0", b""]
 
 
-async def test_a_note_of_anyone_else_changes_nothing(store: Store) -> None:
+async def test_note_of_another_edge_changes_nothing(store: Store) -> None:
     first = await store.sessions.claim(wanted(A))
     second = await store.sessions.claim(resuming(B))
     for edge, epoch in ((A, first.epoch), (B, first.epoch), (A, second.epoch)):
@@ -177,8 +175,8 @@ async def test_a_note_of_anyone_else_changes_nothing(store: Store) -> None:
     assert await store.sessions.note("s-none", A, 1) == Noted("gone", "", 0)
 
 
-async def test_a_deployment_keeps_the_cells_it_was_born_with(store: Store) -> None:
+async def test_deployment_keeps_its_number_of_cells(store: Store) -> None:
     await store.deployment.check(16)
     await store.deployment.check(16)
-    with pytest.raises(ConfigError, match="born with 16"):
+    with pytest.raises(ConfigError, match="this deployment has 16"):
         await store.deployment.check(8)

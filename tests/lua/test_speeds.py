@@ -73,7 +73,7 @@ async def speeds_of(store: Store, since: int = 0) -> dict[str, Speed] | None:
     return row.speeds
 
 
-async def test_a_finished_job_teaches_its_node_s_speed(store: Store) -> None:
+async def test_finished_job_updates_the_speed_of_its_node(store: Store) -> None:
     await register(store, NODE)
     assert await speeds_of(store) is None
     first = await finish(store, "r-1")
@@ -99,19 +99,19 @@ async def test_speeds_are_sent_only_when_they_changed(store: Store) -> None:
 @pytest.mark.parametrize(
     "said", [{"success": False, "took_ms": -1}, {"took_ms": -1}, {"pair": ""}, {"events": "dispatch accept start"}]
 )
-async def test_what_says_nothing_of_speed_teaches_nothing(store: Store, said: dict[str, object]) -> None:
+async def test_job_without_a_measurement_updates_no_speed(store: Store, said: dict[str, object]) -> None:
     await register(store, NODE)
     assert (await finish(store, "r-1", **said)).speeds == {}  # type: ignore[arg-type]
     assert await speeds_of(store) is None
 
 
-async def test_a_failure_counts_as_the_time_of_doing_it_again(store: Store, config: Config) -> None:
+async def test_failed_job_counts_with_the_time_of_its_retry(store: Store, config: Config) -> None:
     await register(store, NODE)
     learned = (await finish(store, "r-1", success=False)).speeds
     assert learned["zh>en"].mean == ratio_of(600, 2_000, config.speed.audio_ms_min, config.speed.failed_ms) > 1
 
 
-async def test_a_repeated_result_teaches_once(store: Store) -> None:
+async def test_repeated_result_updates_the_speed_once(store: Store) -> None:
     await register(store, NODE)
     [job] = await store.commits.commit([request("r-1", [NODE])])
     result = Advance(job.job_id, 1, NODE, "finish release", True, "zh>en", 2_000, 600)
@@ -125,7 +125,7 @@ async def test_short_audio_and_long_pairs_are_bounded(store: Store) -> None:
     assert set((await finish(store, "r-2", "x" * 65)).speeds) == {"*"}
 
 
-async def test_beyond_so_many_pairs_the_node_as_a_whole_learns(runner: Runner, keys: Keys, config: Config) -> None:
+async def test_job_beyond_pairs_max_updates_the_total_only(runner: Runner, keys: Keys, config: Config) -> None:
     speed = msgspec.structs.replace(config.speed, pairs_per_node_max=2)
     store = Store(runner, keys, msgspec.structs.replace(config, speed=speed))
     await register(store, NODE)
@@ -136,14 +136,14 @@ async def test_beyond_so_many_pairs_the_node_as_a_whole_learns(runner: Runner, k
     assert (round(speeds["*"].jobs), round(speeds["a>b"].jobs)) == (4, 2)
 
 
-async def test_what_cannot_be_read_does_not_hold_up_a_result(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_undecodable_speeds_do_not_fail_a_result(store: Store, raw: RedisClient, keys: Keys) -> None:
     await register(store, NODE)
     raw.hset(keys.speeds(CELL), NODE, b"\xc1nonsense")
     assert (await finish(store, "r-1")).speeds["*"].mean == 0.3
     assert set(await speeds_of(store) or {}) == {"*", "zh>en"}
 
 
-async def test_speeds_leave_with_their_node(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_speeds_are_deleted_with_their_node(store: Store, raw: RedisClient, keys: Keys) -> None:
     epoch = (await register(store, NODE)).epoch
     [job] = await store.commits.commit([request("r-1", [NODE])])
     await finish(store, "r-2")
@@ -158,6 +158,6 @@ async def test_speeds_leave_with_their_node(store: Store, raw: RedisClient, keys
     assert await speeds_of(store) is None
 
 
-async def test_one_absurdly_slow_job_counts_as_slow_and_no_more(store: Store) -> None:
+async def test_ratio_of_one_job_is_bounded(store: Store) -> None:
     await register(store, NODE)
     assert (await finish(store, "r-1", took_ms=3_600_000)).speeds["zh>en"].mean == RATIO_MAX

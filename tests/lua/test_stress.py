@@ -59,7 +59,9 @@ def run_all(redis_config: RedisConfig) -> list[dict[str, Any]]:
             process.communicate()
 
 
-async def test_no_slot_is_sold_twice(store: Store, redis_config: RedisConfig, raw: RedisClient, keys: Keys) -> None:
+async def test_no_slot_is_leased_twice_under_stress(
+    store: Store, redis_config: RedisConfig, raw: RedisClient, keys: Keys
+) -> None:
     for node_id in NODES:
         await register(store, node_id, MAX_JOBS)
     with sampled(raw, keys, NODES) as seen:

@@ -14,7 +14,7 @@ from tests.lua.conftest import RedisClient
 DEAR = Weights(region_ms=500.0)
 
 
-async def test_without_any_the_configuration_s_hold(store: Store) -> None:
+async def test_weights_of_the_configuration_are_in_force_by_default(store: Store) -> None:
     assert await store.deployment.weights() == StoredWeights(0, None, 0, "")
 
 
@@ -27,13 +27,13 @@ async def test_weights_are_versioned(store: Store) -> None:
     assert await store.deployment.weights() == second
 
 
-async def test_who_knows_an_old_version_changes_nothing(store: Store) -> None:
+async def test_set_with_an_old_version_changes_nothing(store: Store) -> None:
     await store.deployment.set_weights(DEAR, 0, "ann")
     assert await store.deployment.set_weights(Weights(), 0, "bob") is None
     assert (await store.deployment.weights()).by == "ann"
 
 
-async def test_of_many_at_once_one_wins(store: Store) -> None:
+async def test_one_of_many_concurrent_sets_wins(store: Store) -> None:
     answers = await asyncio.gather(
         *(store.deployment.set_weights(Weights(busy_ms=float(n)), 0, f"p{n}") for n in range(20))
     )
@@ -41,7 +41,7 @@ async def test_of_many_at_once_one_wins(store: Store) -> None:
     assert await store.deployment.weights() == winner
 
 
-async def test_what_cannot_be_read_is_an_error(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_undecodable_weights_is_an_error(store: Store, raw: RedisClient, keys: Keys) -> None:
     raw.hset(keys.weights(), mapping={"version": 3, "packed": b"\xc1", "since_ms": 1, "by": "x"})
     with pytest.raises(StoreError, match="weights of version 3"):
         await store.deployment.weights()

@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from tests.support.simulation.broker import RULES, WINDOW, SimEdge, World
+from tests.support.simulation.broker import LIMITS, WINDOW, SimEdge, World
 
 SEEDS = 200
 STEPS_WITH_FAULTS = 50
@@ -111,7 +111,7 @@ def test_a_selector_never_holds_more_than_its_window(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20), ids=lambda seed: f"seed{seed}-")
 def test_without_faults_and_with_room_every_request_is_answered_by_a_selector(seed: int) -> None:
     world = World(seed, edges=1)
-    run_for(world, 3 * RULES.beat_ms)
+    run_for(world, 3 * LIMITS.beat_ms)
     asked = ask_once(world, WINDOW)
     run_until(world, lambda: all(edge.answers[ref] for edge, ref in asked))
     run_for(world, QUIET_MS)

@@ -1,8 +1,8 @@
--- capacity: may this node take a job now?
+-- capacity: checks whether a node can take a job now.
 -- USES lease
 
--- Returns '', the slots in use, the node's edge and epoch; or the reason why not, with the slots in use if they are it.
--- A job that holds a slot has room. `expected`: with more slots in use the node is not what it was chosen for; -1: any.
+-- Returns '', slots in use, the node's edge and epoch; or the reason for refusal, with the slots in use if they are it.
+-- A job that has a lease is accepted. `expected`: slots in use assumed by the selection, refused if more are; -1: any.
 local function check_capacity(node, leases, member, expected, heartbeat_timeout_ms)
   local record = redis.call('HMGET', node, 'status', 'max_jobs', 'last_seen_ms', 'edge', 'epoch')
   if not record[3] then return 'gone' end

@@ -1,7 +1,7 @@
--- job: how a job's record begins.
+-- job: creates the record of a job.
 
--- Writes a new record that lives `keep_ms`. `holder` is the attempt and the node that it belongs to.
-local function open_job(job, keep_ms, holder, request, about)
+-- Writes a new record with TTL `keep_ms`. `holder`: attempt and node that the job belongs to, its fence.
+local function create_job(job, keep_ms, holder, request, about)
   redis.call('HSET', job, 'state', 'CREATED', 'holder', holder, 'request', request, 'about', about,
     'created_ms', now_text)
   redis.call('PEXPIRE', job, keep_ms)

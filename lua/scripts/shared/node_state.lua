@@ -1,11 +1,11 @@
--- node_state: the life of a node, the twin of mesh/states/node.py; a test walks both.
--- A life is a table of what the record keeps. `seen_ms` 0: the node is off the lists, and the record has no last_seen_ms.
+-- node_state: state machine of a node; mesh/states/node.py is its specification, a test compares both.
+-- A state is a table of the record's fields. `seen_ms` 0: the node is not listed, and the record has no last_seen_ms.
 
-local LIFE_HEARD = {healthy = '+', unhealthy = '-'}
-local LIFE_STAYS = {offline = true, draining = true}
-local LIFE_RESUMES = {[''] = 'registering', ['+'] = 'ready', ['-'] = 'degraded'}
+local HEARTBEAT_SIGN = {healthy = '+', unhealthy = '-'}
+local EXEMPT_FROM_TIMEOUT = {offline = true, draining = true}
+local STATUS_AFTER_DRAIN = {[''] = 'registering', ['+'] = 'ready', ['-'] = 'degraded'}
 
-local function read_life(node)
+local function read_node_state(node)
   local record = redis.call('HMGET', node, 'status', 'reason', 'registered_ms', 'last_seen_ms', 'heard', 'detached_ms',
     'drain_until_ms')
   return {status = record[1] or 'offline', reason = record[2] or '', registered_ms = tonumber(record[3]) or 0,
@@ -13,95 +13,95 @@ local function read_life(node)
     drain_until_ms = tonumber(record[7]) or 0}
 end
 
-local function write_life(node, life)
-  redis.call('HSET', node, 'status', life.status, 'reason', life.reason, 'registered_ms', life.registered_ms,
-    'last_seen_ms', life.seen_ms, 'heard', life.heard, 'detached_ms', life.detached_ms,
-    'drain_until_ms', life.drain_until_ms)
-  if life.seen_ms == 0 then redis.call('HDEL', node, 'last_seen_ms') end
+local function write_node_state(node, state)
+  redis.call('HSET', node, 'status', state.status, 'reason', state.reason, 'registered_ms', state.registered_ms,
+    'last_seen_ms', state.seen_ms, 'heard', state.heard, 'detached_ms', state.detached_ms,
+    'drain_until_ms', state.drain_until_ms)
+  if state.seen_ms == 0 then redis.call('HDEL', node, 'last_seen_ms') end
 end
 
--- When the passing of time can change the node next.
-local function life_due_ms(life, limits)
-  if life.detached_ms > 0 then return life.detached_ms + limits.reconnect_grace_ms end
-  return life.seen_ms + (LIFE_STAYS[life.status] and limits.record_ttl_ms or limits.heartbeat_timeout_ms)
+-- Time of the node's next timeout.
+local function node_state_due_ms(state, limits)
+  if state.detached_ms > 0 then return state.detached_ms + limits.reconnect_grace_ms end
+  return state.seen_ms + (EXEMPT_FROM_TIMEOUT[state.status] and limits.record_ttl_ms or limits.heartbeat_timeout_ms)
 end
 
-local function life_turn(life, status, reason)
-  life.status, life.reason = status, reason
+local function set_node_status(state, status, reason)
+  state.status, state.reason = status, reason
 end
 
-local function life_fails(heard, limits)
+local function node_state_fails(heard, limits)
   local _, in_window = string.gsub(string.sub(heard, -limits.failure_window), '%-', '')
   local in_row = limits.failures_in_row_max
   return in_window >= limits.failures_max or string.sub(heard, -in_row) == string.rep('-', in_row)
 end
 
-local function life_heard(life, sign, time_ms, limits)
-  if life.detached_ms > 0 then return end
-  local kept = math.max(limits.health_checks, limits.failure_window, limits.failures_in_row_max)
-  life.heard, life.seen_ms = string.sub(life.heard .. sign, -kept), time_ms
-  local before = life.status
+local function node_state_heartbeat(state, sign, time_ms, limits)
+  if state.detached_ms > 0 then return end
+  local history = math.max(limits.health_checks, limits.failure_window, limits.failures_in_row_max)
+  state.heard, state.seen_ms = string.sub(state.heard .. sign, -history), time_ms
+  local before = state.status
   if before == 'registering' then
-    if string.sub(life.heard, -limits.health_checks) == string.rep('+', limits.health_checks) then
-      life_turn(life, 'ready', 'healthy')
-    elseif time_ms - life.registered_ms >= limits.warmup_timeout_ms then
-      life_turn(life, 'degraded', 'warmup_timeout')
+    if string.sub(state.heard, -limits.health_checks) == string.rep('+', limits.health_checks) then
+      set_node_status(state, 'ready', 'healthy')
+    elseif time_ms - state.registered_ms >= limits.warmup_timeout_ms then
+      set_node_status(state, 'degraded', 'warmup_timeout')
     end
   elseif before == 'ready' then
-    if life_fails(life.heard, limits) then life_turn(life, 'degraded', 'unhealthy') end
+    if node_state_fails(state.heard, limits) then set_node_status(state, 'degraded', 'unhealthy') end
   elseif before ~= 'draining' then
     if sign == '+' then
-      life_turn(life, 'ready', 'recovered')
+      set_node_status(state, 'ready', 'recovered')
     elseif before == 'offline' then
-      life_turn(life, 'degraded', 'unhealthy')
+      set_node_status(state, 'degraded', 'unhealthy')
     end
   end
-  if life.status == 'ready' and before ~= 'ready' then life.heard = '+' end
+  if state.status == 'ready' and before ~= 'ready' then state.heard = '+' end
 end
 
-local function life_registered(life, time_ms)
-  life.registered_ms, life.seen_ms, life.heard, life.detached_ms = time_ms, time_ms, '', 0
-  if life.drain_until_ms > time_ms then
-    life.status = 'draining'
+local function node_state_register(state, time_ms)
+  state.registered_ms, state.seen_ms, state.heard, state.detached_ms = time_ms, time_ms, '', 0
+  if state.drain_until_ms > time_ms then
+    state.status = 'draining'
   else
-    life.drain_until_ms = 0
-    life_turn(life, 'registering', 'registered')
+    state.drain_until_ms = 0
+    set_node_status(state, 'registering', 'registered')
   end
 end
 
-local function life_timed(life, time_ms, limits)
-  if time_ms < life_due_ms(life, limits) then return end
-  if life.detached_ms > 0 then
-    life.status, life.seen_ms = 'offline', 0
-  elseif LIFE_STAYS[life.status] then
-    life_turn(life, 'offline', 'forgotten')
-    life.seen_ms = 0
+local function node_state_timeout(state, time_ms, limits)
+  if time_ms < node_state_due_ms(state, limits) then return end
+  if state.detached_ms > 0 then
+    state.status, state.seen_ms = 'offline', 0
+  elseif EXEMPT_FROM_TIMEOUT[state.status] then
+    set_node_status(state, 'offline', 'forgotten')
+    state.seen_ms = 0
   else
-    life_turn(life, 'offline', 'heartbeat_timeout')
+    set_node_status(state, 'offline', 'heartbeat_timeout')
   end
 end
 
--- Changes `life` by an event at `time_ms`; `reason` and `until_ms` are what detach, drain and leave say.
-local function life_step(life, event, time_ms, limits, reason, until_ms)
-  if event == 'register' then return life_registered(life, time_ms) end
-  if life.seen_ms == 0 then return end
-  if LIFE_HEARD[event] then
-    life_heard(life, LIFE_HEARD[event], time_ms, limits)
+-- Applies an event at `time_ms` to `state`; detach, drain and leave have a `reason`, drain has `until_ms`.
+local function node_state_step(state, event, time_ms, limits, reason, until_ms)
+  if event == 'register' then return node_state_register(state, time_ms) end
+  if state.seen_ms == 0 then return end
+  if HEARTBEAT_SIGN[event] then
+    node_state_heartbeat(state, HEARTBEAT_SIGN[event], time_ms, limits)
   elseif event == 'time' then
-    life_timed(life, time_ms, limits)
+    node_state_timeout(state, time_ms, limits)
   elseif event == 'detach' then
-    if life.detached_ms == 0 then life.detached_ms, life.reason = time_ms, reason end
+    if state.detached_ms == 0 then state.detached_ms, state.reason = time_ms, reason end
   elseif event == 'drain' then
-    life_turn(life, 'draining', reason)
-    life.drain_until_ms = until_ms
+    set_node_status(state, 'draining', reason)
+    state.drain_until_ms = until_ms
   elseif event == 'resume' then
-    if life.status == 'draining' then
-      life_turn(life, LIFE_RESUMES[string.sub(life.heard, -1)], 'resumed')
-      life.drain_until_ms = 0
+    if state.status == 'draining' then
+      set_node_status(state, STATUS_AFTER_DRAIN[string.sub(state.heard, -1)], 'resumed')
+      state.drain_until_ms = 0
     end
   elseif event == 'leave' then
-    life_turn(life, 'offline', reason)
-    life.seen_ms = 0
+    set_node_status(state, 'offline', reason)
+    state.seen_ms = 0
   else
     error('no such event: ' .. event)
   end

@@ -1,8 +1,8 @@
--- room_members: a room and its members. A member is a field of the record, packed: number, time, name, language, voices.
+-- room_members: members of a room. Each is one field of the record, packed: number, time, name, language, voices.
 
 local MEMBER = 'm:'
 
--- The room: its own fields, `members` (session -> packed) and their `count`; nil if there is none.
+-- Returns the room's own fields, `members` (session -> packed) and their `count`; nil if there is no room.
 local function read_room(room)
   local fields = redis.call('HGETALL', room)
   if #fields == 0 then return nil end
@@ -18,31 +18,31 @@ local function read_room(room)
   return found
 end
 
--- Of two lists of members the one with the higher version is the later.
-local function new_version(room, found)
+-- Versions order the member lists: of two lists the one with the higher version is newer.
+local function next_room_version(room, found)
   found.version = redis.call('HINCRBY', room, 'version', 1)
 end
 
--- Writes one member, into Redis and into what was read.
+-- Writes one member to Redis and to `found`.
 local function write_member(room, found, session_id, member)
   local packed = cmsgpack.pack(member)
   redis.call('HSET', room, MEMBER .. session_id, packed)
-  new_version(room, found)
+  next_room_version(room, found)
   found.members[session_id] = packed
 end
 
--- Puts a session into the room; one that is in it keeps its place and gets another name and language.
-local function seat(room, found, session_id, display_name, preferred_lang)
+-- Adds a session; a member keeps its number and gets the new name and language.
+local function add_member(room, found, session_id, display_name, preferred_lang)
   local packed = found.members[session_id]
   local member = packed and cmsgpack.unpack(packed) or {redis.call('HINCRBY', room, 'came', 1), now_ms, '', '', {}}
   member[3], member[4] = display_name, preferred_lang
   write_member(room, found, session_id, member)
 end
 
--- Takes a session out, and what the others want of its voice.
-local function unseat(room, found, session_id)
+-- Removes a session and the others' voice settings for it.
+local function remove_member(room, found, session_id)
   redis.call('HDEL', room, MEMBER .. session_id)
-  new_version(room, found)
+  next_room_version(room, found)
   found.members[session_id] = nil
   found.count = found.count - 1
   for other, packed in pairs(found.members) do
@@ -54,8 +54,8 @@ local function unseat(room, found, session_id)
   end
 end
 
--- The answer that every script about a room gives.
-local function show_room(verdict, found)
+-- The reply of every script about a room.
+local function room_reply(verdict, found)
   local reply = {verdict, found and found.room_id or '', found and tonumber(found.version) or 0}
   for session_id, packed in pairs(found and found.members or {}) do
     reply[#reply + 1] = session_id

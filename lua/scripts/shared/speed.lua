@@ -1,4 +1,4 @@
--- speed: how fast a node is, the twin of mesh/states/speed.py; a test compares them bit by bit.
+-- speed: measured speed of a node; mesh/states/speed.py is its specification, a test compares both bit by bit.
 -- A speed is {mean, variance, jobs, at_ms}.
 
 local function observe(speed, ratio, time_ms, jobs_remembered, half_life_ms)
@@ -10,14 +10,14 @@ local function observe(speed, ratio, time_ms, jobs_remembered, half_life_ms)
   return {speed[1] + share * off, (1 - share) * (speed[2] + share * off * off), jobs, time_ms}
 end
 
--- What is known of a node's speeds. What cannot be read is not known: a result must never fail for it.
+-- Returns the node's speeds. Unreadable data counts as empty: a result must never fail because of it.
 local function known_speeds(speeds, node_id)
   local is_read, known = pcall(cmsgpack.unpack, redis.call('HGET', speeds, node_id) or '')
   return is_read and type(known) == 'table' and known or {}
 end
 
--- Learns from one job; returns what was learned, packed. Beyond `pairs_max` pairs only the node as a whole learns.
-local function learn(speeds, node_id, pair, ratio, jobs_remembered, half_life_ms, pairs_max)
+-- Updates the speeds by one job; returns the updated ones, packed. Beyond `pairs_max` pairs only the total changes.
+local function update_speeds(speeds, node_id, pair, ratio, jobs_remembered, half_life_ms, pairs_max)
   local known = known_speeds(speeds, node_id)
   local learned = {['*'] = observe(known['*'], ratio, now_ms, jobs_remembered, half_life_ms)}
   local count = 0

@@ -10,7 +10,7 @@ CommitVerdict = Literal["new", "bound", "full", "unavailable", "unknown"]
 
 
 class CommitRequest(NamedTuple):
-    """One utterance to be placed on the first candidate that has room. `unique` is from mesh.ids.new_job_unique."""
+    """One request to be placed on the first candidate with a free slot. `unique`: random_ids.new_job_unique."""
 
     request_id: str
     session_id: str
@@ -21,18 +21,18 @@ class CommitRequest(NamedTuple):
     candidates: list[str]
     deadline_ms: int
     trace_id: str
-    #: Per candidate: slots in use that the choice assumed, -1 = any. One with more is passed over. Empty: any.
+    #: Per candidate: slots in use assumed by the selection, -1 = any. Candidates with more are skipped. Empty: any.
     expected: Sequence[int] = ()
 
 
 class Committed(NamedTuple):
-    """What became of a CommitRequest.
+    """Result of a CommitRequest.
 
-    "new": this call placed it. "bound": it was placed before, perhaps by a higher `attempt`; `state` and `finished`
-    tell how far it is. "full": no candidate was taken, at least one for lack of a free slot. "unavailable": none was
-    taken, and slots are not the reason: there was no candidate, or Redis lost their records. `reasons` has a word for
-    each candidate (gone: no record | not_ready | draining | stale | full | moved: more slots are in use than expected).
-    "unknown": Redis could not be used; repeat with the same request id.
+    "new": this call placed it. "bound": it was placed before, perhaps by a higher `attempt`; `state` and `finished` are
+    those of its job. "full": no candidate was accepted, at least one for lack of a free slot. "unavailable": none was
+    accepted, and slots are not the reason: there was no candidate, or Redis lost their records. `reasons`: one per
+    candidate (gone: no record | not_ready | draining | stale | full | moved: more slots in use than expected).
+    "unknown": Redis could not be used; retry with the same request id.
     `used` and `version` are the node's after a "new".
     """
 
@@ -47,20 +47,20 @@ class Committed(NamedTuple):
     used: int = 0
     version: int = 0
     reasons: tuple[str, ...] = ()
-    #: Node, slots in use and version of candidates that were passed over because of those.
+    #: Node, slots in use and version of candidates that were skipped for their slots.
     seen: tuple[tuple[str, int, int], ...] = ()
-    #: Of a "bound" one: time since it finished, by Redis's clock (-1: not known), and the edge that it was placed for.
+    #: If "bound": time since the job finished, by Redis's clock (-1: unknown), and the edge that made the request.
     ended_for_ms: int = -1
     asked_by: str = ""
 
     @property
     def is_passed_over(self) -> bool:
-        """True if Redis was asked and no candidate was taken."""
+        """True if Redis refused every candidate."""
         return self.verdict in ("full", "unavailable")
 
 
 class Bound(NamedTuple):
-    """Where a request is bound."""
+    """Binding of a request: its attempt, job and node."""
 
     attempt: int
     job_id: str

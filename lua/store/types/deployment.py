@@ -10,7 +10,7 @@ _NO_NUMBERS: Final[dict[str, int]] = {}
 
 
 class StoredWeights(NamedTuple):
-    """The weights in force. Version 0, None: nobody has set any, those of the configuration hold."""
+    """The weights in force. Version 0, None: never set, those of the configuration are in force."""
 
     version: int
     weights: Weights | None
@@ -19,11 +19,11 @@ class StoredWeights(NamedTuple):
 
 
 class Presence(NamedTuple):
-    """What a live process says of itself."""
+    """Facts about a live process."""
 
     host: str
     pid: int
     version: str
     started_at_ms: int
-    #: For an edge: what became of its utterances.
+    #: Of an edge: outcomes of its utterances.
     counts: dict[str, int] = _NO_NUMBERS

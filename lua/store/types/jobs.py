@@ -12,7 +12,7 @@ AdvanceVerdict = Literal["moved", "same", "fenced", "unknown"]
 
 
 class Advance(NamedTuple):
-    """Something happened to a job: one or more events of mesh.states.job, as in "finish release"."""
+    """One or more events of a job (mesh.states.job), as in "finish release"."""
 
     job_id: str
     attempt: int
@@ -20,14 +20,14 @@ class Advance(NamedTuple):
     events: str
     #: Recorded by finish.
     success: bool = True
-    #: What a finished job says of its node's speed: pair, length of its audio, time it took (-1: not known).
+    #: Speed measured by a finished job: language pair, length of its audio, processing time (-1: unknown).
     pair: str = ""
     audio_ms: int = 0
     took_ms: int = -1
 
 
 class Advanced(NamedTuple):
-    """What an event did to a job. `leased` is False when its slot had lapsed and none was free to take again.
+    """Result of an Advance. `leased` is False if the lease expired and no slot was free to renew it.
 
     `edge`, `session_id` and `request_id` are the job's own. `used` is the node's load afterwards, -1 if it cannot have
     changed.
@@ -44,12 +44,12 @@ class Advanced(NamedTuple):
     leased: bool = False
     used: int = -1
     version: int = 0
-    #: What was learned: the new speeds for the pair and for ANY_PAIR.
+    #: Updated speeds, for the pair and for ANY_PAIR.
     speeds: dict[str, Speed] = _NO_SPEEDS
 
 
 class Release(NamedTuple):
-    """A slot to give back. With an `epoch` only if the node does not live by a later connection than that."""
+    """A slot to release. With an `epoch` only if the node is not live on a later connection."""
 
     job_id: str
     attempt: int
@@ -59,7 +59,7 @@ class Release(NamedTuple):
 
 
 class Released(NamedTuple):
-    """What a release did. `used` is the node's load afterwards, -1 if untouched. "kept": the node came back."""
+    """Result of a Release. `used`: the node's slots in use, -1 if unchanged. "kept": the node reconnected."""
 
     verdict: Literal["released", "same", "fenced", "kept", "unknown"]
     used: int

@@ -29,33 +29,33 @@ class NodeFacts(NamedTuple):
 
 
 class Registered(NamedTuple):
-    """The connection's epoch, and the status that the record has now; the node's load and its version."""
+    """Result of a registration: epoch of the connection, status, slots in use and version of the node."""
 
     epoch: int
     status: str
     used: int
     version: int
-    #: False: a copy of a registration that was made before.
+    #: False: a duplicate of an earlier registration.
     is_new: bool = True
 
 
 class Heartbeat(NamedTuple):
-    """A node lives. Its capabilities stay as they are stored."""
+    """Heartbeat of a live node. Its stored capabilities stay."""
 
     node_id: str
     edge: str
     epoch: int
     load: NodeLoad
     healthy: bool
-    #: What runs there, as mesh.keys.lease_member spells it; None: not said, so nothing is compared.
+    #: Running jobs, as mesh.keys.lease_member formats them; None: unknown, so leases are not audited.
     jobs: tuple[str, ...] | None = None
 
 
 class HeartbeatReply(NamedTuple):
-    """Answer to a heartbeat. All that follows the verdict is empty unless that is "ok".
+    """Reply to a heartbeat. All fields after the verdict are empty unless it is "ok".
 
-    `status` and `status_before` differ in exactly one answer per change. `leaked`: slots that were held for nobody and
-    are free again. `missing`: jobs that ran without a slot and have one again.
+    `status` and `status_before` differ in exactly one reply per change. `leaked`: orphaned leases that were released.
+    `missing`: running jobs whose lease was lost and is restored.
     """
 
     verdict: Literal["ok", "superseded", "unknown"]
@@ -69,7 +69,7 @@ class HeartbeatReply(NamedTuple):
 
 
 class StatusChange(NamedTuple):
-    """A node that the passing of time gave another status. Each change is told once, to one scanner."""
+    """A node whose status was changed by a timeout. Exactly one caller gets each change."""
 
     node_id: str
     edge: str
@@ -79,7 +79,7 @@ class StatusChange(NamedTuple):
 
 
 class Drained(NamedTuple):
-    """What an operator's command did. All but `known` is empty for a node that is not on the lists."""
+    """Result of drain or resume. All but `known` is empty for a node that is not listed."""
 
     known: bool
     status: str = ""
@@ -91,20 +91,20 @@ class Drained(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A node said, `count` times, that it lacks a model of a service."""
+    """A node reported, `count` times, that it lacks a model of a service."""
 
     node_id: str
     epoch: int
-    #: Service type; "" if nobody knows, then its id is marked.
+    #: Service type; "" if unknown, then the service id is marked.
     service: str
     service_id: str
     count: int = 1
 
 
 class Marked(NamedTuple):
-    """What became of a Mark. "limited": the node says so too often. "unknown": not on the lists by that connection."""
+    """Result of a Mark. "limited": beyond the node's rate limit. "unknown": not listed with that epoch."""
 
     verdict: Literal["marked", "limited", "unknown"]
     version: int = 0
-    #: All that the node lacks -> until when, by Redis's clock.
+    #: Missing service -> expiry of the mark, by Redis's clock.
     marks: dict[str, int] = _NO_NUMBERS

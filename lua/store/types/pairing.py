@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 
-class PairingPlan(NamedTuple):
-    """Which code a node shall have. "slow": it asked too often. "late": it asked again since. "unknown": no node."""
+class IssuedCode(NamedTuple):
+    """Code issued to a node. "slow": rate-limited. "late": duplicate of an old request. "unknown": no such node."""
 
     verdict: Literal["ok", "slow", "late", "unknown"]
     code: str = ""
-    #: The code that it had before, "" if none.
+    #: The code before it, "" if none.
     earlier: str = ""
-    #: Time until it may ask again, if it was too often.
+    #: Time until the next attempt is allowed, if "slow".
     wait_ms: int = 0
 
 
-class PairingTry(NamedTuple):
-    """Whether a client may present a code now; if not, how long it has to wait."""
+class PairingAttempt(NamedTuple):
+    """Whether a client may redeem a code now; if not, the time to wait."""
 
     allowed: bool
     wait_ms: int = 0

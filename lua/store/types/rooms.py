@@ -8,14 +8,14 @@ from mesh.frames import RoomMember
 
 
 class Room(NamedTuple):
-    """What became of a request about a room, and who is in it now, in the order in which they came.
+    """Result of a change of a room, with its members in the order in which they joined.
 
-    "gone": there is no such room. "taken", "crowded": none can be made under this code, or in its cell. "outsider": who
-    asked is not in it. "stranger": the one whom it is about is not. "ended": it was silent for long; "same": not so.
+    "gone": no such room. "taken": the code is in use. "crowded": the cell has its maximum of rooms. "outsider": the
+    caller is no member. "stranger": the target is no member. "ended": deleted by the idle timeout; "same": not idle.
     """
 
     verdict: Literal["ok", "gone", "full", "taken", "crowded", "outsider", "stranger", "ended", "same"]
     room_id: str = ""
     members: tuple[RoomMember, ...] = ()
-    #: Grows with every change of its members.
+    #: Increases with every change of the members.
     version: int = 0

@@ -9,7 +9,7 @@ ClaimVerdict = Literal["ok", "held", "gone", "wrong_token"]
 
 
 class Claim(NamedTuple):
-    """An edge wants to own a session. What the fields mean: mesh.frames.SessionClaim."""
+    """An edge claims the ownership of a session. For the fields see mesh.frames.SessionClaim."""
 
     session_id: str
     edge: str
@@ -17,7 +17,7 @@ class Claim(NamedTuple):
     tenant_id: str
     src_lang: str
     tgt_lang: str
-    #: A repeat is recognised by it; "": it is not.
+    #: Deduplicates retries of the claim; "": none.
     ref: str = ""
     token: str = ""
     resume: bool = False
@@ -27,12 +27,12 @@ class Claim(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """Who owns the session now, and whether that is the caller; then, what the record holds."""
+    """Result of a Claim: whether the caller is the owner, the owner, and fields of the record."""
 
     ok: bool
     owner: str
     epoch: int
-    #: "held": another epoch is in force. "gone", "wrong_token": it cannot be resumed.
+    #: "held": another epoch is in force. "gone", "wrong_token": the session cannot be resumed.
     verdict: ClaimVerdict = "ok"
     #: The edge that lost it by this claim; "" if none did.
     before: str = ""
@@ -40,13 +40,13 @@ class Claimed(NamedTuple):
     trace_id: str = ""
     preferred_node: str = ""
     room: str = ""
-    #: Entries that wait in the mail, and those that were dropped from it since the last trim.
+    #: Entries in the mail, and entries evicted from it since the last trim.
     mail: int = 0
     lost: int = 0
 
 
 class Noted(NamedTuple):
-    """Answer to an edge that says that its session lives. "taken": it is not the owner, or has another epoch."""
+    """Reply to the renewal of a session. "taken": the edge is not the owner, or has another epoch."""
 
     verdict: Literal["ok", "taken", "gone"]
     owner: str
@@ -54,18 +54,18 @@ class Noted(NamedTuple):
 
 
 class SessionOwner(NamedTuple):
-    """Where a session is. Without an owner there is no record of it."""
+    """Owner of a session. Empty owner: there is no record."""
 
     owner: str
     epoch: int = 0
-    #: Its client's connection is lost.
+    #: Its client is detached.
     away: bool = False
-    #: What it misses may wait in its mail.
+    #: Undelivered results go to its mail.
     resumable: bool = False
 
 
 class MailEntry(NamedTuple):
-    """Something for the mail of a session; `key` names it, so that a repeat adds nothing."""
+    """An entry for the mail of a session; deduplicated by `key`."""
 
     session_id: str
     key: str
@@ -74,15 +74,15 @@ class MailEntry(NamedTuple):
 
 
 class Parked(NamedTuple):
-    """What became of a Letter. "same": it waits already. "no_session": there is none that anybody will resume."""
+    """Result of parking a MailEntry. "same": duplicate. "no_session": no such session, or not resumable."""
 
     verdict: Literal["parked", "same", "no_session"]
-    #: Older entries that made room for it.
+    #: Older entries evicted for it.
     dropped: int = 0
 
 
 class MailPage(NamedTuple):
-    """Mail, oldest first. `last`: id of the page's last entry, "" if there is none."""
+    """One page of mail, oldest first. `last`: id of its last entry, "" if it is empty."""
 
     last: str
     more: bool

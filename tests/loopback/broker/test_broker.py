@@ -54,7 +54,7 @@ async def test_one_selector_sees_all_work_of_a_cell_by_every_broker(rig: Rig) ->
     assert all(selector.messages for selector in selectors)
 
 
-async def test_payload_crosses_untouched_between_any_two_peers(rig: Rig) -> None:
+async def test_payload_is_unchanged_between_any_two_peers(rig: Rig) -> None:
     rig.broker()
     edges, selector = [await rig.edge(), await rig.edge()], await rig.selector(1)
     payload = [os.urandom(200_000), b"", b"\x00"]
@@ -96,7 +96,7 @@ async def test_control_reaches_a_selector_whose_window_is_full(rig: Rig) -> None
     assert len(selector.frames(SessionClaim)) == 1
 
 
-async def test_control_overtakes_work_that_waits_for_a_peer_that_does_not_read(rig: Rig) -> None:
+async def test_control_overtakes_queued_work_of_a_peer_that_does_not_read(rig: Rig) -> None:
     """The pipe and the kernel hold some megabytes; what is behind them waits in the broker, in lanes."""
     broker = rig.broker(LINGUA_LINK_HIGH_WATER="4", LINGUA_LINK_DEAD_MS="60000")
     edge = await rig.edge()
@@ -124,7 +124,7 @@ async def test_control_overtakes_work_that_waits_for_a_peer_that_does_not_read(r
     assert broker.metrics()['lingua_broker_queue_depth{lane="work"}'] == 0
 
 
-async def test_what_cannot_be_delivered_comes_back_with_the_reason(rig: Rig) -> None:
+async def test_undeliverable_message_is_bounced_with_its_reason(rig: Rig) -> None:
     rig.broker()
     edge = await rig.edge()
     edge.link.send("", 0, claim("1"))
@@ -135,7 +135,7 @@ async def test_what_cannot_be_delivered_comes_back_with_the_reason(rig: Rig) -> 
     assert reasons == {"1": "no_selector", "2": "unroutable", "3": "expired"}
 
 
-async def test_a_selector_killed_in_the_middle_costs_nothing_that_was_sent_after(rig: Rig) -> None:
+async def test_no_message_sent_after_the_death_of_a_selector_is_lost(rig: Rig) -> None:
     broker = rig.broker(LINGUA_LINK_DEAD_MS="60000")  # so that silence is not what tells
     for _ in range(2):
         rig.processes.append(start(["tests.support.processes.broker", broker.back]))
@@ -159,7 +159,7 @@ async def test_a_selector_killed_in_the_middle_costs_nothing_that_was_sent_after
     assert broker.metrics()['lingua_broker_peers_live{kind="selector"}'] == 1
 
 
-async def test_nobody_can_speak_for_another_or_take_an_identity_in_use(rig: Rig) -> None:
+async def test_foreign_source_and_identity_in_use_are_refused(rig: Rig) -> None:
     broker = rig.broker()
     edge, selector = await rig.edge(), await rig.selector(5)
     thief = rig.raw(broker.front, "edge:thief:1")
@@ -172,7 +172,7 @@ async def test_nobody_can_speak_for_another_or_take_an_identity_in_use(rig: Rig)
     assert not selector.messages
 
 
-async def test_garbage_on_the_ports_does_no_harm(rig: Rig) -> None:
+async def test_garbage_on_the_ports_is_dropped(rig: Rig) -> None:
     broker = rig.broker("tcp", LINGUA_LINK_MESSAGE_BYTES_MAX="100000")
     edge, selector = await rig.edge(), await rig.selector(100)
     name = "edge:rude:1"
@@ -200,7 +200,7 @@ async def test_garbage_on_the_ports_does_no_harm(rig: Rig) -> None:
     assert len(selector.messages) == 10
 
 
-async def test_the_metrics_tell_of_frames_peers_and_hop_times(rig: Rig) -> None:
+async def test_metrics_export_frames_peers_and_hop_times(rig: Rig) -> None:
     broker = rig.broker()
     edge, _ = await rig.edge(), await rig.selector(5)
     await until(lambda: broker.metrics()["lingua_broker_credit"] == 5, "the window is open")
@@ -215,7 +215,7 @@ async def test_the_metrics_tell_of_frames_peers_and_hop_times(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_ends_it_with_exit_code_0(rig: Rig, number: int) -> None:
+async def test_signal_ends_the_broker_with_exit_code_0(rig: Rig, number: int) -> None:
     broker = rig.broker()
     await rig.edge()
     assert broker.ready["kind"] == "broker"
@@ -237,7 +237,7 @@ async def test_a_signal_ends_it_with_exit_code_0(rig: Rig, number: int) -> None:
         (["--index", "1"], {"LINGUA_LINK_FRONTENDS": "ipc:///tmp/x"}, "link.frontends has no entry 1"),
     ],
 )
-def test_a_wrong_configuration_is_one_line_and_exit_code_2(
+def test_invalid_configuration_prints_one_line_and_exits_with_2(
     arguments: list[str], settings: dict[str, str], text: str
 ) -> None:
     with sockets.create_server(("127.0.0.1", 0)) as taken:
@@ -250,7 +250,7 @@ def test_a_wrong_configuration_is_one_line_and_exit_code_2(
     assert len(error.splitlines()) == 1
 
 
-async def test_a_stopped_broker_wakes_up_without_forgetting_its_peers(rig: Rig) -> None:
+async def test_suspended_broker_resumes_with_its_peers(rig: Rig) -> None:
     broker = rig.broker()
     selector, edge = await rig.selector(5), await rig.edge()
     await until(lambda: broker.metrics()["lingua_broker_credit"] == 5, "the window is open")

@@ -28,7 +28,7 @@ async def credit_is(rig: Rig, each: int) -> None:
         await until(lambda broker=broker: broker.metrics()["lingua_broker_credit"] == each, f"credit {each}")  # type: ignore[misc]
 
 
-async def test_a_killed_broker_comes_back_on_the_same_endpoint_by_itself(rig: Rig) -> None:
+async def test_link_reconnects_to_a_restarted_broker(rig: Rig) -> None:
     broker = rig.broker()
     await rig.selector(8)
     edge = await rig.edge()
@@ -45,7 +45,7 @@ async def test_a_killed_broker_comes_back_on_the_same_endpoint_by_itself(rig: Ri
         await until(lambda: edge.link.brokers_live() == 1, "it is live")
 
 
-async def test_with_two_brokers_the_death_of_one_costs_no_send(rig: Rig) -> None:
+async def test_no_send_fails_when_one_of_two_brokers_dies(rig: Rig) -> None:
     rig.broker()
     rig.broker()
     await rig.selector(64)
@@ -63,7 +63,7 @@ async def test_with_two_brokers_the_death_of_one_costs_no_send(rig: Rig) -> None
     assert used == {broker.front for broker in rig.brokers}
 
 
-async def test_avoid_is_a_wish_not_a_command(rig: Rig) -> None:
+async def test_avoided_broker_is_used_if_it_is_the_only_one(rig: Rig) -> None:
     one, other = rig.broker(), rig.broker()
     edge = await rig.edge()
     for cell in range(4):
@@ -74,7 +74,7 @@ async def test_avoid_is_a_wish_not_a_command(rig: Rig) -> None:
     assert edge.link.send("", 1, claim("x"), avoid=one.front) == one.front
 
 
-async def test_one_destination_keeps_to_one_broker(rig: Rig) -> None:
+async def test_one_destination_uses_one_broker(rig: Rig) -> None:
     rig.broker()
     rig.broker()
     edge = await rig.edge()
@@ -82,7 +82,7 @@ async def test_one_destination_keeps_to_one_broker(rig: Rig) -> None:
     assert len({edge.link.send("edge:x:1", 0, claim(str(number))) for number in range(10)}) == 1
 
 
-async def test_control_is_handed_over_before_work_that_came_with_it(rig: Rig) -> None:
+async def test_control_is_received_before_work_of_the_same_batch(rig: Rig) -> None:
     rig.broker()
     batches: list[list[type]] = []
     link = await rig.link("edge", lambda batch: batches.append([type(received.frame) for received in batch]))
@@ -101,7 +101,7 @@ async def test_control_is_handed_over_before_work_that_came_with_it(rig: Rig) ->
     assert biggest == sorted(biggest, key=lambda kind: kind is SessionClaim)
 
 
-async def test_a_burst_beyond_drain_max_arrives_complete(rig: Rig) -> None:
+async def test_burst_beyond_drain_max_arrives_complete(rig: Rig) -> None:
     rig.broker()
     edge, other = await rig.edge(), await rig.edge()
     for number in range(900):
@@ -122,7 +122,7 @@ async def test_garbage_from_a_broker_is_counted_and_skipped(rig: Rig) -> None:
     assert edge.link.counts.garbage == 2
 
 
-async def test_a_draining_selector_is_left_in_peace(rig: Rig) -> None:
+async def test_draining_selector_gets_no_new_work_over_the_link(rig: Rig) -> None:
     rig.broker()
     leaving, staying = await rig.selector(8), await rig.selector(8)
     edge = await rig.edge()
@@ -138,14 +138,14 @@ async def test_a_draining_selector_is_left_in_peace(rig: Rig) -> None:
     assert staying.messages
 
 
-async def test_goodbye_is_heard_at_once(rig: Rig) -> None:
+async def test_goodbye_removes_the_peer_at_once(rig: Rig) -> None:
     broker = rig.broker(LINGUA_LINK_DEAD_MS="60000")
     edge = await rig.edge()
     await edge.link.close()
     await until(lambda: broker.metrics()['lingua_broker_peers_live{kind="edge"}'] == 0, "the broker forgets it")
 
 
-async def test_without_any_broker_ready_says_whom_it_tried(tmp: Path) -> None:
+async def test_ready_without_a_broker_names_the_tried_endpoints(tmp: Path) -> None:
     link = Link(
         identity=new_peer_identity("edge", "x"),
         kind="edge",
@@ -162,7 +162,7 @@ async def test_without_any_broker_ready_says_whom_it_tried(tmp: Path) -> None:
     await link.close()
 
 
-async def test_a_message_that_the_broker_would_cut_us_off_for_is_not_sent(rig: Rig) -> None:
+async def test_message_beyond_the_broker_s_size_limit_is_not_sent(rig: Rig) -> None:
     rig.broker()
     edge = await rig.edge()
     assert edge.link.send(edge.link.identity, 0, claim("x"), bytes(CONFIG.message_bytes_max + 1)) == ""
@@ -171,7 +171,7 @@ async def test_a_message_that_the_broker_would_cut_us_off_for_is_not_sent(rig: R
     assert edge.link.counts.brokers_lost == 0
 
 
-async def test_an_endpoint_that_is_none_is_a_configuration_error() -> None:
+async def test_invalid_endpoint_is_a_configuration_error() -> None:
     link = Link(
         identity="edge:x:1", kind="edge", endpoints=["nonsense"], config=CONFIG, window=0, on_messages=lambda _: None
     )
@@ -190,7 +190,7 @@ async def exchange(rig: Rig) -> None:
     await until(lambda: len(edge.frames(Failed)) + len(edge.frames(Busy)) == 300, "all answered")
 
 
-def test_it_runs_on_uvloop(tmp: Path) -> None:
+def test_link_runs_on_uvloop(tmp: Path) -> None:
     async def main() -> None:
         async for rig in rig_in(tmp):
             await exchange(rig)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.core.credit import Peer
 from broker.core.queues import Envelope
+from broker.core.routes import rank
 from broker.core.switch import Switch, SwitchLimits
 from mesh.frames import (
     BROKER,
@@ -19,7 +20,7 @@ from mesh.frames import (
     lane_of,
 )
 
-RULES = SwitchLimits(cells=16, beat_ms=1_000, dead_ms=3_000, queue_max=4, peers_max=8, busy_retry_ms=50)
+LIMITS = SwitchLimits(cells=16, beat_ms=1_000, dead_ms=3_000, queue_max=4, peers_max=8, busy_retry_ms=50)
 NOW_MS = 10_000
 WALL_US = 1_700_000_000_000_000
 WALL_MS = WALL_US // 1_000
@@ -41,8 +42,8 @@ def message(source: str, to: str, frame: Frame, *payload: bytes, cell: int = 3, 
 class Bench:
     """A switch with helpers to introduce peers and to look at what it sends."""
 
-    def __init__(self, rules: SwitchLimits = RULES) -> None:
-        self.switch = Switch(broker_id="b1", boot_id="x", rules=rules, acquaintances=7, now_ms=NOW_MS)
+    def __init__(self, limits: SwitchLimits = LIMITS) -> None:
+        self.switch = Switch(broker_id="b1", boot_id="x", limits=limits, connection_start=7, now_ms=NOW_MS)
         self.now_ms = NOW_MS
         self.wall_us = WALL_US
 
@@ -57,13 +58,13 @@ class Bench:
         return self.peer(name)
 
     def selector(self, name: str = SELECTOR, window: int = 2, *, draining: bool = False) -> Peer:
-        """A selector that has answered in its counters, so that it has its whole window."""
+        """A selector that has replied in its counters, so that it has its whole window."""
         self.back(message(name, BROKER, Beat("selector", window, 0)))
         self.beat(name, window, draining=draining)
         return self.peer(name)
 
     def beat(self, name: str, window: int, consumed: int = 0, *, draining: bool = False) -> None:
-        """`consumed` counts from the base of this acquaintance."""
+        """`consumed` counts from the base of this connection."""
         base = self.peer(name).window.sent - self.peer(name).window.outstanding()
         self.back(message(name, BROKER, Beat("selector", window, base + consumed, draining)))
 
@@ -75,11 +76,21 @@ class Bench:
         return out
 
 
-def told(out: list[Envelope]) -> list[tuple[str, Frame]]:
-    """Who is sent which frame."""
-    return [(mail.receiver.name, decode_frame(mail.parts[2])) for mail in out if mail.receiver is not None]
+def frames_to(out: list[Envelope]) -> list[tuple[str, Frame]]:
+    """Receiver and frame of each envelope."""
+    return [
+        (envelope.receiver.name, decode_frame(envelope.parts[2])) for envelope in out if envelope.receiver is not None
+    ]
 
 
 def names(out: list[Envelope]) -> list[str]:
-    """Who is sent something."""
-    return [name for name, _ in told(out)]
+    """Receiver of each envelope."""
+    return [name for name, _ in frames_to(out)]
+
+
+def two_selectors(bench: Bench, window: int = 2) -> tuple[str, str]:
+    """Two selectors, in the order of the sample's cell."""
+    pair = sorted(["selector:a:1", "selector:b:1"], key=lambda name: rank(3, name), reverse=True)
+    for name in pair:
+        bench.selector(name, window)
+    return pair[0], pair[1]

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from lua.engine.batch import sure
 from lua.store import Store
-from lua.store.jobs import words_of
-from lua.store.node_view import Changes, read_reason
+from lua.store.jobs import split_request
+from lua.store.node_view import Changes, unquote_reason
 from lua.store.types.commits import CommitRequest
 from lua.store.types.jobs import Advance, Advanced
 from lua.store.types.nodes import Heartbeat, HeartbeatReply, Registered
@@ -95,7 +95,7 @@ async def job_record(store: Store, job_id: str) -> JobRecord | None:
         return None
     attempt, _, node_id = holder.partition(" ")
     happened = {name: time_ms for name, time_ms in zip(JOB_TIMES, times, strict=True) if time_ms}
-    return JobRecord(state, int(attempt), node_id, *words_of(request), outcome, read_reason(reason), happened)
+    return JobRecord(state, int(attempt), node_id, *split_request(request), outcome, unquote_reason(reason), happened)
 
 
 async def claim_session(

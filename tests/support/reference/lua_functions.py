@@ -1,4 +1,4 @@
-"""Runs Lua that exists only for a test, with the functions of lua/shared."""
+"""Runs Lua that exists only for a test, with the functions of lua/scripts/shared."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from mesh.frames import (
 )
 from mesh.link.credit import LinkCredit
 
-RULES = SwitchLimits(cells=16, beat_ms=100, dead_ms=300, queue_max=8, peers_max=32, busy_retry_ms=5)
+LIMITS = SwitchLimits(cells=16, beat_ms=100, dead_ms=300, queue_max=8, peers_max=32, busy_retry_ms=5)
 WINDOW = 6
 HIGH_WATER = 4
 RESEND_MS = 150
@@ -62,7 +62,7 @@ class SimPeer:
         self.asleep_until_ms = 0
         self.next_beat_ms = 0
         self.peerings = {
-            name: LinkCredit(kind=self.kind, window=self.window, dead_ms=RULES.dead_ms) for name in world.brokers
+            name: LinkCredit(kind=self.kind, window=self.window, dead_ms=LIMITS.dead_ms) for name in world.brokers
         }
         for name in world.brokers:
             world.pipes[name, identity] = Pipes()
@@ -86,7 +86,7 @@ class SimPeer:
         for name, peering in self.peerings.items():
             self._read(name, peering)
         if now >= self.next_beat_ms:
-            self.next_beat_ms = now + RULES.beat_ms
+            self.next_beat_ms = now + LIMITS.beat_ms
             for name, peering in self.peerings.items():
                 peering.expire(now)
                 self.beat(name)
@@ -189,7 +189,7 @@ class SimEdge(SimPeer):
             if isinstance(original, SessionClaim):
                 self._answered(original.ref, type(frame).__name__)
                 if self.repeat and original.ref in self.waiting:
-                    self.waiting[original.ref] = self.world.now_ms + RULES.busy_retry_ms
+                    self.waiting[original.ref] = self.world.now_ms + LIMITS.busy_retry_ms
 
     def _answered(self, ref: str, kind: str) -> None:
         self.answers[ref][kind] += 1
@@ -210,20 +210,20 @@ class SimBroker:
         self.switch = Switch(
             broker_id=self.name,
             boot_id=f"{self.name}.{self.boots}",
-            rules=RULES,
-            acquaintances=self.world.random.randint(1, 1_000_000),
+            limits=LIMITS,
+            connection_start=self.world.random.randint(1, 1_000_000),
             now_ms=self.world.now_ms,
         )
         self.courier = Courier(self.switch, self._attempt)
 
-    def _attempt(self, mail: Envelope) -> Outcome:
-        assert mail.receiver is not None
-        pipes = self.world.pipes.get((self.name, mail.receiver.name))
+    def _attempt(self, envelope: Envelope) -> Outcome:
+        assert envelope.receiver is not None
+        pipes = self.world.pipes.get((self.name, envelope.receiver.name))
         if pipes is None or not pipes.up:
-            return Outcome.GONE
+            return Outcome.UNREACHABLE
         if len(pipes.to_peer) >= HIGH_WATER:
-            return Outcome.STUCK
-        self.world.deliver(pipes.to_peer, list(mail.parts))
+            return Outcome.PIPE_FULL
+        self.world.deliver(pipes.to_peer, list(envelope.parts))
         return Outcome.SENT
 
     def step(self) -> None:
@@ -237,10 +237,10 @@ class SimBroker:
                 self.world.deliver(batches[side], inbox.popleft())
         now = self.world.now_ms
         copies = [[list(parts) for parts in batches[side]] for side in Side]
-        self.courier.perform(self.switch.receive(copies[0], copies[1], now, now * 1_000))
+        self.courier.send_all(self.switch.receive(copies[0], copies[1], now, now * 1_000))
         self.switch.check()
         self.courier.flush(now * 1_000)
-        self.courier.perform(self.switch.tick(now))
+        self.courier.send_all(self.switch.tick(now))
         self.switch.check()
 
 
@@ -294,7 +294,7 @@ class World:
 
     def put_to_sleep(self) -> None:
         actor = self.random.choice([*self.peers(), *self.brokers.values()])
-        actor.asleep_until_ms = self.now_ms + self.random.randint(10, 2 * RULES.dead_ms)
+        actor.asleep_until_ms = self.now_ms + self.random.randint(10, 2 * LIMITS.dead_ms)
 
     def kill_broker(self) -> None:
         broker = self.random.choice(list(self.brokers.values()))
@@ -319,4 +319,4 @@ class World:
 
 def hash_cell(ref: str) -> int:
     """A cell that does not depend on Python's hash seed."""
-    return sum(ref.encode()) % RULES.cells
+    return sum(ref.encode()) % LIMITS.cells

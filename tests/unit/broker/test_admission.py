@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.core.admission import IDENTITY_BYTES_MAX, PARTS_MAX, Dropped, check_stranger, read_head
+from broker.core.admission import IDENTITY_BYTES_MAX, PARTS_MAX, Dropped, check_new_peer, read_head
 from mesh.frames import BROKER, FRAME_VERSION, Head, encode
 from tests.support.builders.broker import EDGE, WORK, message
 
@@ -13,7 +13,7 @@ def head(source: str = EDGE, version: int = FRAME_VERSION, lane: int = 1) -> Hea
     return Head(version, lane, "", 0, source, 0)
 
 
-def test_a_good_head_is_read_and_the_rest_left_alone() -> None:
+def test_valid_head_is_decoded_and_the_other_parts_are_not() -> None:
     assert read_head([EDGE.encode(), encode(head()), b"\xc1 no frame at all", b"\xff"]) == head()
 
 
@@ -30,14 +30,14 @@ def test_a_good_head_is_read_and_the_rest_left_alone() -> None:
         ([b"", encode(head(lane=-1)), b""], "malformed"),
     ],
 )
-def test_a_head_that_is_none_is_dropped_for_its_reason(parts: list[bytes], reason: str) -> None:
+def test_invalid_head_is_dropped_with_its_reason(parts: list[bytes], reason: str) -> None:
     with pytest.raises(Dropped) as dropped:
         read_head(parts)
     assert dropped.value.reason == reason
 
 
 @given(st.lists(st.binary(max_size=80), max_size=20))
-def test_any_bytes_are_read_or_dropped(parts: list[bytes]) -> None:
+def test_arbitrary_bytes_are_decoded_or_dropped(parts: list[bytes]) -> None:
     try:
         read_head(parts)
     except Dropped as dropped:
@@ -54,11 +54,11 @@ def test_any_bytes_are_read_or_dropped(parts: list[bytes]) -> None:
         (b"e" * (IDENTITY_BYTES_MAX + 1), "e" * (IDENTITY_BYTES_MAX + 1), "malformed"),
     ],
 )
-def test_a_stranger_must_be_who_it_says(identity: bytes, source: str, reason: str) -> None:
+def test_new_peer_with_a_wrong_source_is_dropped(identity: bytes, source: str, reason: str) -> None:
     with pytest.raises(Dropped) as dropped:
-        check_stranger(identity, head(source))
+        check_new_peer(identity, head(source))
     assert dropped.value.reason == reason
 
 
-def test_an_honest_stranger_is_welcome() -> None:
-    check_stranger(EDGE.encode(), head())
+def test_new_peer_with_a_matching_source_is_accepted() -> None:
+    check_new_peer(EDGE.encode(), head())

@@ -3,46 +3,46 @@ from __future__ import annotations
 import pytest
 
 from broker.core.credit import Side
-from broker.core.directory import Directory, PeerChange
+from broker.core.directory import Directory, PeerChange, RemovalReason
 
 
 def directory() -> Directory:
-    return Directory(cells=16, peers_max=2, queue_max=4, acquaintances=0)
+    return Directory(cells=16, peers_max=2, queue_max=4, connection_start=0)
 
 
-def test_a_peer_that_is_met_again_counts_from_another_base() -> None:
+def test_peer_that_reconnects_counts_from_another_base() -> None:
     known = directory()
-    first = known.meet(b"selector:a:1", Side.BACK, 0)
-    known.forget(first, "silent")
-    again = known.meet(b"selector:a:1", Side.BACK, 0)
+    first = known.add(b"selector:a:1", Side.BACK, 0)
+    known.remove(first, RemovalReason.SILENT)
+    again = known.add(b"selector:a:1", Side.BACK, 0)
     assert again is not first
     assert again.window.sent != first.window.sent
-    assert known.news == [
-        PeerChange("peer_met", "selector:a:1", ""),
+    assert known.changes == [
+        PeerChange("peer_connected", "selector:a:1", ""),
         PeerChange("peer_lost", "selector:a:1", "silent"),
-        PeerChange("peer_met", "selector:a:1", ""),
+        PeerChange("peer_connected", "selector:a:1", ""),
     ]
 
 
-def test_routes_follow_selectors_and_only_them() -> None:
+def test_routes_contain_the_live_selectors_only() -> None:
     known = directory()
-    known.meet(b"edge:a:1", Side.FRONT, 0)
+    known.add(b"edge:a:1", Side.FRONT, 0)
     assert known.routes.order(1) == []
-    selector = known.meet(b"selector:a:1", Side.BACK, 0)
+    selector = known.add(b"selector:a:1", Side.BACK, 0)
     assert known.routes.order(1) == [selector]
     assert known.is_full()
-    known.forget(selector, "goodbye")
+    known.remove(selector, RemovalReason.GOODBYE)
     assert known.routes.order(1) == []
     known.check()
 
 
-def test_blocked_peers_are_listed_until_they_are_not() -> None:
+def test_peer_is_listed_as_blocked_until_unblocked_or_removed() -> None:
     known = directory()
-    peer = known.meet(b"edge:a:1", Side.FRONT, 0)
+    peer = known.add(b"edge:a:1", Side.FRONT, 0)
     known.block(peer)
     known.block(peer)
     assert known.blocked() == [peer]
-    known.forget(peer, "unreachable")
+    known.remove(peer, RemovalReason.UNREACHABLE)
     assert known.blocked() == []
     known.check()
 
@@ -52,13 +52,13 @@ def test_blocked_peers_are_listed_until_they_are_not() -> None:
     [
         (lambda known, peer: known.by_name.clear(), "indexes differ"),
         (lambda known, peer: setattr(peer, "blocked", True), "flag and list differ"),
-        (lambda known, peer: setattr(peer, "present", False), "forgotten but still listed"),
+        (lambda known, peer: setattr(peer, "is_known", False), "removed but still listed"),
         (lambda known, peer: setattr(peer.window, "consumed", peer.window.sent + 1), "consumed more"),
     ],
 )
-def test_check_notices_what_does_not_agree(break_it, complaint: str) -> None:  # type: ignore[no-untyped-def]
+def test_check_detects_inconsistent_indexes(break_it, complaint: str) -> None:  # type: ignore[no-untyped-def]
     known = directory()
-    peer = known.meet(b"selector:a:1", Side.BACK, 0)
+    peer = known.add(b"selector:a:1", Side.BACK, 0)
     break_it(known, peer)
     with pytest.raises(AssertionError, match=complaint):
         known.check()

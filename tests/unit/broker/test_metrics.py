@@ -9,7 +9,7 @@ from mesh.frames import BROKER, Beat
 from tests.support.builders.broker import EDGE, WORK, Bench, message
 
 
-def test_everything_the_switch_counts_is_shown() -> None:
+def test_every_counter_of_the_switch_is_exported() -> None:
     bench = Bench()
     bench.edge()
     bench.selector(window=1)
@@ -37,7 +37,7 @@ def test_everything_the_switch_counts_is_shown() -> None:
     } <= shown
 
 
-def test_a_hop_counts_in_the_bucket_whose_edge_it_does_not_exceed() -> None:
+def test_hop_is_exported_in_the_bucket_of_its_upper_edge() -> None:
     histogram = Histogram()
     for hop_us in (-5, 50, 51, 10**9):
         histogram.add(hop_us)

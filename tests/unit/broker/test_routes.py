@@ -10,7 +10,7 @@ CELLS = 16
 
 
 def selector(name: str) -> Peer:
-    return Peer(name.encode(), Side.BACK, queue_max=1, acquaintance=1, now_ms=0)
+    return Peer(name.encode(), Side.BACK, queue_max=1, connection=1, now_ms=0)
 
 
 def first_of(routes: Routes) -> list[str]:
@@ -21,7 +21,7 @@ names = st.sets(st.integers(0, 999).map(lambda number: f"selector:s{number}:1"),
 
 
 @given(names)
-def test_every_broker_computes_the_same_order_however_it_met_them(found: set[str]) -> None:
+def test_order_is_equal_for_any_order_of_connections(found: set[str]) -> None:
     one, other = Routes(CELLS), Routes(CELLS)
     one.replace(map(selector, sorted(found)))
     other.replace(map(selector, sorted(found, reverse=True)))
@@ -30,7 +30,7 @@ def test_every_broker_computes_the_same_order_however_it_met_them(found: set[str
 
 
 @given(names)
-def test_when_a_selector_goes_only_its_own_cells_move(found: set[str]) -> None:
+def test_only_the_cells_of_a_removed_selector_move(found: set[str]) -> None:
     routes = Routes(CELLS)
     routes.replace(map(selector, sorted(found)))
     before = first_of(routes)
@@ -40,13 +40,13 @@ def test_when_a_selector_goes_only_its_own_cells_move(found: set[str]) -> None:
         assert was in (now, lost)
 
 
-def test_cells_are_spread() -> None:
+def test_cells_are_spread_over_the_selectors() -> None:
     routes = Routes(CELLS)
     routes.replace(selector(f"selector:s{number}:1") for number in range(3))
     assert len(set(first_of(routes))) == 3
 
 
-def test_the_order_is_the_rank_and_never_depends_on_the_hash_seed() -> None:
+def test_order_is_the_rank_independent_of_the_hash_seed() -> None:
     assert rank(3, "selector:a:1").hex() == "2231e65a29ba0817"
 
 
@@ -58,5 +58,5 @@ def test_any_cell_number_is_routed_and_the_cache_stays_bounded() -> None:
     assert len(routes._orders) == CELLS
 
 
-def test_nobody_is_nobody() -> None:
+def test_order_without_selectors_is_empty() -> None:
     assert Routes(CELLS).order(1) == []

@@ -7,17 +7,17 @@ from lua.engine.loader import load_scripts
 from mesh.errors import StoreError
 
 SCRIPTS = load_scripts()
-LOOK, RELEASE = SCRIPTS["session_get"], SCRIPTS["session_release"]
+GET, RELEASE = SCRIPTS["session_get"], SCRIPTS["session_release"]
 
 
-def waiting(count: int, loop: asyncio.AbstractEventLoop, slots: int = 1) -> list[PendingCall]:
-    ticket = CallGroup(count, loop.create_future())
+def pending(count: int, loop: asyncio.AbstractEventLoop, slots: int = 1) -> list[PendingCall]:
+    group = CallGroup(count, loop.create_future())
     return [
         PendingCall(
-            RELEASE if n % 3 else LOOK,
+            RELEASE if n % 3 else GET,
             Call([f"k{n}"], {"edge": "e", "epoch": n} if n % 3 else {}),
             n % slots,
-            ticket,
+            group,
             n,
         )
         for n in range(count)
@@ -25,35 +25,35 @@ def waiting(count: int, loop: asyncio.AbstractEventLoop, slots: int = 1) -> list
 
 
 async def test_calls_are_grouped_by_script_and_slot_in_order() -> None:
-    calls = waiting(40, asyncio.get_running_loop(), slots=2)
+    calls = pending(40, asyncio.get_running_loop(), slots=2)
     batches = batches_of(calls, size_max=5)
-    assert sorted(one.place for batch in batches for one in batch) == list(range(40))
+    assert sorted(one.index for batch in batches for one in batch) == list(range(40))
     for batch in batches:
         assert len(batch) <= 5
         assert len({(one.script.name, one.slot) for one in batch}) == 1
-        assert [one.place for one in batch] == sorted(one.place for one in batch)
+        assert [one.index for one in batch] == sorted(one.index for one in batch)
 
 
 async def test_a_command_carries_all_calls() -> None:
-    calls = [one for one in waiting(6, asyncio.get_running_loop()) if one.script is RELEASE]
-    words = [2 * len(calls) // 2, 1, 2, "e", 1, 1, 2, "e", 2, 1, 2, "e", 4, 1, 2, "e", 5]
-    assert evalsha(calls) == ["EVALSHA", RELEASE.sha, 4, "k1", "k2", "k4", "k5", *words]
+    calls = [one for one in pending(6, asyncio.get_running_loop()) if one.script is RELEASE]
+    args = [2 * len(calls) // 2, 1, 2, "e", 1, 1, 2, "e", 2, 1, 2, "e", 4, 1, 2, "e", 5]
+    assert evalsha(calls) == ["EVALSHA", RELEASE.sha, 4, "k1", "k2", "k4", "k5", *args]
     assert evaluate(calls)[:2] == ["EVAL", RELEASE.source]
 
 
-async def test_a_ticket_is_done_with_its_last_answer_and_each_counts_once() -> None:
-    calls = waiting(2, asyncio.get_running_loop())
+async def test_call_group_is_done_with_its_last_answer_and_each_counts_once() -> None:
+    calls = pending(2, asyncio.get_running_loop())
     assert calls[0].answer([1])
     assert not calls[0].answer([2]), "only the first answer counts"
-    assert not calls[0].ticket.done.done()
+    assert not calls[0].group.done.done()
     calls[1].answer(StoreError("x"))
-    await calls[0].ticket.done
-    assert calls[0].ticket.answers[0] == [1]
+    await calls[0].group.done
+    assert calls[0].group.answers[0] == [1]
 
 
 def test_an_answer_is_a_list_or_an_error() -> None:
-    assert read_answer(LOOK, [b"edge", 5, 0, 1]) == ["edge", 5, 0, 1]
-    failed = read_answer(LOOK, b"WRONGTYPE")
+    assert read_answer(GET, [b"edge", 5, 0, 1]) == ["edge", 5, 0, 1]
+    failed = read_answer(GET, b"WRONGTYPE")
     assert isinstance(failed, StoreError) and "session_get: WRONGTYPE" in str(failed)
-    assert isinstance(read_answer(LOOK, [b"edge"]), StoreError)
-    assert isinstance(read_answer(LOOK, [None, 5, 0, 1]), StoreError)
+    assert isinstance(read_answer(GET, [b"edge"]), StoreError)
+    assert isinstance(read_answer(GET, [None, 5, 0, 1]), StoreError)

@@ -10,7 +10,7 @@ import pytest
 from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import MovedError, ResponseError
 
-from lua.engine.connection import RedisConnection, server_at
+from lua.engine.connection import RedisConnection, connection_to
 from mesh.config.network import RedisConfig
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -35,7 +35,7 @@ async def served(talk: Talk, timeout_ms: int = 5_000) -> AsyncIterator[RedisConn
 
     listening = await asyncio.start_server(on_connection, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
-    server = server_at(RedisConfig(url=f"redis://127.0.0.1:{port}/0", timeout_ms=timeout_ms))
+    server = connection_to(RedisConfig(url=f"redis://127.0.0.1:{port}/0", timeout_ms=timeout_ms))
     try:
         yield server
     finally:

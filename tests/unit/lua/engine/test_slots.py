@@ -33,7 +33,7 @@ def test_the_map_takes_over_a_reply_and_moves() -> None:
         [[0, 99, [b"10.0.0.1", 1, b"id", []], [b"10.0.0.9", 9, b"replica"]], [100, 16383, [b"", 2, b"id"]]], "seed"
     )
     assert (slots.owner(99), slots.owner(100)) == (("10.0.0.1", 1), ("seed", 2))
-    slots.note_move(99, ("seed", 2))
+    slots.on_moved(99, ("seed", 2))
     assert slots.owner(99) == ("seed", 2) and slots.owner(98) == ("10.0.0.1", 1)
     assert slots.owners() == [("10.0.0.1", 1), ("seed", 2)]
     slots.replace([[0, 5, [None, 3, b"id"]]], "seed")

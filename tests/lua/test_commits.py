@@ -29,7 +29,7 @@ def leases_of(raw: RedisClient, keys: Keys, node_id: str) -> set[str]:
     return {member.decode() for member in raw.zrange(keys.leases(cell_of(node_id, CELLS), node_id), 0, -1)}
 
 
-async def test_a_request_is_placed_with_slot_job_and_binding(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_commit_writes_lease_job_and_binding(store: Store, raw: RedisClient, keys: Keys) -> None:
     epoch = (await register(store, NODE)).epoch
     placed = await commit(store, request("r-1", [NODE]))
     assert (placed.verdict, placed.node_id, placed.node_edge, placed.node_epoch) == ("new", NODE, EDGE, epoch)
@@ -46,7 +46,7 @@ async def test_a_request_is_placed_with_slot_job_and_binding(store: Store, raw: 
     assert await store.commits.find("r-2", "s-1") is None
 
 
-async def test_the_same_request_is_placed_once(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_repeated_request_is_placed_once(store: Store, raw: RedisClient, keys: Keys) -> None:
     await register(store, NODE)
     await register(store, OTHER)
     first = await commit(store, request("r-1", [NODE]))
@@ -57,7 +57,7 @@ async def test_the_same_request_is_placed_once(store: Store, raw: RedisClient, k
 
 
 @pytest.mark.parametrize("session_id", [in_cell("s-", cell_of(NODE, CELLS)), in_cell("s-", 3)])
-async def test_a_binding_lasts_as_long_as_its_edge_may_ask(
+async def test_binding_outlives_the_retries_of_its_edge(
     store: Store, raw: RedisClient, keys: Keys, config: Config, session_id: str
 ) -> None:
     """Were it gone while its job runs, a repeat would be a second job."""
@@ -68,7 +68,7 @@ async def test_a_binding_lasts_as_long_as_its_edge_may_ask(
     assert left_ms > config.job.deadline_ms - 5_000
 
 
-async def test_a_hundred_copies_at_once_make_one_job(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_hundred_concurrent_duplicates_create_one_job(store: Store, raw: RedisClient, keys: Keys) -> None:
     nodes = [f"node-{n}" for n in range(10)]
     for node_id in nodes:
         await register(store, node_id, max_jobs=20)
@@ -79,7 +79,7 @@ async def test_a_hundred_copies_at_once_make_one_job(store: Store, raw: RedisCli
     assert sum(len(leases_of(raw, keys, node_id)) for node_id in nodes) == 1
 
 
-async def test_a_duplicate_is_bound_even_when_no_node_has_room(store: Store) -> None:
+async def test_duplicate_is_bound_when_every_node_is_full(store: Store) -> None:
     await register(store, NODE, max_jobs=1)
     first = await commit(store, request("r-1", [NODE]))
     again = await commit(store, request("r-1", [NODE]))
@@ -94,7 +94,7 @@ async def test_candidates_are_tried_in_order(store: Store) -> None:
     assert placed[2].verdict == "full" and placed[2].reasons == ("full", "full")
 
 
-async def test_every_reason_to_pass_over_a_node(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_every_reason_for_skipping_a_candidate(store: Store, raw: RedisClient, keys: Keys) -> None:
     await register(store, "draining")
     await store.nodes.drain("draining", 1_000, "test")
     await store.nodes.register("new", EDGE, caps(), [])
@@ -107,7 +107,9 @@ async def test_every_reason_to_pass_over_a_node(store: Store, raw: RedisClient, 
 
 
 @pytest.mark.parametrize("session_id", [in_cell("s-", cell_of(NODE, CELLS)), in_cell("s-", 3)])
-async def test_a_lost_record_is_no_lack_of_slots(store: Store, raw: RedisClient, keys: Keys, session_id: str) -> None:
+async def test_candidates_without_records_are_unavailable_and_not_full(
+    store: Store, raw: RedisClient, keys: Keys, session_id: str
+) -> None:
     """A replica that takes over may have missed it; only a registration brings it back."""
     await register(store, NODE, max_jobs=1)
     await register(store, OTHER, max_jobs=1)
@@ -121,7 +123,7 @@ async def test_a_lost_record_is_no_lack_of_slots(store: Store, raw: RedisClient,
     assert (await commit(store, request("r-2", [NODE], session_id=session_id))).verdict == "new"
 
 
-async def test_lapsed_leases_make_room(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_expired_leases_free_their_slots(store: Store, raw: RedisClient, keys: Keys) -> None:
     await register(store, NODE, max_jobs=1)
     raw.zadd(keys.leases(cell_of(NODE, CELLS), NODE), {"job-old#1": 1})
     assert (await commit(store, request("r-1", [NODE]))).verdict == "new"
@@ -134,7 +136,7 @@ async def test_no_candidates_is_unavailable(store: Store) -> None:
     assert await store.commits.commit([]) == []
 
 
-async def test_a_higher_attempt_replaces_and_a_lower_one_does_not(store: Store) -> None:
+async def test_higher_attempt_replaces_the_binding_and_a_lower_one_does_not(store: Store) -> None:
     await register(store, NODE)
     await register(store, OTHER)
     first = await commit(store, request("r-1", [NODE], attempt=1))
@@ -145,7 +147,7 @@ async def test_a_higher_attempt_replaces_and_a_lower_one_does_not(store: Store) 
     assert first.job_id != second.job_id
 
 
-async def test_bound_tells_how_far_the_job_is(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_bound_result_carries_the_state_of_the_job(store: Store, raw: RedisClient, keys: Keys) -> None:
     await register(store, NODE, max_jobs=9)
     done = await commit(store, request("r-done", [NODE]))
     given_up = await commit(store, request("r-up", [NODE]))
@@ -166,7 +168,7 @@ async def test_bound_tells_how_far_the_job_is(store: Store, raw: RedisClient, ke
     assert [one.ended_for_ms for one in answers[1:]] == [-1, -1]
 
 
-async def test_one_bad_call_costs_only_itself(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_failed_call_of_a_batch_fails_alone(store: Store, raw: RedisClient, keys: Keys) -> None:
     await register(store, NODE, max_jobs=9)
     raw.hset(keys.binding(cell_of("s-1", CELLS), "r-2"), "not", "a string")
     placed = await store.commits.commit([request(f"r-{n}", [NODE]) for n in range(4)])
@@ -174,7 +176,7 @@ async def test_one_bad_call_costs_only_itself(store: Store, raw: RedisClient, ke
     assert "WRONGTYPE" in placed[2].reasons[0]
 
 
-async def test_a_request_that_lost_the_race_gives_its_slot_back(
+async def test_commit_that_loses_the_bind_releases_its_slot(
     store: Store, raw: RedisClient, keys: Keys, config: Config
 ) -> None:
     """Session and node in different cells: on a cluster that is reserve, then bind."""
@@ -190,7 +192,7 @@ async def test_a_request_that_lost_the_race_gives_its_slot_back(
     assert later.verdict == "bound" and len(leases_of(raw, keys, far)) == 1
 
 
-async def test_a_late_bind_is_refused(runner: Runner, store: Store, keys: Keys) -> None:
+async def test_bind_after_the_provisional_lease_is_refused(runner: Runner, store: Store, keys: Keys) -> None:
     binding = keys.binding(3, "r-1")
     args = {
         "wanted": f"1 job-03-x {NODE} {EDGE} 5", "job_id": "job-03-x", "attempt": 1, "until_ms": 1, "bound_ms": 1_000,
@@ -206,7 +208,7 @@ async def test_a_late_bind_is_refused(runner: Runner, store: Store, keys: Keys) 
     assert await runner.call("request_bind", [binding], other) == ["bound", f"1 job-03-x {NODE} {EDGE} 6"]
 
 
-async def test_an_unreadable_binding_is_unknown(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_undecodable_binding_is_unknown(store: Store, raw: RedisClient, keys: Keys) -> None:
     await register(store, NODE)
     for text in ("nonsense", "9 job-03-x"):
         raw.set(keys.binding(cell_of("s-1", CELLS), "r-1"), text)
@@ -216,7 +218,7 @@ async def test_an_unreadable_binding_is_unknown(store: Store, raw: RedisClient, 
 
 
 @pytest.mark.parametrize("redis_config", ["cluster"], indirect=True)
-async def test_a_provisional_lease_is_short_until_dispatch(
+async def test_provisional_lease_is_extended_by_dispatch(
     runner: Runner, raw: RedisClient, keys: Keys, config: Config
 ) -> None:
     job = msgspec.structs.replace(config.job, provisional_lease_ms=2_000, lease_ms=60_000)
@@ -231,7 +233,7 @@ async def test_a_provisional_lease_is_short_until_dispatch(
     assert advanced.leased and raw.zscore(leases, member) >= now_ms + 60_000
 
 
-async def test_dispatch_takes_a_lapsed_slot_again_only_if_one_is_free(
+async def test_dispatch_renews_an_expired_lease_only_if_a_slot_is_free(
     store: Store, raw: RedisClient, keys: Keys
 ) -> None:
     await register(store, NODE, max_jobs=1)
@@ -247,7 +249,7 @@ async def test_dispatch_takes_a_lapsed_slot_again_only_if_one_is_free(
     assert (taken.verdict, taken.leased, taken.used) == ("moved", True, 1)
 
 
-async def test_a_candidate_that_is_busier_than_expected_is_passed_over(store: Store) -> None:
+async def test_candidate_busier_than_expected_is_skipped(store: Store) -> None:
     await register(store, NODE, max_jobs=4)
     await register(store, OTHER, max_jobs=4)
     first = await commit(store, request("r-1", [NODE])._replace(expected=[0]))
@@ -261,20 +263,20 @@ async def test_a_candidate_that_is_busier_than_expected_is_passed_over(store: St
     assert (await commit(store, request("r-4", [NODE, OTHER])._replace(expected=[1, 5]))).node_id == OTHER
 
 
-async def test_a_full_node_tells_its_slots(store: Store) -> None:
+async def test_full_node_reports_its_slots_in_use(store: Store) -> None:
     await register(store, NODE, max_jobs=1)
     first = await commit(store, request("r-1", [NODE]))
     refused = await commit(store, request("r-2", [NODE])._replace(expected=[9]))
     assert (refused.reasons, refused.seen) == (("full",), ((NODE, 1, first.version),))
 
 
-async def test_lapsed_leases_are_not_held_against_a_node(store: Store, raw: RedisClient, keys: Keys) -> None:
+async def test_expired_leases_do_not_count_against_expected(store: Store, raw: RedisClient, keys: Keys) -> None:
     await register(store, NODE, max_jobs=4)
     raw.zadd(keys.leases(cell_of(NODE, CELLS), NODE), {"job-old#1": 1})
     assert (await commit(store, request("r-1", [NODE])._replace(expected=[0]))).verdict == "new"
 
 
-async def test_a_repeat_whose_answer_was_lost_is_the_same_job_whatever_was_expected(
+async def test_retry_after_a_lost_reply_gets_the_same_job_for_any_expected(
     store: Store, raw: RedisClient, keys: Keys
 ) -> None:
     await register(store, NODE)
@@ -285,7 +287,7 @@ async def test_a_repeat_whose_answer_was_lost_is_the_same_job_whatever_was_expec
     assert len(leases_of(raw, keys, NODE)) == 1
 
 
-async def test_a_hundred_at_once_spread_over_a_hundred_nodes(store: Store) -> None:
+async def test_hundred_concurrent_commits_spread_over_hundred_nodes(store: Store) -> None:
     """Five choosers that know nothing of one another but what the commits tell them."""
     nodes = [f"node-{n}" for n in range(100)]
     for node_id in nodes:

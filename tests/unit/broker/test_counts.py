@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import pytest
+
+from broker.core.counts import HOP_EDGES_US, Counts, Histogram
+from mesh.words import BounceReason
+
+
+@pytest.mark.parametrize(
+    ("hop_us", "bucket"),
+    [(-5, 0), (0, 0), (50, 0), (51, 1), (1_000_000, len(HOP_EDGES_US) - 1), (1_000_001, len(HOP_EDGES_US))],
+)
+def test_hop_counts_in_the_bucket_of_its_upper_edge(hop_us: int, bucket: int) -> None:
+    hops = Histogram()
+    hops.add(hop_us)
+    assert [index for index, count in enumerate(hops.counts) if count] == [bucket]
+    assert hops.total_us == max(0, hop_us), "clocks of two hosts may disagree"
+
+
+def test_hop_edges_increase() -> None:
+    assert list(HOP_EDGES_US) == sorted(set(HOP_EDGES_US))
+
+
+def test_message_is_accounted_for_when_sent_queued_consumed_or_returned() -> None:
+    counts = Counts()
+    counts.messages_in = [3, 4]
+    assert counts.unaccounted(queued=0) == 7
+    counts.messages_out = [1, 1]
+    counts.for_broker, counts.busy = 1, 1
+    counts.bounced[BounceReason.EXPIRED] += 2
+    assert counts.unaccounted(queued=0) == 1
+    assert counts.unaccounted(queued=1) == 0

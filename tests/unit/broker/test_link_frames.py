@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import pytest
+
+from mesh.frames import (
+    BROKER,
+    FRAME_VERSION,
+    Beat,
+    Bounce,
+    BrokerBeat,
+    Busy,
+    Credit,
+    Goodbye,
+    Head,
+    Lane,
+    encode,
+)
+from tests.support.builders.broker import (
+    CONTROL,
+    EDGE,
+    LIMITS,
+    PUSH,
+    SELECTOR,
+    WORK,
+    Bench,
+    frames_to,
+    message,
+    names,
+    two_selectors,
+)
+
+BOUNCE = {reason: Bounce(reason) for reason in ("unroutable", "queue_full", "expired", "no_selector")}
+BUSY = Busy(LIMITS.busy_retry_ms)
+
+
+def test_selector_gets_no_work_before_it_replied_in_its_counters() -> None:
+    bench = Bench()
+    bench.edge()
+    out = bench.back(message(SELECTOR, BROKER, Beat("selector", 5, 0)))
+    assert frames_to(bench.front(message(EDGE, "", WORK))) == [(EDGE, BUSY)]
+    beat = frames_to(out)[0][1]
+    assert isinstance(beat, BrokerBeat)
+    bench.back(message(SELECTOR, BROKER, Beat("selector", 5, beat.sent)))
+    assert frames_to(bench.front(message(EDGE, "", WORK))) == [(SELECTOR, WORK)]
+
+
+def test_beat_of_the_wrong_kind_removes_the_peer() -> None:
+    bench = Bench()
+    bench.front(message(SELECTOR, BROKER, Beat("selector", 5, 0)))
+    assert not bench.switch.directory.peers
+
+
+@pytest.mark.parametrize("frame", [b"\xc1", b"", encode(WORK), encode(["Nonsense", 1])])
+def test_message_to_the_broker_without_a_link_frame_is_dropped(frame: bytes) -> None:
+    bench = Bench()
+    bench.edge()
+    head = encode(Head(FRAME_VERSION, Lane.CONTROL, BROKER, 0, EDGE, 0))
+    assert bench.front([EDGE.encode(), head, frame]) == []
+    assert bench.switch.counts.dropped == {"malformed": 1}
+
+
+def test_draining_selector_gets_no_new_work() -> None:
+    bench = Bench()
+    bench.edge()
+    first, second = two_selectors(bench)
+    bench.beat(first, 2, draining=True)
+    assert names(bench.front(message(EDGE, "", WORK), message(EDGE, "", CONTROL))) == [second, second]
+
+
+def test_consumed_work_frees_credit() -> None:
+    bench = Bench()
+    bench.edge()
+    peer = bench.selector(window=1)
+    assert names(bench.front(message(EDGE, "", WORK), message(EDGE, "", WORK))) == [SELECTOR, EDGE]
+    bench.back(message(SELECTOR, BROKER, Credit(peer.window.sent)))
+    assert names(bench.front(message(EDGE, "", WORK))) == [SELECTOR]
+
+
+def test_beat_carries_the_sent_counter_of_each_selector() -> None:
+    bench = Bench()
+    bench.edge()
+    peer = bench.selector(window=5)
+    base = peer.window.sent
+    bench.front(*[message(EDGE, "", WORK)] * 1, message(EDGE, "", WORK), message(EDGE, SELECTOR, PUSH))
+    beats = dict(frames_to(bench.switch.tick(bench.now_ms + LIMITS.beat_ms)))
+    assert beats[SELECTOR] == BrokerBeat("b1", "x", 1, base + 2)
+
+
+def test_goodbye_removes_the_peer_and_redirects_its_queue() -> None:
+    bench = Bench()
+    bench.edge()
+    first, second = two_selectors(bench, window=9)
+    bench.switch.directory.block(bench.peer(first))
+    bench.switch.directory.block(bench.peer(second))
+    assert bench.front(message(EDGE, "", WORK), message(EDGE, first, PUSH)) == []
+    bench.switch.directory.unblock(bench.peer(second))
+    out = bench.back(message(first, BROKER, Goodbye()))
+    assert frames_to(out) == [(second, WORK), (EDGE, BOUNCE["unroutable"])]
