@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.browser.pages import PageServer
+from tests.browser.page_server import PageServer
 from tests.support.fakes.scripted_mesh import ScriptedMesh
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

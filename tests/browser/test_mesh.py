@@ -10,9 +10,9 @@ import pytest
 from playwright.async_api import Page
 
 from linguamesh.local.redis_server import RedisServer
-from tests.browser.driving import js, noted, opening, results, until
+from tests.browser.session_page import js, noted, opening, results, until
 from tests.support.processes.running_mesh import RunningMesh
-from tests.support.processes.speakers import Worker, at_once, workers
+from tests.support.processes.sdk_clients import Worker, at_once, workers
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

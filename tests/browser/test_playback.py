@@ -10,8 +10,8 @@ import pytest
 from playwright.async_api import Page
 
 from mesh.messages import client as wire
-from tests.browser import tone
-from tests.browser.driving import js, opened, results
+from tests.browser import sine_wave
+from tests.browser.session_page import js, opened, results
 from tests.support.fakes.scripted_mesh import ScriptedMesh
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -43,9 +43,9 @@ RECORD_PLAYED = """
 @pytest.mark.parametrize(
     ("form", "speech"),
     [
-        ("pcm16", tone.pcm16(0.2)),
-        ("wav", wav(tone.pcm16(0.2, rate=22_050), 22_050)),
-        ("pcm16", wav(tone.pcm16(0.2), 16_000)),
+        ("pcm16", sine_wave.pcm16(0.2)),
+        ("wav", wav(sine_wave.pcm16(0.2, rate=22_050), 22_050)),
+        ("pcm16", wav(sine_wave.pcm16(0.2), 16_000)),
     ],
     ids=["pcm16", "wav", "wav declared as pcm16"],
 )
@@ -64,7 +64,7 @@ async def test_playback_is_reported_to_the_mesh(page: Page, mesh: ScriptedMesh, 
 
 async def test_results_are_played_one_after_another(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
-    speech = base64.b64encode(tone.pcm16(0.1)).decode()
+    speech = base64.b64encode(sine_wave.pcm16(0.1)).decode()
     for index in range(3):
         await client.say_result(index, tts_audio=speech, group_id=f"g-{index}")
     await client.say_result(3)
@@ -78,7 +78,7 @@ async def test_results_are_played_one_after_another(page: Page, mesh: ScriptedMe
 async def test_undecodable_speech_is_an_error_and_does_not_block_the_queue(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     await client.say_result(0, tts_audio=base64.b64encode(b"no sound at all").decode(), tts_format="wav")
-    await client.say_result(1, tts_audio=base64.b64encode(tone.pcm16(0.05)).decode(), group_id="g-1")
+    await client.say_result(1, tts_audio=base64.b64encode(sine_wave.pcm16(0.05)).decode(), group_id="g-1")
     await results(page, 2)
     played = await js(page, "return Promise.all(told.map((one) => outcome(() => session.play(one))));")
     assert [one["error"] and one["error"]["code"] for one in played] == ["INVALID_AUDIO", None]
@@ -97,7 +97,7 @@ async def test_own_playback_of_a_page_can_be_reported(page: Page, mesh: Scripted
 
 async def test_closed_session_stops_playback(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
-    await client.say_result(0, tts_audio=base64.b64encode(tone.pcm16(60)).decode(), group_id="g-1")
+    await client.say_result(0, tts_audio=base64.b64encode(sine_wave.pcm16(60)).decode(), group_id="g-1")
     await results(page, 1)
     body = """
       const Real = window.AudioContext;

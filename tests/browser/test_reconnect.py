@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import Page
 
 from mesh.messages import client as wire
-from tests.browser.driving import SOON, js, noted, opened, opening, results, speak, until
+from tests.browser.session_page import SOON, js, noted, opened, opening, results, speak, until
 from tests.support.fakes.scripted_mesh import TOKEN, ScriptedMesh
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -9,7 +9,7 @@ import pytest
 from playwright.async_api import Page
 
 from mesh.messages import client as wire
-from tests.browser.driving import js, noted, opened, until
+from tests.browser.session_page import js, noted, opened, until
 from tests.support.fakes.scripted_mesh import Client, ScriptedMesh
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -11,7 +11,7 @@ from playwright.async_api import Page
 from mesh.messages import audio_frames
 from mesh.messages import client as wire
 from mesh.messages.audio_frames import PingFrame, PongFrame
-from tests.browser.driving import js, noted, opened, opening, results, speak, until
+from tests.browser.session_page import js, noted, opened, opening, results, speak, until
 from tests.support.fakes.scripted_mesh import ScriptedMesh
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

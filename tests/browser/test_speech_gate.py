@@ -12,9 +12,9 @@ import pytest
 from playwright.async_api import Page, expect
 
 from linguamesh.speech_gate import SpeechGate
-from tests.browser import tone
-from tests.browser.driving import js, noted, opened
-from tests.browser.pages import PageServer
+from tests.browser import sine_wave
+from tests.browser.page_server import PageServer
+from tests.browser.session_page import js, noted, opened
 from tests.support.builders.speech import CASES, RATE, Passed, expected, pieces_of, random_case, sound_of, utterances_in
 from tests.support.fakes.scripted_mesh import Client, Heard, ScriptedMesh
 
@@ -48,9 +48,9 @@ SOURCE = """
 @pytest.fixture(scope="module")
 def spoken_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The input of the fake microphone, repeated for ever."""
-    pause = bytes(2 * tone.SAMPLE_RATE)
-    sound = b"".join(pause + tone.pcm16(0.6, hz) for hz in TONES_HZ)
-    return tone.write_wav(tmp_path_factory.mktemp("spoken") / "tones.wav", sound)
+    pause = bytes(2 * sine_wave.SAMPLE_RATE)
+    sound = b"".join(pause + sine_wave.pcm16(0.6, hz) for hz in TONES_HZ)
+    return sine_wave.write_wav(tmp_path_factory.mktemp("spoken") / "tones.wav", sound)
 
 
 # --- the gate alone -----------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ async def test_demo_shows_a_result_after_each_pause(page: Page, pages: PageServe
     heard_hz: list[int] = []
     while set(heard_hz) != set(TONES_HZ):
         chunks = await utterance(client)
-        hz = tone.loudest_hz(sound_in(chunks))
+        hz = sine_wave.loudest_hz(sound_in(chunks))
         heard_hz.append(min(TONES_HZ, key=lambda known: abs(known - hz)))
         assert abs(heard_hz[-1] - hz) < 10
         await client.say_result(len(heard_hz) - 1, f"{heard_hz[-1]} Hz", last_seq=chunks[-1].seq)
