@@ -2,21 +2,21 @@
 
 import { Session } from "/lingua-session.js";
 
-export const noted = { results: [], heard: [], states: [], lost: [], members: [], events: [], over: null };
+export const recorded = { results: [], heard: [], states: [], lost: [], members: [], events: [], over: null };
 /** The Result objects themselves. */
-export const told = [];
+export const resultObjects = [];
 
 /** Open the session; also `window.session`. */
 export async function open(urls, options) {
   const session = new Session(urls, { src: "en", tgt: "es", ...options });
   window.session = session;
-  window.noted = noted;
-  const note = (name, list, form) => session.addEventListener(name, ({ detail }) => list.push(form(detail)));
-  note("state", noted.states, ({ state }) => state);
-  note("lost", noted.lost, ({ reason }) => reason);
-  note("heard", noted.heard, plain);
-  note("members", noted.members, ({ members }) => members.map((member) => member.session_id));
-  note("event", noted.events, (message) => message);
+  window.recorded = recorded;
+  const record = (name, list, form) => session.addEventListener(name, ({ detail }) => list.push(form(detail)));
+  record("state", recorded.states, ({ state }) => state);
+  record("lost", recorded.lost, ({ reason }) => reason);
+  record("heard", recorded.heard, plain);
+  record("members", recorded.members, ({ members }) => members.map((member) => member.session_id));
+  record("event", recorded.events, (message) => message);
   await session.open();
   void read(session);
   return session.sessionId;
@@ -25,12 +25,12 @@ export async function open(urls, options) {
 async function read(session) {
   try {
     for await (const result of session.results()) {
-      told.push(result);
-      noted.results.push(plain(result));
+      resultObjects.push(result);
+      recorded.results.push(plain(result));
     }
-    noted.over = { code: "", message: "" };
+    recorded.over = { code: "", message: "" };
   } catch (error) {
-    noted.over = plainError(error);
+    recorded.over = plainError(error);
   }
 }
 

@@ -7,11 +7,12 @@ from typing import Any
 
 from playwright.async_api import Page
 
-from tests.support.fakes.scripted_mesh import WAIT_S, Client, ScriptedMesh
+from tests.support.conditions import DEADLINE_S
+from tests.support.fakes.scripted_mesh import Client, ScriptedMesh
 
 #: Milliseconds. A short backoff makes tests fast; no test depends on its length.
 SOON = {"reconnectBase": 20, "reconnectCap": 50}
-_RECORDER = 'const { noted, open, outcome, sound, told } = await import("/session-recorder.js");'
+_RECORDER = 'const { recorded, open, outcome, sound, resultObjects } = await import("/session-recorder.js");'
 
 
 async def js(page: Page, body: str, given: Any = None) -> Any:
@@ -32,7 +33,7 @@ async def opened(page: Page, mesh: ScriptedMesh, *, options: dict[str, Any] | No
     """Open a session and return the edge's side of it. `ack`: fields of session_init_ack."""
     waiting = opening(page, mesh.url, **(options or {}))
     client = await mesh.client()
-    await client.welcome(**ack)
+    await client.accept(**ack)
     assert (await waiting)["error"] is None
     return client
 
@@ -44,18 +45,18 @@ async def speak(page: Page, ms: int, *, end: bool = False, sample: int = 1) -> N
         await js(page, "session.endUtterance();")
 
 
-async def noted(page: Page, name: str) -> Any:
+async def recorded(page: Page, name: str) -> Any:
     """The record of that name so far."""
-    return await page.evaluate("(name) => noted[name]", name)
+    return await page.evaluate("(name) => recorded[name]", name)
 
 
 async def until(page: Page, condition: str) -> None:
     """Wait until the condition holds in the page."""
-    await page.wait_for_function(condition, timeout=WAIT_S * 1_000)
+    await page.wait_for_function(condition, timeout=DEADLINE_S * 1_000)
 
 
 async def results(page: Page, count: int) -> list[dict[str, Any]]:
     """All results, once there are at least `count`."""
-    await until(page, f"noted.results.length >= {count}")
-    received: list[dict[str, Any]] = await noted(page, "results")
+    await until(page, f"recorded.results.length >= {count}")
+    received: list[dict[str, Any]] = await recorded(page, "results")
     return received
