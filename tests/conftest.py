@@ -16,12 +16,9 @@ from selector import kernel_cache
 from tests.browser import chromium
 
 BROWSER = Path(__file__).parent / "browser"
-SELECTOR = Path(__file__).parent.parent / "selector"
 # A deadline per example measures the load of the machine. pytest's own timeout bounds a test that hangs.
 settings.register_profile("mesh", deadline=None)
 settings.load_profile("mesh")
-#: Folders whose tests run the selection kernel in their own process.
-KERNEL_FOLDERS = ("loopback/selector", "lua", "sim", "unit/selector")
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 
 
@@ -46,12 +43,17 @@ def _left_out(config: pytest.Config) -> str:
     return chromium.what_is_missing() if concerned else ""
 
 
+#: Folders whose tests run the selection kernel in their own process.
+KERNEL_FOLDERS = ("loopback/selector", "lua", "sim", "unit/selector")
+KERNEL = Path(__file__).parent.parent / "selector" / "core"
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _compiled_kernel(request: pytest.FixtureRequest) -> None:
     """With a cold cache numba compiles for half a minute. That is no part of any test's own time."""
     folders = [Path(__file__).parent / folder for folder in KERNEL_FOLDERS]
     if any(item.path.is_relative_to(folder) for item in request.session.items for folder in folders):
-        with kernel_cache.alone(kernel_cache.find_cache_dir(os.environ, SELECTOR / "core")):
+        with kernel_cache.alone(kernel_cache.find_cache_dir(os.environ, KERNEL)):
             kernel_cache.warm_up()
 
 

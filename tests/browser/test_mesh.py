@@ -11,8 +11,8 @@ from playwright.async_api import Page
 
 from linguamesh.local.redis_server import RedisServer
 from tests.browser.session_page import js, opening, recorded, results, until
+from tests.support.clients.sdk import Worker, at_once, workers
 from tests.support.processes.running_mesh import RunningMesh
-from tests.support.processes.sdk_clients import Worker, at_once, workers
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -45,6 +45,7 @@ MODULES_MAX = 12
 LARGER_FOLDERS: dict[str, str] = {
     "tests/browser": "one test per module of console, and the fixtures of all",
     "tests/loopback/edge": "one test per subject of an edge",
+    "tests/loopback/sdk": "one test per subject of the SDK",
     "tests/loopback/selector": "one test per subject of a selector",
     "tests/lua": "one test per family of scripts",
 }

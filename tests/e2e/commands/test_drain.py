@@ -8,11 +8,11 @@ import subprocess
 
 from websockets.asyncio.client import connect
 
+from tests.support.clients.sdk import AUDIO, Worker, at_once, held_by, sessions, status_of, workers
 from tests.support.conditions import until
 from tests.support.fakes.original_node import receive, register_node
 from tests.support.processes.lingua_command import lingua
 from tests.support.processes.running_mesh import PATIENT, RunningMesh
-from tests.support.processes.sdk_clients import AUDIO, Worker, at_once, held_by, sessions, status_of, workers
 
 
 async def drain(mesh: RunningMesh, node_id: str, *options: str) -> subprocess.CompletedProcess[str]:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from linguamesh.operator import Operator
+from tests.support.clients.sdk import AUDIO, Worker, at_once, query, sessions, workers
 from tests.support.conditions import until
 from tests.support.processes.lingua_command import lingua
 from tests.support.processes.running_mesh import RunningMesh
-from tests.support.processes.sdk_clients import AUDIO, Worker, at_once, query, sessions, workers
 
 SELECTORS = 3
 SESSIONS, UTTERANCES_EACH = 6, 5

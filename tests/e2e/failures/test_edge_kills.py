@@ -13,8 +13,8 @@ from linguamesh.session import Session
 from mesh.cells import cell_of
 from mesh.config.network import MeshConfig
 from mesh.keys import Keys
+from tests.support.clients.stream import StreamingClient, checksum
 from tests.support.processes.running_mesh import PATIENT, RunningMesh
-from tests.support.processes.streaming_client import StreamingClient, checksum
 
 KILLS = 50
 CLIENTS = 4

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from linguamesh.node import Node
+from tests.support.clients.sdk import AUDIO, Worker, at_once, placements, query, sessions, workers
 from tests.support.conditions import until
 from tests.support.processes.running_mesh import PATIENT, RunningMesh
-from tests.support.processes.sdk_clients import AUDIO, Worker, at_once, placements, query, sessions, workers
 
 HEARTBEAT_S = 0.3
 ENV = {

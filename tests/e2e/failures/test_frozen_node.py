@@ -6,10 +6,10 @@ import asyncio
 import time
 
 from mesh.messages import client
+from tests.support.clients.sdk import AUDIO, Worker, at_once, sessions, workers
 from tests.support.conditions import until
 from tests.support.processes.fleet import events_of
 from tests.support.processes.running_mesh import PATIENT, RunningMesh
-from tests.support.processes.sdk_clients import AUDIO, Worker, at_once, sessions, workers
 
 LEASE_MS = 1_500
 ENV = {

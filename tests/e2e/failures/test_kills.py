@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from linguamesh.node import Job, Result
-from tests.support.processes.echo_clients import assert_each_once, echo, nodes_on, translate_all
+from tests.support.clients.echo import assert_each_once, echo, nodes_on, translate_all
 from tests.support.processes.running_mesh import PATIENT, RunningMesh
 
 SESSIONS = 10

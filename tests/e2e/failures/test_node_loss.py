@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from websockets.asyncio.client import connect
 
+from tests.support.clients.echo import nodes_on
+from tests.support.clients.sdk import AUDIO, Worker, at_once, sessions, workers
 from tests.support.conditions import until
 from tests.support.fakes.original_node import receive, register_node, send
-from tests.support.processes.echo_clients import nodes_on
 from tests.support.processes.fleet import events_of
 from tests.support.processes.running_mesh import PATIENT, RunningMesh
-from tests.support.processes.sdk_clients import AUDIO, Worker, at_once, sessions, workers
 
 
 async def test_a_job_moves_when_its_node_stays_away(redis_server, mesh_dir) -> None:

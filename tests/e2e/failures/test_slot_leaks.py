@@ -18,10 +18,10 @@ from linguamesh.session import Session
 from mesh.cells import cell_of
 from mesh.config.network import MeshConfig
 from mesh.keys import Keys
+from tests.support.clients.sdk import AUDIO, query
 from tests.support.conditions import until
 from tests.support.processes.fleet import events_of
 from tests.support.processes.running_mesh import MeshProcess, RunningMesh
-from tests.support.processes.sdk_clients import AUDIO, query
 
 SEED = 20_260_301
 KILLS = 50

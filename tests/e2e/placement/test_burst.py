@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
+from tests.support.clients.sdk import AUDIO, Worker, held_by, placements, sessions, workers
 from tests.support.conditions import until
 from tests.support.processes.running_mesh import PATIENT, RunningMesh
-from tests.support.processes.sdk_clients import AUDIO, Worker, held_by, placements, sessions, workers
 
 JOBS = NODES = 100
 #: The jobs are held until all are placed: no timeout may move one.

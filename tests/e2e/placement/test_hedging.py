@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from linguamesh.node import Job
+from tests.support.clients.sdk import AUDIO, Worker, sessions, workers
 from tests.support.conditions import until
 from tests.support.processes.running_mesh import PATIENT, RunningMesh
-from tests.support.processes.sdk_clients import AUDIO, Worker, sessions, workers
 
 #: No timeout may move the job: only a hedge can.
 ENV = {**PATIENT, "LINGUA_JOB_DISPATCHED_TIMEOUT_MS": "600000"}

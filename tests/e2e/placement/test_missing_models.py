@@ -12,9 +12,9 @@ from linguamesh.errors import JobFailed, SessionError
 from linguamesh.node import Job
 from linguamesh.session import Session
 from mesh.words import FilterName
+from tests.support.clients.sdk import AUDIO, Worker, at_once, query, sessions, status_of, workers
 from tests.support.conditions import until
 from tests.support.processes.running_mesh import PATIENT, RunningMesh
-from tests.support.processes.sdk_clients import AUDIO, Worker, at_once, query, sessions, status_of, workers
 
 SELECTORS = [f"selector-{index}" for index in range(3)]
 ENV = {**PATIENT, "LINGUA_SELECTOR_SNAPSHOT_IDLE_MS": "100"}

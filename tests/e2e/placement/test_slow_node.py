@@ -9,9 +9,9 @@ from collections import deque
 
 from linguamesh.node import Job
 from linguamesh.session import Session
+from tests.support.clients.sdk import Worker, sessions, workers
 from tests.support.conditions import until
 from tests.support.processes.running_mesh import PATIENT, RunningMesh
-from tests.support.processes.sdk_clients import Worker, sessions, workers
 
 NODES = 4
 #: Fewer sessions than nodes: the slow node is never the only free one.

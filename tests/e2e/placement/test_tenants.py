@@ -10,10 +10,10 @@ import pytest
 
 from linguamesh.errors import JobFailed, SessionError
 from linguamesh.node import Job
+from tests.support.clients.sdk import AUDIO, Worker, at_once, query, sessions, workers
 from tests.support.conditions import until
 from tests.support.processes.fleet import events_of
 from tests.support.processes.running_mesh import RunningMesh
-from tests.support.processes.sdk_clients import AUDIO, Worker, at_once, query, sessions, workers
 
 #: A node belongs to the most specific pool: only those with `tone` are acme's.
 ACME, REST = 1, 2

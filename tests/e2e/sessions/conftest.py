@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.support.processes import raw_sessions
+from tests.support.clients import raw_sessions
 
 
 @pytest.fixture(autouse=True)

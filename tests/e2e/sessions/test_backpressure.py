@@ -7,8 +7,8 @@ from collections import Counter
 
 from linguamesh.node import Node
 from mesh.messages.client import Backpressure
+from tests.support.clients.stream import StreamingClient, checksum
 from tests.support.processes.running_mesh import PATIENT, RunningMesh
-from tests.support.processes.streaming_client import StreamingClient, checksum
 
 UTTERANCES = 30
 ENV = {**PATIENT, "LINGUA_SPEECH_EVENTS_MAX": "8", "LINGUA_EDGE_UTTERANCES_PER_SESSION_MAX": "1"}

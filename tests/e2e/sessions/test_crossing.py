@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.support.processes.echo_clients import assert_each_once, nodes_on, translate_all
+from tests.support.clients.echo import assert_each_once, nodes_on, translate_all
 from tests.support.processes.running_mesh import PATIENT, RunningMesh
 
 SESSIONS = 20

@@ -8,9 +8,9 @@ import pytest
 
 from linguamesh.errors import SessionError
 from linguamesh.session import Session
+from tests.support.clients.sdk import AUDIO, Worker, at_once, workers
 from tests.support.conditions import until
 from tests.support.processes.running_mesh import RunningMesh
-from tests.support.processes.sdk_clients import AUDIO, Worker, at_once, workers
 
 
 async def test_paired_session_prefers_its_node_and_a_code_is_used_once(redis_server, mesh_dir) -> None:

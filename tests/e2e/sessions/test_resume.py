@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from lua.store.sessions import PAGE_MAX
+from tests.support.clients.raw_sessions import PIECES, abort, ended, opened
+from tests.support.clients.sdk import Worker, at_once, held_by, workers
 from tests.support.conditions import until
-from tests.support.processes.raw_sessions import PIECES, abort, ended, opened
 from tests.support.processes.running_mesh import RunningMesh
-from tests.support.processes.sdk_clients import Worker, at_once, held_by, workers
 
 #: More than one page of mail holds.
 LETTERS = 2 * PAGE_MAX + 1

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from linguamesh.node import Job, Node, Result
+from tests.support.clients.raw_sessions import PIECES, abort, opened
 from tests.support.conditions import until
 from tests.support.processes.edge import Talk
-from tests.support.processes.raw_sessions import PIECES, abort, opened
 from tests.support.processes.running_mesh import RunningMesh
 
 LANGS = ("es", "fr", "de")

@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from linguamesh.node import Job, Node, Result
 from linguamesh.session import Session
+from tests.support.clients.sdk import AUDIO
 from tests.support.conditions import DEADLINE_S
-from tests.support.processes.sdk_clients import AUDIO
 
 #: Session id, utterance index and text of one result.
 Answer = tuple[str, int, str]
