@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from linguamesh.local import redis_server as servers
+from selector import kernel_cache
 from tests.browser import chromium
 
 BROWSER = Path(__file__).parent / "browser"
@@ -23,25 +24,39 @@ settings.load_profile("mesh")
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 
 
-# Here and not in tests/browser: of several workers each reads that, and none of them has the last word.
+# Here and not in tests/browser/conftest.py: only this file is read by the controller of several workers.
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say what was left out."""
+    """Report tests that were left out."""
     missing = _left_out(config)
     if missing:
         terminalreporter.write_line(f"left out: tests/browser, {missing}", red=IN_CI)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """In CI nothing may be left out."""
+    """In CI no test may be left out."""
     if IN_CI and _left_out(session.config):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def _left_out(config: pytest.Config) -> str:
-    """Why the tests in a browser could not run; "" if they could, or were not asked for."""
-    asked = [(config.rootpath / arg.partition("::")[0]).resolve() for arg in config.args]
-    concerned = any(BROWSER.is_relative_to(path) or path.is_relative_to(BROWSER) for path in asked)
+    """The reason why the tests in a browser could not run; "" if they could or were not selected."""
+    selected = [(config.rootpath / arg.partition("::")[0]).resolve() for arg in config.args]
+    concerned = any(BROWSER.is_relative_to(path) or path.is_relative_to(BROWSER) for path in selected)
     return chromium.what_is_missing() if concerned else ""
+
+
+#: Folders whose tests run the selection kernel in their own process.
+KERNEL_FOLDERS = ("loopback/selector", "lua", "sim", "unit/selector")
+KERNEL = Path(__file__).parent.parent / "selector" / "core"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_kernel(request: pytest.FixtureRequest) -> None:
+    """With a cold cache numba compiles for half a minute. That is no part of any test's own time."""
+    folders = [Path(__file__).parent / folder for folder in KERNEL_FOLDERS]
+    if any(item.path.is_relative_to(folder) for item in request.session.items for folder in folders):
+        with kernel_cache.alone(kernel_cache.find_cache_dir(os.environ, KERNEL)):
+            kernel_cache.warm_up()
 
 
 @pytest.fixture(scope="session")
@@ -83,7 +98,7 @@ def redis_cluster(_cluster_processes: servers.RedisCluster) -> servers.RedisClus
 
 @pytest.fixture
 def free_port() -> int:
-    """A TCP port on loopback that nobody listens on."""
+    """A free TCP port on loopback."""
     return servers.free_port()
 
 

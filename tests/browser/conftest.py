@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 
 from tests.browser import chromium
-from tests.browser.pages import PageServer
-from tests.browser.tone import write_tone
+from tests.browser.page_server import PageServer
+from tests.browser.sine_wave import write_tone
 from tests.support.fakes.scripted_mesh import ScriptedMesh
 
 if chromium.what_is_missing():

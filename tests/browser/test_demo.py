@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.browser.pages import PageServer
+from tests.browser.page_server import PageServer
 from tests.support.fakes.scripted_mesh import ScriptedMesh
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -33,7 +33,7 @@ async def test_demo_shows_result_of_a_recording(page: Page, pages: PageServer, m
     await page.get_by_role("button", name="Record").click()
     client = await mesh.client()
     assert (client.init.src_lang, client.init.tgt_lang) == ("en", "es")
-    await client.welcome(use_binary_frame=True)
+    await client.accept(use_binary_frame=True)
     await expect(page.get_by_role("status")).to_have_text(RECORDING)
     chunks = await client.chunks(3)
     await screenshot(page, "recording")
@@ -41,8 +41,8 @@ async def test_demo_shows_result_of_a_recording(page: Page, pages: PageServer, m
     while not chunks[-1].is_final:
         chunks.append(await client.chunk())
     await expect(page.get_by_role("status")).to_have_text("Recorded; waiting for the result.")
-    await client.say_result(0, "hola", last_seq=chunks[-1].seq)
-    await client.say("missing_result", session_id="s-1", utterance_index=1, reason="gap_timeout", created_at_ms=1)
+    await client.send_result(0, "hola", last_seq=chunks[-1].seq)
+    await client.send("missing_result", session_id="s-1", utterance_index=1, reason="gap_timeout", created_at_ms=1)
     shown = ["hello\nhola", "No result: it took too long. Say it again."]
     await expect(page.get_by_role("listitem")).to_have_text(shown, use_inner_text=True)
     await expect(page.get_by_role("button", name="Record")).to_be_visible()
@@ -53,7 +53,7 @@ async def test_demo_second_recording_reuses_the_session(page: Page, pages: PageS
     await visit(page, pages, mesh.url)
     await page.get_by_role("button", name="Record").press("Enter")
     client = await mesh.client()
-    await client.welcome()
+    await client.accept()
     last = None
     for _ in range(2):
         first = await client.chunk()
@@ -63,7 +63,7 @@ async def test_demo_second_recording_reuses_the_session(page: Page, pages: PageS
         while not last.is_final:
             last = await client.chunk()
         await page.get_by_role("button", name="Record").press("Enter")
-    assert mesh.clients_waiting == 0
+    assert mesh.clients_pending == 0
 
 
 async def test_demo_shows_unreachable_mesh(page: Page, pages: PageServer, free_port: int) -> None:
@@ -82,11 +82,11 @@ async def test_demo_shows_lost_connection_until_it_is_resumed(
     await visit(page, pages, mesh.url)
     await page.get_by_role("button", name="Record").click()
     client = await mesh.client()
-    await client.welcome()
+    await client.accept()
     await client.chunk()
-    client.cut()
+    client.abort()
     again = await mesh.client()
     await expect(page.get_by_role("status")).to_contain_text("The connection is lost")
-    await again.welcome(resumed=True, resend_from_seq=0)
+    await again.accept(resumed=True, resend_from_seq=0)
     await expect(page.get_by_role("status")).to_have_text(RECORDING)
     assert (await again.chunk()).seq == 0

@@ -9,7 +9,7 @@ from playwright.async_api import Page
 
 from mesh.messages import audio_frames
 from mesh.messages.audio_frames import AudioFrame, FinalFrame, PingFrame, PongFrame
-from tests.browser.driving import js
+from tests.browser.session_page import js
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -10,9 +10,9 @@ import pytest
 from playwright.async_api import Page
 
 from linguamesh.local.redis_server import RedisServer
-from tests.browser.driving import js, noted, opening, results, until
+from tests.browser.session_page import js, opening, recorded, results, until
+from tests.support.clients.sdk import Worker, at_once, workers
 from tests.support.processes.running_mesh import RunningMesh
-from tests.support.processes.speakers import Worker, at_once, workers
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -48,9 +48,9 @@ def translated(worker: Worker) -> bytes:
     return b"".join(audio[index] for index in sorted(audio))
 
 
-def assert_each_once(told: list[dict[str, Any]], session_id: str, count: int) -> None:
+def assert_each_once(received: list[dict[str, Any]], session_id: str, count: int) -> None:
     expected = [(index, f"{session_id}/{index}", None) for index in range(count)]
-    assert [(one["index"], one["text"], one["error"]) for one in told] == expected
+    assert [(one["index"], one["text"], one["error"]) for one in received] == expected
 
 
 async def test_microphone_audio_is_translated_in_order(page: Page, redis_server: RedisServer, tmp: Path) -> None:
@@ -59,14 +59,14 @@ async def test_microphone_audio_is_translated_in_order(page: Page, redis_server:
         async with workers(mesh.url("edge-1"), worker):
             session_id = (await opening(page, mesh.url("edge-0")))["value"]
             await speak(page, 6)
-            told = await results(page, 6)
-            assert_each_once(told, session_id, 6)
+            received = await results(page, 6)
+            assert_each_once(received, session_id, 6)
             assert translated(worker) == await said(page)
             assert (worker.jobs[0].audio_format, worker.jobs[0].sample_rate) == ("pcm16", 16_000)
             await js(page, "await session.close();")
-            await until(page, "noted.over !== null")
-            assert (await noted(page, "over"))["code"] == ""
-    assert await noted(page, "lost") == []
+            await until(page, "recorded.over !== null")
+            assert (await recorded(page, "over"))["code"] == ""
+    assert await recorded(page, "lost") == []
 
 
 async def test_session_fails_over_when_its_edge_dies_while_streaming(
@@ -80,13 +80,13 @@ async def test_session_fails_over_when_its_edge_dies_while_streaming(
             await speak(page, utterances)
             await results(page, 4)
             mesh.kill("edge-0")
-            told = await results(page, utterances)
-            assert_each_once(told, opened["value"], utterances)
+            received = await results(page, utterances)
+            assert_each_once(received, opened["value"], utterances)
             assert translated(worker) == await said(page)
             assert await js(page, "return session.url;") == f"{mesh.url('edge-1')}/ws/session"
             await js(page, "await session.close();")
-    assert await noted(page, "states") == ["opening", "open", "reconnecting", "open", "closed"]
-    assert await noted(page, "lost") == []
+    assert await recorded(page, "states") == ["opening", "open", "reconnecting", "open", "closed"]
+    assert await recorded(page, "lost") == []
 
 
 async def test_room_members_receive_each_others_results(page: Page, redis_server: RedisServer, tmp: Path) -> None:
@@ -101,12 +101,12 @@ async def test_room_members_receive_each_others_results(page: Page, redis_server
             await js(other, "await session.joinRoom(given, { displayName: 'Bea', preferredLang: 'es' });", room)
             await until(page, "session.members.length === 2")
             await speak(page, 3)
-            await until(other, "noted.heard.length === 3")
-            heard = await noted(other, "heard")
+            await until(other, "recorded.heard.length === 3")
+            heard = await recorded(other, "heard")
             assert [(one["index"], one["sessionId"], one["text"]) for one in heard] == [
                 (index, ada, f"{ada}/{index}") for index in range(3)
             ]
-            assert await noted(page, "results") == [] and await noted(other, "results") == []
+            assert await recorded(page, "results") == [] and await recorded(other, "results") == []
             await js(other, "session.leaveRoom();")
             await until(page, "session.members.length === 1")
             await asyncio.gather(js(page, "await session.close();"), js(other, "await session.close();"))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from playwright.async_api import Page
 
-from tests.browser import tone
-from tests.browser.driving import js, opened
+from tests.browser import sine_wave
+from tests.browser.session_page import js, opened
 from tests.support.fakes.scripted_mesh import ScriptedMesh
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -41,7 +41,7 @@ async def test_microphone_yields_pcm16_at_16_khz_in_chunks_of_100_ms(page: Page,
     assert all(0 < len(chunk) <= 1_600 for chunk in chunks)
     # Without the start of the device.
     sound = np.array([sample for chunk in chunks[5:15] for sample in chunk])
-    assert abs(tone.loudest_hz(sound) - tone.HZ) < 5
+    assert abs(sine_wave.loudest_hz(sound) - sine_wave.HZ) < 5
     assert np.max(np.abs(sound)) > 3_000
 
 
@@ -122,4 +122,4 @@ async def test_microphone_audio_reaches_the_mesh(page: Page, mesh: ScriptedMesh)
         chunks.append(await client.chunk())
     assert [chunk.seq for chunk in chunks] == list(range(len(chunks)))
     sound = np.frombuffer(b"".join(chunk.audio for chunk in chunks[5:15]), dtype="<i2")
-    assert abs(tone.loudest_hz(sound) - tone.HZ) < 5
+    assert abs(sine_wave.loudest_hz(sound) - sine_wave.HZ) < 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Page
 
-from tests.browser.driving import js
+from tests.browser.session_page import js
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

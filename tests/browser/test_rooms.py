@@ -9,7 +9,7 @@ import pytest
 from playwright.async_api import Page
 
 from mesh.messages import client as wire
-from tests.browser.driving import js, noted, opened, until
+from tests.browser.session_page import js, opened, recorded, until
 from tests.support.fakes.scripted_mesh import Client, ScriptedMesh
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -19,7 +19,7 @@ ROOM = "123456"
 
 async def say_members(client: Client, *session_ids: str, room: str = ROOM) -> None:
     members = [{"participant_id": one, "session_id": one, "joined_at": "2026-01-01T00:00:00Z"} for one in session_ids]
-    await client.say("room_members", room_code=room, members=members)
+    await client.send("room_members", room_code=room, members=members)
 
 
 async def in_room(page: Page, client: Client) -> None:
@@ -35,13 +35,13 @@ async def test_create_room_resolves_to_its_code(page: Page, mesh: ScriptedMesh) 
     creating = asyncio.ensure_future(js(page, body))
     request = await client.next(wire.RoomCreate)
     assert (request.display_name, request.preferred_lang) == ("Ada", "en")
-    await client.say("room_create_ack", room_code=ROOM)
+    await client.send("room_create_ack", room_code=ROOM)
     assert await creating == ROOM
     await say_members(client, "s-1")
     await say_members(client, "s-1", "s-2")
     await say_members(client, "s-9", room="999999")
-    await until(page, "noted.members.length === 2")
-    assert await noted(page, "members") == [["s-1"], ["s-1", "s-2"]]
+    await until(page, "recorded.members.length === 2")
+    assert await recorded(page, "members") == [["s-1"], ["s-1", "s-2"]]
     assert await js(page, "return [session.roomCode, session.members.length];") == [ROOM, 2]
 
 
@@ -49,7 +49,7 @@ async def test_join_of_unknown_room_is_rejected(page: Page, mesh: ScriptedMesh) 
     client = await opened(page, mesh)
     joining = asyncio.ensure_future(js(page, "return outcome(() => session.joinRoom('000000'));"))
     await client.next(wire.RoomJoin)
-    await client.say("room_error", code="ROOM_NOT_FOUND", message="no such room")
+    await client.send("room_error", code="ROOM_NOT_FOUND", message="no such room")
     assert (await joining)["error"]["code"] == "ROOM_NOT_FOUND"
     assert await js(page, "return session.roomCode;") == ""
 
@@ -60,7 +60,7 @@ async def test_second_room_request_is_rejected_while_one_is_pending(page: Page, 
     await client.next(wire.RoomCreate)
     second = await js(page, "return outcome(() => session.createRoom());")
     assert second["error"]["code"] == "SLOW_DOWN"
-    client.cut()
+    client.abort()
     assert (await first)["error"]["code"] == "WS_DISCONNECTED"
 
 
@@ -68,20 +68,20 @@ async def test_peer_results_are_reported_once_and_acknowledged(page: Page, mesh:
     client = await opened(page, mesh)
     await in_room(page, client)
     for index in (4, 5, 5):
-        await client.say_result(index, f"text {index}", session_id="s-0")
+        await client.send_result(index, f"text {index}", session_id="s-0")
     missing: dict[str, Any] = {"session_id": "s-0", "utterance_index": 6, "reason": "job_failed", "created_at_ms": 1}
-    await client.say("missing_result", **missing)
+    await client.send("missing_result", **missing)
     acks = [await client.next(wire.ResultAckMessage) for _ in range(4)]
     assert [(ack.session_id, ack.utterance_index) for ack in acks] == [("s-0", index) for index in (4, 5, 5, 6)]
-    await until(page, "noted.heard.length === 3")
-    heard = await noted(page, "heard")
+    await until(page, "recorded.heard.length === 3")
+    heard = await recorded(page, "heard")
     assert [(one["index"], one["sessionId"], one["text"]) for one in heard] == [
         (4, "s-0", "text 4"),
         (5, "s-0", "text 5"),
         (6, "s-0", ""),
     ]
     assert heard[2]["error"]["code"] == "MISSING_RESULT"
-    assert await noted(page, "results") == []
+    assert await recorded(page, "results") == []
 
 
 async def test_utterance_ended_acknowledges_its_audio(page: Page, mesh: ScriptedMesh) -> None:
@@ -89,16 +89,16 @@ async def test_utterance_ended_acknowledges_its_audio(page: Page, mesh: Scripted
     await in_room(page, client)
     await js(page, "session.speak(sound(100)); session.endUtterance();")
     await client.chunks(2)
-    await client.say("utterance_ended", session_id="s-1", utterance_index=0, last_seq=1)
+    await client.send("utterance_ended", session_id="s-1", utterance_index=0, last_seq=1)
     # The page emits no event for it, but the next message's event shows that it was processed.
-    await client.say("room_expired", room_code="999999", message="another room")
-    await until(page, "noted.events.length === 1")
+    await client.send("room_expired", room_code="999999", message="another room")
+    await until(page, "recorded.events.length === 1")
     await js(page, "session.speak(sound(100));")
     await client.chunk()
-    client.cut()
+    client.abort()
     again = await mesh.client()
     assert (again.init.last_index, again.init.last_seq) == (0, 1)
-    await again.welcome(resumed=True, resend_from_seq=0, room_code=ROOM)
+    await again.accept(resumed=True, resend_from_seq=0, room_code=ROOM)
     assert (await again.chunk()).seq == 2
     assert await js(page, "return [session.roomCode, session.members.length];") == [ROOM, 2]
 
@@ -128,9 +128,9 @@ async def test_room_messages_carry_the_room_code(page: Page, mesh: ScriptedMesh)
 async def test_webrtc_messages_and_room_expiry_are_events(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     await in_room(page, client)
-    await client.say("webrtc_offer", room_code=ROOM, to="s-0", sdp={"sdp": "v=0"})
-    await client.say("room_error", code="MEMBER_NOT_FOUND", message="gone")
-    await client.say("room_expired", room_code=ROOM, message="nobody spoke")
-    await until(page, "noted.events.length === 3")
-    assert [event["type"] for event in await noted(page, "events")] == ["webrtc_offer", "room_error", "room_expired"]
+    await client.send("webrtc_offer", room_code=ROOM, to="s-0", sdp={"sdp": "v=0"})
+    await client.send("room_error", code="MEMBER_NOT_FOUND", message="gone")
+    await client.send("room_expired", room_code=ROOM, message="nobody spoke")
+    await until(page, "recorded.events.length === 3")
+    assert [event["type"] for event in await recorded(page, "events")] == ["webrtc_offer", "room_error", "room_expired"]
     assert await js(page, "return [session.roomCode, session.members];") == ["", []]

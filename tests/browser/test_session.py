@@ -11,7 +11,7 @@ from playwright.async_api import Page
 from mesh.messages import audio_frames
 from mesh.messages import client as wire
 from mesh.messages.audio_frames import PingFrame, PongFrame
-from tests.browser.driving import js, noted, opened, opening, results, speak, until
+from tests.browser.session_page import js, opened, opening, recorded, results, speak, until
 from tests.support.fakes.scripted_mesh import ScriptedMesh
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -56,37 +56,37 @@ async def test_audio_is_sent_in_numbered_chunks(page: Page, mesh: ScriptedMesh, 
 async def test_results_are_deduplicated_ordered_and_acknowledged(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     for index in (0, 1, 1, 0, 2):
-        await client.say_result(index, f"text {index}")
-    await client.say("missing_result", session_id="s-1", utterance_index=3, reason="gap_timeout", created_at_ms=1)
+        await client.send_result(index, f"text {index}")
+    await client.send("missing_result", session_id="s-1", utterance_index=3, reason="gap_timeout", created_at_ms=1)
     acks = [await client.next(wire.ResultAckMessage) for _ in range(6)]
     assert [(ack.session_id, ack.utterance_index) for ack in acks] == [("s-1", index) for index in (0, 1, 1, 1, 2, 3)]
-    told = await results(page, 4)
-    assert [(one["index"], one["text"]) for one in told[:3]] == [(0, "text 0"), (1, "text 1"), (2, "text 2")]
-    assert told[3]["error"] == {"code": "MISSING_RESULT", "message": "gap_timeout", "hint": "Say it again."}
+    received = await results(page, 4)
+    assert [(one["index"], one["text"]) for one in received[:3]] == [(0, "text 0"), (1, "text 1"), (2, "text 2")]
+    assert received[3]["error"] == {"code": "MISSING_RESULT", "message": "gap_timeout", "hint": "Say it again."}
 
 
 async def test_failed_utterance_has_the_error_of_the_mesh(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     details = {"session_id": "s-1", "utterance_index": 0, "number": 400, "hint": "Try again."}
-    await client.say("error", code="NO_AVAILABLE_NODE", message="no node", details=details)
-    await client.say("missing_result", session_id="s-1", utterance_index=0, reason="job_failed", created_at_ms=1)
-    (told,) = await results(page, 1)
-    assert told["error"] == {"code": "NO_AVAILABLE_NODE", "message": "no node", "hint": "Try again."}
-    assert [event["type"] for event in await noted(page, "events")] == ["error"]
+    await client.send("error", code="NO_AVAILABLE_NODE", message="no node", details=details)
+    await client.send("missing_result", session_id="s-1", utterance_index=0, reason="job_failed", created_at_ms=1)
+    (received,) = await results(page, 1)
+    assert received["error"] == {"code": "NO_AVAILABLE_NODE", "message": "no node", "hint": "Try again."}
+    assert [event["type"] for event in await recorded(page, "events")] == ["error"]
 
 
 async def test_binary_ping_gets_a_pong(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh, use_binary_frame=True)
-    await client.say_bytes(audio_frames.encode(PingFrame("s-1", 9, 1_234)))
+    await client.send_bytes(audio_frames.encode(PingFrame("s-1", 9, 1_234)))
     assert await asyncio.wait_for(client.frames.get(), 30) == PongFrame("s-1", 9, 1_234)
 
 
 async def test_malformed_messages_are_ignored(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     for text in ("", "{", "[]", "null", '{"type": "translation_result"}', '{"type": "unknown"}', '{"no": 1}'):
-        await client.say_text(text)
-    await client.say_bytes(b"\x99")
-    await client.say_result(0)
+        await client.send_text(text)
+    await client.send_bytes(b"\x99")
+    await client.send_result(0)
     assert [one["index"] for one in await results(page, 1)] == [0]
 
 
@@ -95,28 +95,28 @@ async def test_malformed_messages_are_ignored(page: Page, mesh: ScriptedMesh) ->
 
 async def test_pause_suspends_audio_only(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh, options={"timing": {"heartbeat": 20}})
-    await client.say("backpressure", action="PAUSE", resume_after_ms=60_000)
-    await until(page, "noted.events.length === 1")
+    await client.send("backpressure", action="PAUSE", resume_after_ms=60_000)
+    await until(page, "recorded.events.length === 1")
     await speak(page, 300, end=True)
-    await client.say_result(0)
+    await client.send_result(0)
     await client.next(wire.ResultAckMessage)
     for _ in range(5):
         await client.next(wire.ClientHeartbeat)
-    assert client.chunks_waiting == 0
+    assert client.chunks_pending == 0
 
 
 async def test_audio_resumes_after_pause(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
-    await client.say("backpressure", action="PAUSE", resume_after_ms=300)
-    await until(page, "noted.events.length === 1")
+    await client.send("backpressure", action="PAUSE", resume_after_ms=300)
+    await until(page, "recorded.events.length === 1")
     await speak(page, 300, end=True)
     assert [chunk.seq for chunk in await client.chunks(4)] == [0, 1, 2, 3]
 
 
 async def test_slow_down_makes_chunks_larger(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
-    await client.say("backpressure", action="SLOW_DOWN", resume_after_ms=60_000)
-    await until(page, "noted.events.length === 1")
+    await client.send("backpressure", action="SLOW_DOWN", resume_after_ms=60_000)
+    await until(page, "recorded.events.length === 1")
     await speak(page, 800, end=True)
     chunks = await client.chunks(2)
     assert [(one.seq, one.is_final, len(one.audio)) for one in chunks] == [(0, False, 5 * PIECE), (1, True, 3 * PIECE)]
@@ -126,8 +126,8 @@ async def test_rejected_chunk_is_retried(page: Page, mesh: ScriptedMesh) -> None
     client = await opened(page, mesh)
     await speak(page, 300, end=True)
     first = await client.chunks(4)
-    await client.say("backpressure", action="BUSY", resume_after_ms=50)
-    await client.say("error", code="SLOW_DOWN", message="too many messages wait", details={"seq": 1, "number": 502})
+    await client.send("backpressure", action="BUSY", resume_after_ms=50)
+    await client.send("error", code="SLOW_DOWN", message="too many messages wait", details={"seq": 1, "number": 502})
     assert await client.chunk() == first[1]
     await speak(page, 100)
     assert (await client.chunk()).seq == 4
@@ -135,8 +135,8 @@ async def test_rejected_chunk_is_retried(page: Page, mesh: ScriptedMesh) -> None
 
 async def test_speak_throws_when_the_buffer_is_full(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh, options={"keptBytesMax": 10_000})
-    await client.say("backpressure", action="PAUSE", resume_after_ms=60_000)
-    await until(page, "noted.events.length === 1")
+    await client.send("backpressure", action="PAUSE", resume_after_ms=60_000)
+    await until(page, "recorded.events.length === 1")
     await speak(page, 200)
     refused = await js(page, "return outcome(() => session.speak(sound(200)));")
     assert refused["error"]["code"] == "SLOW_DOWN"
@@ -145,8 +145,8 @@ async def test_speak_throws_when_the_buffer_is_full(page: Page, mesh: ScriptedMe
 async def test_stream_waits_for_buffer_capacity(page: Page, mesh: ScriptedMesh) -> None:
     """Three seconds of audio through a buffer of a quarter of a second: all of it arrives, in order."""
     client = await opened(page, mesh, options={"keptBytesMax": 8_000})
-    await client.say("backpressure", action="PAUSE", resume_after_ms=200)
-    await until(page, "noted.events.length === 1")
+    await client.send("backpressure", action="PAUSE", resume_after_ms=200)
+    await until(page, "recorded.events.length === 1")
     body = """
       async function* source() { for (let i = 0; i < 30; i += 1) yield sound(100, i); }
       await session.stream(source());
@@ -172,19 +172,19 @@ async def test_open_rejects_with_the_hint_of_a_refusal(page: Page, mesh: Scripte
     waiting = opening(page, mesh.url, init={"pairing_code": "000000"})
     client = await mesh.client()
     details = {"number": 202, "hint": "Ask the node for a new code."}
-    await client.say("error", code="INVALID_PAIRING_CODE", message="no such code", details=details)
+    await client.send("error", code="INVALID_PAIRING_CODE", message="no such code", details=details)
     assert (await waiting)["error"] == {
         "code": "INVALID_PAIRING_CODE",
         "message": "no such code",
         "hint": "Ask the node for a new code.",
     }
     await client.lost.wait()
-    assert await noted(page, "states") == ["opening", "closed"]
+    assert await recorded(page, "states") == ["opening", "closed"]
 
 
 async def test_open_rejects_unsupported_codec(page: Page, mesh: ScriptedMesh) -> None:
     waiting = opening(page, mesh.url)
-    await (await mesh.client()).welcome(negotiated_codec="opus")
+    await (await mesh.client()).accept(negotiated_codec="opus")
     assert (await waiting)["error"]["code"] == "UNSUPPORTED_FEATURE"
 
 
@@ -205,7 +205,7 @@ async def test_open_tries_the_next_address_when_the_first_is_unreachable(
     page: Page, mesh: ScriptedMesh, free_port: int
 ) -> None:
     waiting = opening(page, [f"http://127.0.0.1:{free_port}", mesh.url.replace("ws:", "http:")])
-    await (await mesh.client()).welcome()
+    await (await mesh.client()).accept()
     assert await waiting == {"value": "s-1", "error": None}
 
 
@@ -214,17 +214,17 @@ async def test_close_waits_for_the_last_results(page: Page, mesh: ScriptedMesh) 
     closing = asyncio.ensure_future(js(page, "await Promise.all([session.close(), session.close()]);"))
     close = await client.next(wire.SessionClose)
     assert close.session_id == "s-1"
-    await client.say_result(0)
-    await client.say("session_close_ack", session_id="s-1")
+    await client.send_result(0)
+    await client.send("session_close_ack", session_id="s-1")
     await closing
-    await until(page, "noted.over !== null")
-    assert [one["index"] for one in await noted(page, "results")] == [0]
-    assert (await noted(page, "over"))["code"] == ""
-    assert await noted(page, "states") == ["opening", "open", "closed"]
+    await until(page, "recorded.over !== null")
+    assert [one["index"] for one in await recorded(page, "results")] == [0]
+    assert (await recorded(page, "over"))["code"] == ""
+    assert await recorded(page, "states") == ["opening", "open", "closed"]
     outcome = await js(page, "return outcome(() => session.speak(sound(100)));")
     assert outcome["error"]["code"] == "SESSION_CLOSED"
     await client.lost.wait()
-    assert mesh.clients_waiting == 0
+    assert mesh.clients_pending == 0
 
 
 async def test_close_does_not_reconnect_when_the_connection_is_lost(page: Page, mesh: ScriptedMesh) -> None:
@@ -238,22 +238,22 @@ async def test_close_does_not_reconnect_when_the_connection_is_lost(page: Page, 
     await js(page, body)
     closing = asyncio.ensure_future(js(page, "await session.close();"))
     await client.next(wire.SessionClose)
-    client.cut()
+    client.abort()
     await closing
-    assert (await noted(page, "states"))[-1] == "closed"
+    assert (await recorded(page, "states"))[-1] == "closed"
     assert await js(page, "await new Promise((later) => setTimeout(later)); return dialled;") == 0
 
 
 @pytest.mark.parametrize("code", ["SESSION_SUPERSEDED", "SESSION_CLOSED", "INVALID_SESSION"])
 async def test_fatal_error_ends_the_session(page: Page, mesh: ScriptedMesh, code: str) -> None:
     client = await opened(page, mesh)
-    await client.say_result(0)
-    await client.say("error", code=code, message="it is over", details={"hint": "Stop."})
-    await until(page, "noted.over !== null")
-    assert await noted(page, "over") == {"code": code, "message": "it is over", "hint": "Stop."}
-    assert [one["index"] for one in await noted(page, "results")] == [0]
-    assert await noted(page, "states") == ["opening", "open", "closed"]
-    assert mesh.clients_waiting == 0
+    await client.send_result(0)
+    await client.send("error", code=code, message="it is over", details={"hint": "Stop."})
+    await until(page, "recorded.over !== null")
+    assert await recorded(page, "over") == {"code": code, "message": "it is over", "hint": "Stop."}
+    assert [one["index"] for one in await recorded(page, "results")] == [0]
+    assert await recorded(page, "states") == ["opening", "open", "closed"]
+    assert mesh.clients_pending == 0
 
 
 @pytest.mark.parametrize(
@@ -262,9 +262,9 @@ async def test_fatal_error_ends_the_session(page: Page, mesh: ScriptedMesh, code
 async def test_fatal_close_code_ends_the_session(page: Page, mesh: ScriptedMesh, close: int, code: str) -> None:
     client = await opened(page, mesh)
     await client.close(close)
-    await until(page, "noted.over !== null")
-    assert (await noted(page, "over"))["code"] == code
-    assert mesh.clients_waiting == 0
+    await until(page, "recorded.over !== null")
+    assert (await recorded(page, "over"))["code"] == code
+    assert mesh.clients_pending == 0
 
 
 async def test_stream_ends_with_its_session(page: Page, mesh: ScriptedMesh) -> None:
@@ -281,5 +281,5 @@ async def test_stream_ends_with_its_session(page: Page, mesh: ScriptedMesh) -> N
     """
     streaming = asyncio.ensure_future(js(page, body))
     await client.chunks(3)
-    await client.say("error", code="SESSION_SUPERSEDED", message="taken over")
+    await client.send("error", code="SESSION_SUPERSEDED", message="taken over")
     assert await streaming == ["SESSION_SUPERSEDED", True]

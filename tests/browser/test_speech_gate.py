@@ -12,11 +12,11 @@ import pytest
 from playwright.async_api import Page, expect
 
 from linguamesh.speech_gate import SpeechGate
-from tests.browser import tone
-from tests.browser.driving import js, noted, opened
-from tests.browser.pages import PageServer
+from tests.browser import sine_wave
+from tests.browser.page_server import PageServer
+from tests.browser.session_page import js, opened, recorded
 from tests.support.builders.speech import CASES, RATE, Passed, expected, pieces_of, random_case, sound_of, utterances_in
-from tests.support.fakes.scripted_mesh import Client, Heard, ScriptedMesh
+from tests.support.fakes.scripted_mesh import Client, ReceivedChunk, ScriptedMesh
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -48,9 +48,9 @@ SOURCE = """
 @pytest.fixture(scope="module")
 def spoken_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The input of the fake microphone, repeated for ever."""
-    pause = bytes(2 * tone.SAMPLE_RATE)
-    sound = b"".join(pause + tone.pcm16(0.6, hz) for hz in TONES_HZ)
-    return tone.write_wav(tmp_path_factory.mktemp("spoken") / "tones.wav", sound)
+    pause = bytes(2 * sine_wave.SAMPLE_RATE)
+    sound = b"".join(pause + sine_wave.pcm16(0.6, hz) for hz in TONES_HZ)
+    return sine_wave.write_wav(tmp_path_factory.mktemp("spoken") / "tones.wav", sound)
 
 
 # --- the gate alone -----------------------------------------------------------------------------------
@@ -62,8 +62,8 @@ async def passed_in_page(page: Page, pieces: list[bytes], options: dict[str, Any
         "options": {NAMES[name]: value for name, value in options.items()},
         "pieces": [base64.b64encode(piece).decode() for piece in pieces],
     }
-    told = await page.evaluate(f"async (given) => {{ {GATE} }}", given)
-    return [[one if one is None else base64.b64decode(one) for one in some] for some in told]
+    outputs = await page.evaluate(f"async (given) => {{ {GATE} }}", given)
+    return [[one if one is None else base64.b64decode(one) for one in some] for some in outputs]
 
 
 def passed_in_python(pieces: list[bytes], options: dict[str, Any]) -> list[Passed]:
@@ -129,7 +129,7 @@ async def test_gate_copies_the_buffer_of_its_caller(shared_page: Page) -> None:
 # --- in front of a session ----------------------------------------------------------------------------
 
 
-async def utterance(client: Client) -> list[Heard]:
+async def utterance(client: Client) -> list[ReceivedChunk]:
     """The chunks of one utterance, up to its end."""
     chunks = [await client.chunk()]
     while not chunks[-1].is_final:
@@ -137,7 +137,7 @@ async def utterance(client: Client) -> list[Heard]:
     return chunks
 
 
-def sound_in(chunks: list[Heard]) -> np.ndarray:
+def sound_in(chunks: list[ReceivedChunk]) -> np.ndarray:
     return np.frombuffer(b"".join(chunk.audio for chunk in chunks), dtype="<i2")
 
 
@@ -149,7 +149,7 @@ async def test_null_in_a_source_ends_the_utterance_once(page: Page, mesh: Script
     """
     await js(page, body)
     assert [len(sound_in(await utterance(client))) for _ in range(2)] == [2_400, 1]
-    assert client.chunks_waiting == 0
+    assert client.chunks_pending == 0
 
 
 async def test_speech_counts_utterances_and_ends_with_its_source(page: Page, mesh: ScriptedMesh) -> None:
@@ -167,7 +167,7 @@ async def test_speech_counts_utterances_and_ends_with_its_source(page: Page, mes
 async def test_dropped_microphone_chunks_are_reported_as_lost(page: Page, mesh: ScriptedMesh) -> None:
     await opened(page, mesh)
     await js(page, SOURCE + "await session.stream(speechOf(Object.assign(levels([900]), { dropped: 3 })));")
-    assert await noted(page, "lost") == ["audio"]
+    assert await recorded(page, "lost") == ["audio"]
 
 
 async def test_stream_of_silence_ends_with_its_session(page: Page, mesh: ScriptedMesh) -> None:
@@ -185,7 +185,7 @@ async def test_stream_of_silence_ends_with_its_session(page: Page, mesh: Scripte
     """
     await js(page, SOURCE + body)
     await page.wait_for_function("window.streamed")
-    await client.say("error", code="SESSION_SUPERSEDED", message="taken over")
+    await client.send("error", code="SESSION_SUPERSEDED", message="taken over")
     assert (await js(page, "return streaming;"))["error"]["code"] == "SESSION_SUPERSEDED"
     assert await page.evaluate("released")
 
@@ -194,14 +194,14 @@ async def test_demo_shows_a_result_after_each_pause(page: Page, pages: PageServe
     await page.goto(f"{pages.url}/demo/speak.html?{urlencode({'urls': mesh.url, 'src': 'en', 'tgt': 'es'})}")
     await page.get_by_role("button", name="Record").click()
     client = await mesh.client()
-    await client.welcome(use_binary_frame=True)
+    await client.accept(use_binary_frame=True)
     heard_hz: list[int] = []
     while set(heard_hz) != set(TONES_HZ):
         chunks = await utterance(client)
-        hz = tone.loudest_hz(sound_in(chunks))
+        hz = sine_wave.loudest_hz(sound_in(chunks))
         heard_hz.append(min(TONES_HZ, key=lambda known: abs(known - hz)))
         assert abs(heard_hz[-1] - hz) < 10
-        await client.say_result(len(heard_hz) - 1, f"{heard_hz[-1]} Hz", last_seq=chunks[-1].seq)
+        await client.send_result(len(heard_hz) - 1, f"{heard_hz[-1]} Hz", last_seq=chunks[-1].seq)
     told = [f"hello\n{hz} Hz" for hz in heard_hz]
     await expect(page.get_by_role("listitem")).to_have_text(told, use_inner_text=True)
     await expect(page.get_by_role("button", name="Stop")).to_be_visible()
@@ -215,9 +215,9 @@ async def test_demo_reports_a_recording_without_speech(page: Page, pages: PageSe
     await page.goto(f"{pages.url}/demo/speak.html?{urlencode({'urls': mesh.url, 'src': 'en', 'tgt': 'es'})}")
     await page.get_by_role("button", name="Record").click()
     client = await mesh.client()
-    await client.welcome()
+    await client.accept()
     await expect(page.get_by_role("status")).to_contain_text("Recording.")
     await page.get_by_role("button", name="Stop").click()
     await expect(page.get_by_role("status")).to_contain_text("Nothing was heard.")
     await expect(page.get_by_role("button", name="Record")).to_be_visible()
-    assert client.chunks_waiting == 0
+    assert client.chunks_pending == 0

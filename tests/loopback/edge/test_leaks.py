@@ -10,7 +10,8 @@ from typing import Any
 
 from edge.sessions.actor import Actor
 from tests.loopback.edge.test_streaming import PCM, PIECES
-from tests.support.processes.edge import Rig, Talk, running, until
+from tests.support.conditions import until
+from tests.support.processes.edge import Rig, Talk, running
 
 SESSIONS = 10_000
 #: Sessions that are open at the same time.

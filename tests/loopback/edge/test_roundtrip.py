@@ -7,7 +7,8 @@ import base64
 from pathlib import Path
 
 from mesh.frames import AssignFailed, Cancel, EdgeReport, JobEvent, NodeOffline, SessionRelease
-from tests.support.processes.edge import AUDIO, Rig, running, until
+from tests.support.conditions import until
+from tests.support.processes.edge import AUDIO, Rig, running
 
 
 def events_told(rig: Rig) -> list[str]:
@@ -40,8 +41,8 @@ async def test_utterance_reaches_a_node_and_its_result_the_client(tmp: Path) -> 
         await until(lambda: not rig.edges[0].nodes.deliveries.results, "the result is acknowledged")
         await node.close()
         await client.close()
-        await until(lambda: rig.selector.seen_of(NodeOffline) != [], "the node is offline")
-        await until(lambda: rig.selector.seen_of(SessionRelease) != [], "the session is released")
+        await rig.selector.receives(NodeOffline)
+        await rig.selector.receives(SessionRelease)
 
 
 async def test_two_edges_and_a_node_that_says_everything(tmp: Path) -> None:
@@ -189,7 +190,7 @@ async def test_session_and_node_on_one_edge_need_no_broker_between_them(tmp: Pat
     async with running(tmp, edges=0, resend_ms=20_000, resend_ms_max=20_000) as rig:
         rig.edges.append(await rig.start_edge("e", presence_ms=3_600_000))
         node, client = await rig.node(result_ack=True), await rig.session()
-        await until(lambda: rig.selector.seen_of(EdgeReport) != [], "the only report is made")
+        await rig.selector.receives(EdgeReport)
         counts = rig.edges[0].link._link.counts
         sent = counts.sent
         await client.utter(0)

@@ -1,4 +1,4 @@
-"""An edge that says what a test tells it to. What a client says must be sound by the mesh's own codecs."""
+"""An edge whose messages the test scripts. The messages of a client must decode by the mesh's own codecs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from mesh.messages import audio_frames
 from mesh.messages import client as wire
 from mesh.messages.audio_frames import AudioFrame, BinaryFrame, FinalFrame
 from mesh.messages.base import Message
+from tests.support.conditions import DEADLINE_S
 
-WAIT_S = 30.0
 TOKEN = "a token"
 
 M = TypeVar("M", bound=Message)
 
 
-class Heard(NamedTuple):
-    """A chunk as the mesh sees it, whichever way it came."""
+class ReceivedChunk(NamedTuple):
+    """A chunk of audio, received as JSON or as a binary frame."""
 
     seq: int
     is_final: bool
@@ -34,31 +34,31 @@ class Heard(NamedTuple):
 
 
 class Client:
-    """One connection, whose session_init has come."""
+    """One connection whose session_init was received."""
 
     def __init__(self, connection: ServerConnection, init: wire.SessionInit) -> None:
         self.init = init
         self.session_id = ""
         self.lost = asyncio.Event()
         self._connection = connection
-        self._chunks: asyncio.Queue[Heard] = asyncio.Queue()
+        self._chunks: asyncio.Queue[ReceivedChunk] = asyncio.Queue()
         self._messages: asyncio.Queue[Message] = asyncio.Queue()
         self.frames: asyncio.Queue[BinaryFrame] = asyncio.Queue()
 
-    async def welcome(self, session_id: str = "s-1", **more: Any) -> None:
-        """session_init_ack."""
+    async def accept(self, session_id: str = "s-1", **more: Any) -> None:
+        """Send session_init_ack."""
         self.session_id = session_id
         common = {"trace_id": "t-1", "negotiated_codec": "pcm16", "resume_token": TOKEN}
-        await self.say("session_init_ack", **{"session_id": session_id, **common, **more})
+        await self.send("session_init_ack", **{"session_id": session_id, **common, **more})
 
-    async def say(self, kind: str, **fields: Any) -> None:
-        """Any message of the mesh; its own codec must take it."""
+    async def send(self, kind: str, **fields: Any) -> None:
+        """Send a message of the mesh. Its own codec must accept it."""
         text = json.dumps({"type": kind, **fields})
         wire.decode_from_server(text)
         await self._connection.send(text)
 
-    async def say_result(self, index: int, text: str = "hola", **more: Any) -> None:
-        """translation_result."""
+    async def send_result(self, index: int, text: str = "hola", **more: Any) -> None:
+        """Send translation_result."""
         common = {
             "session_id": self.session_id,
             "utterance_index": index,
@@ -66,47 +66,47 @@ class Client:
             "text_asr": "hello",
         }
         rest = {"text_translated": text, "tts_audio": "", "tts_format": "pcm16", "trace_id": f"t-{index}"}
-        await self.say("translation_result", **{**common, **rest, **more})
+        await self.send("translation_result", **{**common, **rest, **more})
 
-    async def say_text(self, text: str) -> None:
-        """Whatever it is."""
+    async def send_text(self, text: str) -> None:
+        """Send a text frame, valid or not."""
         await self._connection.send(text)
 
-    async def say_bytes(self, frame: bytes) -> None:
-        """A binary frame."""
+    async def send_bytes(self, frame: bytes) -> None:
+        """Send a binary frame."""
         await self._connection.send(frame)
 
-    async def chunk(self) -> Heard:
-        """The next piece of audio."""
-        return await asyncio.wait_for(self._chunks.get(), WAIT_S)
+    async def chunk(self) -> ReceivedChunk:
+        """The next chunk of audio."""
+        return await asyncio.wait_for(self._chunks.get(), DEADLINE_S)
 
-    async def chunks(self, count: int) -> list[Heard]:
-        """The next so many."""
+    async def chunks(self, count: int) -> list[ReceivedChunk]:
+        """The next `count` chunks."""
         return [await self.chunk() for _ in range(count)]
 
     @property
-    def chunks_waiting(self) -> int:
-        """Chunks that came and were not looked at yet."""
+    def chunks_pending(self) -> int:
+        """Chunks that were received and not read by the test."""
         return self._chunks.qsize()
 
     async def next(self, kind: type[M], where: Callable[[M], bool] = lambda message: True) -> M:
-        """The next message of that kind; others are passed over."""
-        async with asyncio.timeout(WAIT_S):
+        """The next message of that kind; others are skipped."""
+        async with asyncio.timeout(DEADLINE_S):
             while True:
                 message = await self._messages.get()
                 if isinstance(message, kind) and where(message):
                     return message
 
     async def close(self, code: int) -> None:
-        """A close frame."""
+        """Send a close frame."""
         await self._connection.close(code)
 
-    def cut(self) -> None:
-        """The connection is gone, without a word."""
+    def abort(self) -> None:
+        """Lose the connection without a close frame."""
         self._connection.transport.abort()
 
-    def heard(self, data: str | bytes) -> None:
-        """The client said something."""
+    def receive(self, data: str | bytes) -> None:
+        """Decode one frame of the client."""
         if isinstance(data, bytes):
             self._on_frame(audio_frames.decode(data))
             return
@@ -115,22 +115,23 @@ class Client:
             assert message.client_timestamp_ms is not None
             audio = base64.b64decode(message.payload or "", validate=True)
             self._chunks.put_nowait(
-                Heard(message.seq, message.is_final, audio, message.client_timestamp_ms, is_binary=False)
+                ReceivedChunk(message.seq, message.is_final, audio, message.client_timestamp_ms, is_binary=False)
             )
         else:
             self._messages.put_nowait(message)
 
     def _on_frame(self, frame: BinaryFrame) -> None:
         if isinstance(frame, AudioFrame):
-            self._chunks.put_nowait(Heard(frame.seq, frame.is_final, frame.audio, frame.timestamp_ms, is_binary=True))
+            chunk = ReceivedChunk(frame.seq, frame.is_final, frame.audio, frame.timestamp_ms, is_binary=True)
+            self._chunks.put_nowait(chunk)
         elif isinstance(frame, FinalFrame):
-            self._chunks.put_nowait(Heard(frame.seq, True, b"", frame.timestamp_ms, is_binary=True))
+            self._chunks.put_nowait(ReceivedChunk(frame.seq, True, b"", frame.timestamp_ms, is_binary=True))
         else:
             self.frames.put_nowait(frame)
 
 
 class ScriptedMesh:
-    """Listens on loopback. Clients wait in line until the test takes them."""
+    """Listens on loopback. Clients are queued until the test takes them."""
 
     async def __aenter__(self) -> ScriptedMesh:
         self._clients: asyncio.Queue[Client] = asyncio.Queue()
@@ -147,18 +148,18 @@ class ScriptedMesh:
     ) -> None:
         self._server.close()
         await self._server.wait_closed()
-        # The browser opens sockets in advance, on which it says nothing: one may have come as the server closed.
-        async with asyncio.timeout(WAIT_S):
+        # A browser opens idle sockets in advance: one may have been accepted while the server closed.
+        async with asyncio.timeout(DEADLINE_S):
             while not await self._is_quiet():  # noqa: ASYNC110 - only the connections can tell
                 await asyncio.sleep(0.01)
-        assert self._faults == [], "the client said what the mesh would refuse"
+        assert self._faults == [], "the mesh would refuse these messages of the client"
 
     def _accept(self, *args: Any, **options: Any) -> ServerConnection:
         self._accepted.append(ServerConnection(*args, **options))
         return self._accepted[-1]
 
     async def _is_quiet(self) -> bool:
-        """True if nothing is left of any socket. One that is there is cut."""
+        """True if no socket is left. Those that are left are aborted."""
         await asyncio.sleep(0)  # one that was accepted just now gets its connection
         left = [connection for connection in self._accepted if not connection.connection_lost_waiter.done()]
         for connection in left:
@@ -168,16 +169,16 @@ class ScriptedMesh:
         return not left
 
     async def stop_listening(self) -> None:
-        """No more connections; those that are there stay."""
+        """Accept no more connections; open ones stay."""
         self._server.close(close_connections=False)
 
     async def client(self) -> Client:
         """The next connection."""
-        return await asyncio.wait_for(self._clients.get(), WAIT_S)
+        return await asyncio.wait_for(self._clients.get(), DEADLINE_S)
 
     @property
-    def clients_waiting(self) -> int:
-        """Connections that came and were not taken yet."""
+    def clients_pending(self) -> int:
+        """Connections that were accepted and not taken by the test."""
         return self._clients.qsize()
 
     async def _serve(self, connection: ServerConnection) -> None:
@@ -189,7 +190,7 @@ class ScriptedMesh:
             self._clients.put_nowait(client)
             try:
                 async for data in connection:
-                    client.heard(data)
+                    client.receive(data)
             finally:
                 client.lost.set()
         except ConnectionClosed:

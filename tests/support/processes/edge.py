@@ -46,12 +46,12 @@ from mesh.frames import (
 )
 from mesh.link.link import Link, Received
 from mesh.random_ids import new_peer_identity
+from tests.support.conditions import DEADLINE_S, until
 from tests.support.fakes.rooms import FakeRooms
 from tests.support.fakes.sessions import FakeSessions
 from tests.support.processes.running_mesh import MeshProcess
 
 CELLS = 16
-DEADLINE_S = 20.0
 
 REGISTER: dict[str, Any] = {
     "type": "node_register",
@@ -109,6 +109,10 @@ class FakeSelector(FakeRooms, FakeSessions):
             window=64,
             on_messages=self._on_messages,
         )
+
+    async def receives(self, kind: type[Frame]) -> None:
+        """Wait until a frame of that kind was received."""
+        await until(lambda: self.seen_of(kind), f"the selector receives {kind.__name__}")
 
     def seen_of(self, kind: type[Frame]) -> list[Any]:
         """The frames of one kind that came so far."""
@@ -265,7 +269,7 @@ class Rig:
         """Everything is up and every edge has been heard by the selector's side."""
         await asyncio.to_thread(self.broker.wait_ready)
         await self.selector.link.start()
-        await self.selector.link.ready(10_000)
+        await self.selector.link.ready(int(DEADLINE_S * 1_000))
         for number in range(edges):
             self.edges.append(await self.start_edge(f"e{number}"))
 
@@ -425,16 +429,6 @@ async def get(port: int, path: str) -> str:
     writer.close()
     await writer.wait_closed()
     return answer.decode()
-
-
-async def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for a condition, with a bound."""
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            while not condition():  # noqa: ASYNC110 - the condition is another process's or a core's plain state
-                await asyncio.sleep(0.01)
-    except TimeoutError:
-        raise AssertionError(f"did not happen: {what}") from None
 
 
 @asynccontextmanager

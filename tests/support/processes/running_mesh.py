@@ -1,4 +1,4 @@
-"""A whole mesh of real processes on loopback, for tests: start, kill one, look at its log, stop."""
+"""A mesh of real processes on loopback: start, kill, freeze, read metrics and logs, stop."""
 
 from __future__ import annotations
 
@@ -14,11 +14,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import psutil
+
 from linguamesh.operator import Operator
+from tests.support.conditions import DEADLINE_S, wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
-READY_SECONDS = 60.0
-STOP_SECONDS = 15.0
+#: Settings for tests that are not about timeouts: only a broken mesh waits that long, on a busy machine too.
+PATIENT = {
+    "LINGUA_JOB_PENDING_TIMEOUT_MS": "60000",
+    "LINGUA_JOB_DEADLINE_MS": "120000",
+    "LINGUA_REDIS_TIMEOUT_MS": "10000",
+    "LINGUA_EDGE_OPEN_TIMEOUT_MS": "60000",
+    "LINGUA_EDGE_PING_TIMEOUT_MS": "60000",
+}
 
 
 class MeshProcess:
@@ -40,7 +49,7 @@ class MeshProcess:
     def wait_ready(self) -> dict[str, Any]:
         """The ready line; AssertionError with the log if it does not come."""
         assert self.popen.stdout is not None
-        deadline = time.monotonic() + READY_SECONDS
+        deadline = time.monotonic() + DEADLINE_S
         with io_selectors.DefaultSelector() as selector:
             selector.register(self.popen.stdout, io_selectors.EVENT_READ)
             while time.monotonic() < deadline and self.popen.poll() is None:
@@ -54,13 +63,15 @@ class MeshProcess:
     def kill(self) -> None:
         """kill -9, at once."""
         self.popen.send_signal(signal.SIGKILL)
-        self.popen.wait(STOP_SECONDS)
+        self.popen.wait(DEADLINE_S)
         if self.popen.stdout is not None:
             self.popen.stdout.close()
 
     def freeze(self) -> None:
-        """SIGSTOP: it does nothing more, and its sockets stay open."""
+        """SIGSTOP: it does not run, and its sockets stay open. Returns when it has stopped."""
         self.popen.send_signal(signal.SIGSTOP)
+        process = psutil.Process(self.popen.pid)
+        wait_until(lambda: process.status() == psutil.STATUS_STOPPED, lambda: f"{self.name} is frozen")
 
     def thaw(self) -> None:
         """SIGCONT."""
@@ -72,7 +83,7 @@ class MeshProcess:
 
     def metric(self, name: str, *labels: str) -> float:
         """The sum of a metric's series whose labels contain all of `labels`, as in 'verdict="fenced"'."""
-        with urllib.request.urlopen(f"{self.ready['url']}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.ready['url']}/metrics", timeout=DEADLINE_S) as answer:
             lines = answer.read().decode().splitlines()
         series = (line.rsplit(" ", 1) for line in lines if line.startswith((f"{name}{{", f"{name} ")))
         return sum(float(value) for key, value in series if all(label in key for label in labels))
@@ -82,7 +93,7 @@ class MeshProcess:
         if self.popen.poll() is None:
             self.popen.terminate()
         try:
-            return self.popen.wait(STOP_SECONDS)
+            return self.popen.wait(DEADLINE_S)
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"{self.name} did not stop:\n{self.log.read_text()[-4000:]}") from None
@@ -151,7 +162,7 @@ class RunningMesh:
         return process
 
     def restart(self, kind: str, index: int) -> MeshProcess:
-        """Kill -9 what is there and start it again; the caller waits for its ready line."""
+        """kill -9 and start again; the caller waits for the ready line."""
         self.kill(f"{kind}-{index}")
         return self.start(kind, index)
 
@@ -159,18 +170,18 @@ class RunningMesh:
         """A process of SDK nodes (tests/support/processes/fleet.py); the caller waits for its ready line."""
         return self._start("tests.support.processes.fleet", name, "--url", url, *options)
 
-    def start_plain_node(self, name: str, url: str, *options: str) -> MeshProcess:
-        """A process with one node that knows no cancellation (tests/support/processes/plain_node.py)."""
-        return self._start("tests.support.processes.plain_node", name, "--url", url, *options)
+    def start_json_node(self, name: str, url: str, *options: str) -> MeshProcess:
+        """A process with one node that ignores cancellation (tests/support/processes/json_node.py)."""
+        return self._start("tests.support.processes.json_node", name, "--url", url, *options)
 
     def operator(self, edge: str = "edge-0") -> Operator:
-        """Asks and commands by that edge."""
-        return Operator(str(self.processes[edge].ready["url"]), timeout_s=20)
+        """The operators' HTTP client of that edge."""
+        return Operator(str(self.processes[edge].ready["url"]), timeout_s=DEADLINE_S)
 
     def metric(self, name: str, *labels: str) -> float:
         """The sum of a metric over all live edges and selectors."""
-        told = [p for p in self.processes.values() if p.is_alive() and p.ready.get("kind") in ("edge", "selector")]
-        return sum(process.metric(name, *labels) for process in told)
+        live = [p for p in self.processes.values() if p.is_alive() and p.ready.get("kind") in ("edge", "selector")]
+        return sum(process.metric(name, *labels) for process in live)
 
     def url(self, edge: str) -> str:
         """ws://host:port of one edge's own port."""

@@ -1,0 +1,173 @@
+"""Every production module has a test of its own subject: its partner.
+
+The partner of edge/jobs/core/tracker.py is tests/unit/edge/jobs/test_tracker.py. A module that only works with real
+sockets, processes or scripts has its partner elsewhere; such modules are listed below. Each partner imports its module,
+or, where a process stands between them, contains a word (a command, a message, a metric) that the module contains too.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("broker", "edge", "linguamesh", "lua", "mesh", "selector", "tools")
+#: Where a partner that is no unit test may be.
+ELSEWHERE = ("tests/loopback/", "tests/lua/", "tests/sim/", "tests/e2e/")
+
+
+class Partner(NamedTuple):
+    """A test outside of tests/unit, and the word that it shares with its module; "" if it imports the module."""
+
+    path: str
+    shared_word: str = ""
+
+
+#: Reason -> module -> its partner.
+PARTNERS: dict[str, dict[str, Partner]] = {
+    "it is the command line of a process, which the test starts": {
+        "broker/__main__.py": Partner("tests/loopback/broker/test_broker.py"),
+        "broker/loop.py": Partner("tests/loopback/broker/test_broker.py", "backend"),
+        "edge/__main__.py": Partner("tests/loopback/edge/test_process.py"),
+        "selector/__main__.py": Partner("tests/loopback/selector/test_redis.py"),
+        "linguamesh/cli/explain.py": Partner("tests/e2e/commands/test_explain.py", "explain"),
+        "linguamesh/cli/pair.py": Partner("tests/loopback/sdk/test_node_pairing.py", "expires_in_ms"),
+        "linguamesh/cli/up.py": Partner("tests/e2e/commands/test_up.py", "state_dir"),
+        "linguamesh/cli/version.py": Partner("tests/e2e/commands/test_cli.py", "version"),
+    },
+    "it moves messages between real sockets; the rules are in a core": {
+        "edge/app.py": Partner("tests/loopback/edge/test_roundtrip.py"),
+        "edge/jobs/messages.py": Partner("tests/loopback/edge/test_nodes.py", "node_error"),
+        "edge/jobs/runner.py": Partner("tests/loopback/edge/test_attempts.py", "attempt_id"),
+        "edge/metrics.py": Partner("tests/loopback/edge/test_http_api.py"),
+        "edge/nodes/endpoint.py": Partner("tests/loopback/edge/test_nodes.py", "StatusChanged"),
+        "edge/nodes/pairing.py": Partner("tests/loopback/edge/test_pairing.py", "PairingAsk"),
+        "edge/nodes/socket.py": Partner("tests/loopback/edge/test_nodes.py", "heartbeat_min_ms"),
+        "edge/operators/control.py": Partner("tests/loopback/edge/test_control.py", "expected_version"),
+        "edge/operators/http_api.py": Partner("tests/loopback/edge/test_http_api.py", "no-store"),
+        "edge/presence.py": Partner("tests/loopback/edge/test_roundtrip.py", "EdgeReport"),
+        "edge/requests/runner.py": Partner("tests/loopback/edge/test_attempts.py", "Dispatch"),
+        "edge/rooms/relay.py": Partner("tests/loopback/edge/test_rooms.py", "webrtc_offer"),
+        "edge/rooms/rooms.py": Partner("tests/loopback/edge/test_rooms.py", "RoomRequest"),
+        "edge/sessions/actor.py": Partner("tests/loopback/edge/test_leaks.py"),
+        "edge/sessions/endpoint.py": Partner("tests/loopback/edge/test_resume.py", "SessionTaken"),
+        "edge/sessions/messages.py": Partner("tests/loopback/edge/test_hostile.py", "INVALID_AUDIO"),
+        "edge/sessions/open.py": Partner("tests/loopback/edge/test_hostile.py", "session_init_ack"),
+        "edge/sessions/ownership.py": Partner("tests/loopback/edge/test_resume.py", "SessionClaim"),
+        "edge/transport/listener.py": Partner("tests/loopback/edge/test_process.py"),
+        "edge/transport/send_buffer.py": Partner("tests/loopback/edge/test_send_buffer.py"),
+        "edge/transport/websocket.py": Partner("tests/loopback/edge/test_hostile.py", "close_code"),
+        "linguamesh/node/node.py": Partner("tests/loopback/sdk/test_node.py", "report_error"),
+        "linguamesh/operator.py": Partner("tests/loopback/sdk/test_operator.py"),
+        "linguamesh/session/connection.py": Partner("tests/loopback/sdk/test_connection.py"),
+        "linguamesh/session/session.py": Partner("tests/loopback/sdk/test_session.py", "open_timeout"),
+    },
+    "it runs scripts in a real Redis, or holds the values of such a script": {
+        "linguamesh/local/redis_server.py": Partner("tests/lua/test_redis_server.py"),
+        "lua/engine/runner.py": Partner("tests/lua/test_runner.py"),
+        "lua/store/commits.py": Partner("tests/lua/test_commit.py", "CommitRequest"),
+        "lua/store/deployment.py": Partner("tests/lua/test_weights.py", "set_weights"),
+        "lua/store/jobs.py": Partner("tests/lua/test_jobs.py", "Advance"),
+        "lua/store/nodes.py": Partner("tests/lua/test_marks.py"),
+        "lua/store/pairing.py": Partner("tests/lua/test_pairing.py", "PairingAttempt"),
+        "lua/store/rooms.py": Partner("tests/lua/test_rooms.py", "reserve_code"),
+        "lua/store/sessions.py": Partner("tests/lua/test_mail.py"),
+        "lua/store/types/commits.py": Partner("tests/lua/test_commit.py"),
+        "lua/store/types/deployment.py": Partner("tests/lua/test_weights.py"),
+        "lua/store/types/jobs.py": Partner("tests/lua/test_jobs.py"),
+        "lua/store/types/nodes.py": Partner("tests/lua/test_nodes.py"),
+        "lua/store/types/pairing.py": Partner("tests/lua/test_pairing.py"),
+        "lua/store/types/rooms.py": Partner("tests/lua/test_rooms.py"),
+        "lua/store/types/sessions.py": Partner("tests/lua/test_sessions.py"),
+    },
+    "it connects brokers, scripts and a core; the test has all of them": {
+        "selector/context.py": Partner("tests/loopback/selector/test_burst.py"),
+        "selector/fleet/missing_models.py": Partner("tests/loopback/selector/test_missing_models.py", "ModelMissing"),
+        "selector/fleet/presence.py": Partner("tests/loopback/selector/test_sessions.py", "EdgeReport"),
+        "selector/fleet/registration.py": Partner("tests/loopback/selector/test_heartbeats.py"),
+        "selector/fleet/snapshot.py": Partner("tests/loopback/selector/test_snapshot.py"),
+        "selector/metrics.py": Partner("tests/loopback/selector/test_snapshot.py"),
+        "selector/operators/fleet_view.py": Partner("tests/loopback/selector/test_queries.py", "seen_ms_ago"),
+        "selector/operators/queries.py": Partner("tests/loopback/selector/test_queries.py", "by_reason"),
+        "selector/placement/placer.py": Partner("tests/loopback/selector/test_burst.py"),
+        "selector/placement/pool_metrics.py": Partner("tests/loopback/selector/test_pool_placement.py", "no_candidate"),
+        "selector/placement/refusals.py": Partner("tests/loopback/selector/test_placement.py", "no_nodes"),
+        "selector/placement/wait_queue.py": Partner("tests/loopback/selector/test_placement.py", "Waiting"),
+        "selector/placement/weights.py": Partner("tests/loopback/selector/test_burst.py"),
+        "selector/sessions/handler.py": Partner("tests/loopback/selector/test_sessions.py", "SessionReleased"),
+        "selector/sessions/pairing.py": Partner("tests/loopback/selector/test_pairing.py", "INVALID_PAIRING_CODE"),
+        "selector/sessions/rooms.py": Partner("tests/loopback/selector/test_rooms.py", "INVALID_ROOM_CODE"),
+    },
+}
+
+MODULES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for package in PACKAGES
+    for path in (ROOT / package).rglob("*.py")
+    if path.name != "__init__.py"
+)
+LISTED = {module: partner for rows in PARTNERS.values() for module, partner in rows.items()}
+
+
+def unit_partners(module: str) -> list[str]:
+    """The unit tests that carry the module's name: in the same folders, with or without `core`."""
+    *folders, name = module.removesuffix(".py").split("/")
+    test = f"test_{name.strip('_')}.py"
+    without_core = [folder for folder in folders if folder != "core"]
+    places = {"/".join(["tests/unit", *path, test]) for path in (folders, without_core)}
+    return sorted(place for place in places if (ROOT / place).exists())
+
+
+def imported_modules(path: str) -> set[str]:
+    """Dotted names of all modules that a file may import: for `from a import b` both a and a.b."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
+
+
+def mentions(path: str, module: str) -> bool:
+    """True if the test imports the module or starts it as a process, itself or by a file of tests/support."""
+    dotted = module.removesuffix(".py").replace("/", ".")
+    package, _, name = dotted.rpartition(".")
+    support = [f"{one.replace('.', '/')}.py" for one in imported_modules(path) if one.startswith("tests.support.")]
+    files = [path, *(one for one in support if (ROOT / one).exists())]
+    texts = [(ROOT / one).read_text(encoding="utf-8") for one in files]
+    started = f'"{package}"' if name == "__main__" else f"\nfrom {package} import {name}\n"
+    return any(dotted in imported_modules(one) for one in files) or any(started in text for text in texts)
+
+
+def test_every_module_has_a_partner() -> None:
+    missing = [module for module in MODULES if module not in LISTED and not unit_partners(module)]
+    assert not missing, "modules without a partner test:\n" + "\n".join(missing)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_unit_partner_imports_its_module(module: str) -> None:
+    for partner in unit_partners(module):
+        assert mentions(partner, module), f"{partner} does not import {module}"
+
+
+def test_no_row_is_listed_twice() -> None:
+    assert len(LISTED) == sum(len(rows) for rows in PARTNERS.values())
+
+
+@pytest.mark.parametrize("module", LISTED)
+def test_row_names_a_module_and_a_partner_that_mentions_it(module: str) -> None:
+    partner = LISTED[module]
+    assert module in MODULES, "stale row: no such module"
+    assert not unit_partners(module), f"stale row: {unit_partners(module)} is its partner"
+    assert partner.path.startswith(ELSEWHERE) and (ROOT / partner.path).exists(), "stale row: no such test"
+    if partner.shared_word:
+        assert not mentions(partner.path, module), "the partner imports the module: no word is needed"
+        for path in (module, partner.path):
+            assert partner.shared_word in (ROOT / path).read_text(encoding="utf-8"), f"{path} has no such word"
+    else:
+        assert mentions(partner.path, module), f"{partner.path} does not import the module"
