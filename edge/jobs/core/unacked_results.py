@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from edge.core.timers import Timers, resend_wait_ms
+from edge.core.backoff import retry_wait_ms
+from edge.core.timers import Timers
 from edge.jobs.core.job import SendDone, UnackedResult
 
 
@@ -132,7 +133,7 @@ class UnackedResults:
         return again, expired
 
     def _wait_ms(self, first_ms: int, tries: int) -> int:
-        return resend_wait_ms(first_ms, tries, self.limits.resend_early_ms_max, self.limits.resend_ms_max)
+        return retry_wait_ms(first_ms, tries, self.limits.resend_early_ms_max, self.limits.resend_ms_max)
 
     def check(self) -> None:
         """All bounds hold, all counts are true, and every result has its timer."""

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from edge.core.timers import Timers, resend_wait_ms
+from edge.core.backoff import retry_wait_ms
+from edge.core.timers import Timers
 from mesh.frames import (
     Failed,
     Mail,
@@ -162,7 +163,7 @@ class PendingCalls:
 
     def _send(self, ask: Call, now_ms: int) -> Call:
         limits = self.limits
-        wait_ms = resend_wait_ms(limits.resend_ms, ask.sends, limits.resend_early_ms_max, limits.timeout_ms)
+        wait_ms = retry_wait_ms(limits.resend_ms, ask.sends, limits.resend_early_ms_max, limits.timeout_ms)
         self._timers.set(ask.frame.ref, min(now_ms + wait_ms, ask.end_ms))
         ask.sends += 1
         return ask
