@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from edge.core.convert import is_silence
+from edge.core.failover import is_failover
 from edge.jobs.core.job import ResultReport
 from edge.jobs.core.missing_models import MissingModelReports
 from edge.jobs.core.node_errors import MODEL_MISSING, missing_model, trouble_of
 from edge.jobs.runner import JobRunner, NodeSocket
 from edge.link.link import EdgeLink
 from edge.metrics import EdgeMetrics
-from edge.requests.core.request import is_failover
 from mesh.cells import cell_of, cell_of_job
 from mesh.clock import now_ms
 from mesh.config import Config

@@ -12,9 +12,9 @@ import secrets
 from collections.abc import Callable
 from typing import NamedTuple
 
+from edge.core.failover import is_failover
 from edge.link.core.rpc import MailPage, Reply
 from edge.link.link import EdgeLink
-from edge.requests.core.request import is_failover
 from edge.requests.runner import read_result
 from edge.sessions.actor import Actor
 from edge.sessions.core.session import Session

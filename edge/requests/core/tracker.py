@@ -19,6 +19,7 @@ from collections import Counter
 from typing import Final
 
 from edge.core.backoff import backoff_ms
+from edge.core.failover import is_failover
 from edge.requests.core.completion import Completion
 from edge.requests.core.hedge_budget import HedgeBudget
 from edge.requests.core.request import (
@@ -34,7 +35,6 @@ from edge.requests.core.request import (
     TellBackpressure,
     TellPlaced,
     Why,
-    is_failover,
 )
 from edge.requests.core.retry import RetryLimits as RetryLimits
 from edge.requests.core.retry import RetryTimer
