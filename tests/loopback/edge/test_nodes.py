@@ -26,6 +26,7 @@ from mesh.frames import (
     Work,
     encode,
 )
+from mesh.words import JobOutcome
 from tests.support.processes.edge import CELLS, REGISTER, Rig, Talk, running, until
 
 WORK = encode(Work("zh", "en", "pcm16", 16_000, {"use_asr": True}, "t"))
@@ -174,7 +175,7 @@ async def test_node_that_names_no_jobs_runs_what_it_was_given_once_others_lapsed
         assert (await beat(rig, node)).jobs == [f"{frame.job_id}#1"]
 
 
-async def test_job_for_a_node_that_just_left_waits_until_it_is_back(tmp: Path) -> None:
+async def test_job_for_a_detached_node_is_buffered_until_it_reattaches(tmp: Path) -> None:
     async with running(tmp, reconnect_grace_ms=LONG_MS) as rig:
         keep_nodes(rig)
         node = await rig.node()
@@ -183,9 +184,9 @@ async def test_job_for_a_node_that_just_left_waits_until_it_is_back(tmp: Path) -
         give(rig, held)
         give(rig, cancelled)
         deliveries = rig.edges[0].nodes.deliveries
-        await until(lambda: deliveries.outcomes["job_held"] == 2, "both jobs are held")
+        await until(lambda: deliveries.outcomes[JobOutcome.JOB_BUFFERED] == 2, "both jobs are buffered")
         tell(rig, node, CancelJob(cancelled.job_id, 1, node.id, "t", "session_closed"))
-        await until(lambda: deliveries.jobs_of(node.id, [(cancelled.job_id, 1)]) == [], "it is cancelled")
+        await until(lambda: deliveries.running_at(node.id, [(cancelled.job_id, 1)]) == [], "it is cancelled")
         assert rig.selector.seen_of(Placed) == []
         again = await rig.node(node_id=node.id)
         job = await again.hear("job_assign")
@@ -196,7 +197,7 @@ async def test_job_for_a_node_that_just_left_waits_until_it_is_back(tmp: Path) -
         assert [message["type"] for message in again.heard] == ["node_register_ack", "job_assign"]
 
 
-async def test_held_job_goes_elsewhere_when_the_node_stays_away(tmp: Path) -> None:
+async def test_buffered_job_fails_when_the_node_stays_detached(tmp: Path) -> None:
     async with running(tmp, reconnect_grace_ms=300) as rig:
         keep_nodes(rig)
         node = await rig.node()
@@ -209,7 +210,7 @@ async def test_held_job_goes_elsewhere_when_the_node_stays_away(tmp: Path) -> No
         assert dict(failures(rig)) in ({1: "node_gone", 2: "job_lost"}, {1: "node_gone", 2: "node_absent"})
 
 
-async def test_node_error_gives_jobs_back_at_once(tmp: Path) -> None:
+async def test_node_error_fails_its_jobs_at_once(tmp: Path) -> None:
     async with running(tmp) as rig:
         keep_nodes(rig)
         node = await rig.node()
@@ -229,23 +230,24 @@ async def test_node_error_gives_jobs_back_at_once(tmp: Path) -> None:
         assert rig.selector.seen_of(JobDone)[0].request_id == ""
 
 
-async def test_superseded_connection_gives_no_jobs_back(tmp: Path) -> None:
+async def test_error_on_a_superseded_connection_fails_no_job(tmp: Path) -> None:
     async with running(tmp) as rig:
         keep_nodes(rig)
         old = await rig.node()
         nodes = rig.edges[0].nodes
         (socket,) = nodes.sockets
         new = await rig.node(node_id=old.id)
-        give(rig, assign(rig, new))
+        job = assign(rig, new)
+        give(rig, job)
         await new.hear("job_assign")
         error = {"type": "node_error", "node_id": old.id, "code": "OOM", "message": "no memory"}
-        nodes._on_text(socket, json.dumps(error).encode())  # it was under way when the socket was closed
-        assert nodes.deliveries.outcomes["node_error"] == 0
+        nodes._on_text(socket, json.dumps(error).encode())  # it was in flight when the socket was closed
+        assert nodes.deliveries.running_at(new.id, []) == [f"{job.job_id}#1"]
         await new.say(error)
         await until(lambda: failures(rig) == [(1, "node_error")], "the connection in force is believed")
 
 
-async def test_words_about_missing_models_are_gathered_and_take_no_other_jobs(tmp: Path) -> None:
+async def test_missing_model_reports_are_coalesced_and_fail_no_other_jobs(tmp: Path) -> None:
     async with running(tmp) as rig:
         keep_nodes(rig)
         node = await rig.node()

@@ -43,6 +43,7 @@ EDGE_LABELS: dict[str, dict[int, Any]] = {
     "resends_total": {0: [frame.__name__ for frame in frames.FRAMES]},
     "dropped_results_total": {0: words.ResultDrop},
     "given_back_total": {0: words.AssignFailure},
+    "job_outcomes_total": {0: [*words.JobOutcome, *words.ResultVerdict]},
     "backpressure_total": {0: words.BackpressureAction},
 }
 SELECTOR_LABELS: dict[str, dict[int, Any]] = {

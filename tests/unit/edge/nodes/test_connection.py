@@ -59,7 +59,7 @@ def test_messages_before_registration_and_about_others_are_faults() -> None:
         connection.on_heartbeat("n", LOAD, None, next(LATER))
     assert error.value.code is ErrorCode.NOT_REGISTERED
     connection = node()
-    for call in (lambda: connection.own("other"), lambda: connection.on_register("other", "f", caps(), False)):
+    for call in (lambda: connection.check_owns("other"), lambda: connection.on_register("other", "f", caps(), False)):
         with pytest.raises(PeerError) as error:
             call()
         assert error.value.code is ErrorCode.ID_MISMATCH
@@ -72,7 +72,7 @@ def test_heartbeat_carries_capabilities_only_when_they_changed_or_now_and_then()
     changed = caps(asr_langs=["en", "de"])
     assert connection.on_heartbeat("n", LOAD, changed, next(LATER)) == [SendHeartbeat("n", 5, LOAD, changed)]
     assert connection.on_heartbeat("n", LOAD, changed, next(LATER)) == [SendHeartbeat("n", 5, LOAD, None)]
-    connection.heartbeat_lost(carried_caps=True)
+    connection.heartbeat_undelivered(carried_caps=True)
     assert connection.on_heartbeat("n", LOAD, changed, next(LATER)) == [SendHeartbeat("n", 5, LOAD, changed)]
     later = [connection.on_heartbeat("n", LOAD, changed, next(LATER))[0] for _ in range(16)]
     assert sum(isinstance(beat, SendHeartbeat) and beat.caps is not None for beat in later) == 2
@@ -81,17 +81,17 @@ def test_heartbeat_carries_capabilities_only_when_they_changed_or_now_and_then()
 def test_heartbeats_in_quick_succession_are_passed_on_as_one() -> None:
     connection = node()
     assert connection.on_heartbeat("n", LOAD, None, 1_000) == [SendHeartbeat("n", 5, LOAD, None)]
-    assert connection.beat_due_ms is None
+    assert connection.heartbeat_due_ms is None
     changed = caps(tts_langs=["en"])
     assert connection.on_heartbeat("n", NodeLoad(cpu_percent=20.0), changed, 1_001) == []
     latest = NodeLoad(cpu_percent=30.0)
-    assert connection.on_heartbeat("n", latest, None, 1_499) == [] and connection.beat_due_ms == 1_500
-    assert connection.beat(1_499) == []
-    assert connection.beat(1_500) == [SendHeartbeat("n", 5, latest, changed)]
-    assert connection.beat(1_501) == [] and connection.beat_due_ms is None
+    assert connection.on_heartbeat("n", latest, None, 1_499) == [] and connection.heartbeat_due_ms == 1_500
+    assert connection.send_due_heartbeat(1_499) == []
+    assert connection.send_due_heartbeat(1_500) == [SendHeartbeat("n", 5, latest, changed)]
+    assert connection.send_due_heartbeat(1_501) == [] and connection.heartbeat_due_ms is None
     assert connection.on_heartbeat("n", LOAD, None, 1_998) == [], "what was held back counts too"
     connection.on_stale(5, "unknown")
-    assert connection.beat(1_999) == [], "it goes with the registration"
+    assert connection.send_due_heartbeat(1_999) == [], "it goes with the registration"
     assert connection.on_registered(registered(6)) == [SendHeartbeat("n", 6, LOAD, None)]
     assert connection.on_heartbeat("n", latest, None, 1_999) == [SendHeartbeat("n", 6, latest, None)], "at once"
 
@@ -148,7 +148,7 @@ def test_superseded_connection_is_closed_and_says_nothing_of_the_node() -> None:
 
 def test_repeat_of_our_own_registration_does_not_supersede_us() -> None:
     connection = node()
-    connection.registration_repeated()
+    connection.registration_retried()
     assert connection.on_stale(5, "superseded") == [SendRegister("n", caps())]
     connection.on_registered(registered(8))
     (close,) = connection.on_stale(8, "superseded")
@@ -157,7 +157,7 @@ def test_repeat_of_our_own_registration_does_not_supersede_us() -> None:
 
 def test_doubt_ends_after_some_heartbeats() -> None:
     connection = node()
-    connection.registration_repeated()
+    connection.registration_retried()
     for _ in range(3):
         connection.on_heartbeat("n", LOAD, None, next(LATER))
     (close,) = connection.on_stale(5, "superseded")
