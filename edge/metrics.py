@@ -18,6 +18,7 @@ from mesh.words import (
     AssignFailure,
     BackpressureAction,
     CancelReason,
+    ChunkAnomaly,
     ConnectionRefusal,
     HedgeOutcome,
     JobOutcome,
@@ -86,6 +87,11 @@ class EdgeMetrics(Metrics):
             "lingua_edge_cuts_total",
             "Utterances finalized from streams, by reason",
             {"reason": CUT_REASONS},
+        )
+        self.chunk_anomalies_total = self._counters(
+            "lingua_edge_chunk_anomalies_total",
+            "Duplicate, missing and renumbered chunks of streams, and finalizes without audio",
+            {"kind": ChunkAnomaly},
         )
         self.missing_total = self._counters(
             "lingua_edge_missing_total",

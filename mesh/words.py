@@ -437,3 +437,19 @@ class JobOutcome(StrEnum):
     PROGRESS_UNKNOWN = "progress_unknown"
     #: ControlNode for a node that is not connected here.
     CONTROL_STALE = "control_stale"
+
+
+# --- streamed audio at an edge ----------------------------------------------------------------------------
+
+
+class ChunkAnomaly(StrEnum):
+    """Irregularities in a session's stream of chunks."""
+
+    #: A chunk that arrived before.
+    DUPLICATE = "duplicate"
+    #: A chunk that never arrived, or too late.
+    GAP = "gap"
+    #: The client began a new numbering.
+    RESTART = "restart"
+    #: is_final without audio: there is no utterance.
+    EMPTY_FINALIZE = "empty_finalize"

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final
 
-from edge.audio.core import segmenter
-from edge.audio.core.segmenter import Chunk, Segment, Segmenter, SegmentStarted
+from edge.audio.core.reorder import Chunk
+from edge.audio.core.segment import Segment, SegmentLimits, SegmentStarted
+from edge.audio.core.segmenter import Segmenter
 from edge.core.timers import earliest
 from edge.requests.core.context import RequestContext
 from edge.rooms.core.member_list import MemberList
@@ -108,7 +109,7 @@ class Actor:
     def segments(self) -> Segmenter:
         """What cuts the audio; there is none before the first of it came."""
         if self._segments is None:
-            session, limits = self.session, segmenter.SegmentLimits.of(self._tools.config.speech)
+            session, limits = self.session, SegmentLimits.of(self._tools.config.speech)
             index, seq = self.next_index, self._next[1]
             formats = session.audio_format, session.sample_rate
             self._segments = Segmenter(session.session_id, *formats, limits, index, seq, renumbers=not self.resumable)
@@ -235,9 +236,17 @@ class Actor:
     # --- speech -----------------------------------------------------------------------------------
 
     def _on_chunk(self, chunk: Chunk) -> None:
-        made = self.segments.on_chunk(chunk, now_ms())
+        segments = self.segments
+        made = segments.on_chunk(chunk, now_ms())
+        if segments.counts:
+            self._count_anomalies(segments)
         if made:
             self._take(made)
+
+    def _count_anomalies(self, segments: Segmenter) -> None:
+        for kind, count in segments.counts.items():
+            self._tools.metrics.chunk_anomalies_total.labels(kind).inc(count)
+        segments.counts.clear()
 
     def _take(self, made: list[SegmentStarted | Segment]) -> None:
         for one in made:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 from edge.audio.core.formats import from_base64
-from edge.audio.core.segmenter import Chunk
+from edge.audio.core.reorder import Chunk
 from edge.link.link import EdgeLink
 from edge.requests.core.tracker import RequestTracker
 from edge.rooms.relay import Relay

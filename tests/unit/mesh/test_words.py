@@ -35,6 +35,7 @@ EDGE_LABELS: dict[str, dict[int, Any]] = {
     "pages_total": {0: [*(set(words.QueryKind) - words.COMMAND_KINDS), NO_PAGE]},
     "results_total": {0: words.ResultOutcome},
     "cuts_total": {0: [reason.name.lower() for reason in FinalizeReason]},
+    "chunk_anomalies_total": {0: words.ChunkAnomaly},
     "missing_total": {0: words.MissingReason},
     "resumes_total": {0: words.ResumeOutcome},
     "posts_total": {0: [*words.PostVerdict, *words.PostFailure]},
