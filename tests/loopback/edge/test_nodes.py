@@ -109,7 +109,7 @@ async def test_registration_carries_models_pairs_tenant_and_the_number_of_jobs(t
         assert (await stranger.hear("error"))["code"] == "INVALID_ID"
 
 
-async def test_result_tells_how_long_the_node_took_and_of_what(tmp: Path) -> None:
+async def test_result_carries_duration_language_pair_and_audio_length(tmp: Path) -> None:
     async with running(tmp) as rig:
         node = await rig.node()
         give(rig, assign(rig, node))
@@ -135,7 +135,7 @@ def failing(code: str) -> dict[str, Any]:
         ({"text_asr": "", "text_translated": "", "tts_audio": ""}, False),
     ],
 )
-async def test_only_what_is_the_nodes_own_doing_tells_of_its_speed(
+async def test_duration_is_measured_only_if_it_is_a_property_of_the_node(
     tmp: Path, said: dict[str, Any], is_telling: bool
 ) -> None:
     async with running(tmp) as rig:
@@ -146,7 +146,7 @@ async def test_only_what_is_the_nodes_own_doing_tells_of_its_speed(
         assert (rig.selector.seen_of(JobDone)[0].took_ms >= 0) is is_telling
 
 
-async def test_heartbeat_names_what_runs_by_the_nodes_word_and_the_edges(tmp: Path) -> None:
+async def test_heartbeat_names_jobs_of_the_node_and_of_the_edge(tmp: Path) -> None:
     async with running(tmp, heartbeat_min_ms=1) as rig:
         rig.selector.mute = lambda frame: isinstance(frame, JobDone)
         node = await rig.node()
@@ -166,7 +166,7 @@ async def test_heartbeat_names_what_runs_by_the_nodes_word_and_the_edges(tmp: Pa
         await until(lambda: rig.selector.seen_of(JobDone) != [], "the result is repeated until acknowledged")
 
 
-async def test_node_that_names_no_jobs_runs_what_it_was_given_once_others_lapsed(tmp: Path) -> None:
+async def test_node_that_names_no_jobs_runs_those_of_this_edge_after_a_lease(tmp: Path) -> None:
     async with running(tmp, heartbeat_min_ms=1, job_lease_ms=1) as rig:
         node = await rig.node()
         frame = assign(rig, node)
@@ -273,7 +273,7 @@ async def test_missing_model_reports_are_coalesced_and_fail_no_other_jobs(tmp: P
         assert failures(rig) == [], "the other job goes on"
 
 
-async def test_status_is_told_to_the_node_of_that_connection(tmp: Path) -> None:
+async def test_status_is_sent_to_the_connection_of_its_epoch(tmp: Path) -> None:
     async with running(tmp) as rig:
         node = await rig.node()
         epoch = rig.selector.nodes[node.id][1]
@@ -286,7 +286,7 @@ async def test_status_is_told_to_the_node_of_that_connection(tmp: Path) -> None:
         assert (await node.hear("node_status"))["reason"] == "unhealthy"
 
 
-async def test_drain_hands_over_at_the_deadline_and_resume_takes_it_back(tmp: Path) -> None:
+async def test_drain_hands_jobs_over_at_the_deadline_unless_resumed(tmp: Path) -> None:
     async with running(tmp) as rig:
         keep_nodes(rig)
         node = await rig.node()
@@ -309,7 +309,7 @@ async def test_drain_hands_over_at_the_deadline_and_resume_takes_it_back(tmp: Pa
         assert rig.edges[0].metrics.given_back_total.labels("drained")._value.get() == 1
 
 
-async def test_drained_node_that_comes_back_is_told_again(tmp: Path) -> None:
+async def test_reattached_node_receives_its_drain_again(tmp: Path) -> None:
     async with running(tmp, reconnect_grace_ms=LONG_MS) as rig:
         keep_nodes(rig)
         node = await rig.node()

@@ -35,7 +35,7 @@ def test_timers_equal_a_dict_that_is_searched(steps: list[Step]) -> None:
         assert timers.next_due_ms() == min(naive.values(), default=None)
 
 
-def test_moving_one_timer_for_ever_does_not_grow_the_heap() -> None:
+def test_timer_that_is_moved_often_does_not_grow_the_heap() -> None:
     timers: Timers[str] = Timers()
     for time in range(10_000):
         timers.set("one", time)
