@@ -28,7 +28,7 @@ class RecentKeys:
         return ended[1] if ended is not None else None
 
     def add(self, key: str, now_ms: int, how: str = "") -> None:
-        """Record that `key` ended now with outcome `how`; evict what exceeds the bounds."""
+        """Record that `key` ended now with outcome `how`; evict keys beyond the bounds."""
         self._ended[key] = (now_ms, how)
         self._ended.move_to_end(key)
         self.forget(now_ms)

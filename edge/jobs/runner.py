@@ -65,7 +65,7 @@ class JobRunner:
         link.handle(handlers, {JobDone: self.on_done_back})
 
     def tick(self, now: int) -> None:
-        """Run what is due."""
+        """Run the effects that are due, and export the outcomes."""
         self.run(self.tracker.tick(now))
         self._count_outcomes()
 

@@ -144,7 +144,7 @@ class NodeEndpoint:
         return earliest((self.deliveries.next_due_ms(), self._throttled_beats.next_due_ms(), reports.next_due_ms()))
 
     def tick(self, now: int) -> None:
-        """Run what is due."""
+        """Send throttled heartbeats, reports and effects that are due."""
         for socket in self._throttled_beats.pop_due(now):
             self._run_node(socket, socket.node.send_due_heartbeat(now))
         self._job_messages.tick(now)

@@ -1,7 +1,7 @@
 """Control endpoint: the rim of /ws/control. Receives operators' commands from this machine, calls a selector, replies.
 
 One command at a time per socket. A command is not retried: if no selector replies, whether it took effect is unknown,
-and the reply says so.
+and the error message states that.
 """
 
 from __future__ import annotations

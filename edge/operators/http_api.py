@@ -19,7 +19,7 @@ from websockets.http11 import Response
 from edge.link.core.rpc import QueryReply
 from edge.link.link import EdgeLink
 from edge.metrics import NO_PAGE, EdgeMetrics
-from edge.operators.core.routes import API, QueryTarget, Route, RouteError, added_up, route_of
+from edge.operators.core.routes import API, QueryTarget, Route, RouteError, route_of, sum_counts
 from mesh.clock import now_ms
 from mesh.config.network import EdgeConfig
 from mesh.errors import ErrorCode
@@ -49,7 +49,7 @@ class HttpApi:
         self._timeout_ms = min(config.page_timeout_ms, config.open_timeout_ms * 4 // 5)
         self._pending = 0
 
-    async def answer(self, target: str) -> Response:
+    async def respond(self, target: str) -> Response:
         """The response to a GET of `target`; errors are responses too."""
         kind = NO_PAGE
         self._pending += 1
@@ -58,7 +58,7 @@ class HttpApi:
                 raise RouteError(503, ErrorCode.SLOW_DOWN, f"{self._pages_max} requests are pending")
             route = route_of(target)
             kind = route.kind
-            response = await self._respond(route)
+            response = await self._query_page(route)
         except RouteError as error:
             response = json_response(error.status, error.body())
         except Exception:
@@ -70,7 +70,7 @@ class HttpApi:
         self._metrics.pages_total.labels(kind, str(response.status_code)).inc()
         return response
 
-    async def _respond(self, route: Route) -> Response:
+    async def _query_page(self, route: Route) -> Response:
         end_ms = now_ms() + self._timeout_ms
         if route.target is QueryTarget.FIRST:
             return _forwarded(await self._first(route, end_ms))
@@ -141,7 +141,7 @@ class HttpApi:
                 raise reply
         if not bodies:
             raise RouteError(504, ErrorCode.SCHEDULER_DEPENDENCY_DOWN, "no selector answered in time")
-        return {**added_up(bodies), "selectors": {"asked": len(identities), "answered": len(bodies)}}
+        return {**sum_counts(bodies), "selectors": {"asked": len(identities), "answered": len(bodies)}}
 
     async def _named(self, route: Route, end_ms: int) -> QueryReply:
         """The reply of the selector that the request names; without a name, of the only one there is."""

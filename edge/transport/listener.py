@@ -47,7 +47,7 @@ class HttpPort(Protocol):
 
     prefix: str
 
-    async def answer(self, target: str) -> Response:
+    async def respond(self, target: str) -> Response:
         """The response to a GET of `target`."""
 
 
@@ -140,7 +140,7 @@ class EdgeListener:
         if page is not None:
             return page(connection)
         if path.startswith(self._endpoints.http.prefix):
-            return self._endpoints.http.answer(request.path)
+            return self._endpoints.http.respond(request.path)
         if path not in self._serve:
             return self._refuse(connection, HTTPStatus.NOT_FOUND, ConnectionRefusal.PATH, "Not found\n")
         if path == CONTROL_PATH and not self._endpoints.control.admits(connection, request):

@@ -1,8 +1,8 @@
 """Send buffer: the sending side of one WebSocket. Bounded in messages, bytes and time; too slow a reader is aborted.
 
-A message goes straight into the transport, which passes to the kernel what fits and buffers the rest. That costs half
-of a task and a timeout per message, and one stuck peer costs the others nothing: `put` never waits. The library bounds
-neither the transport's buffer nor the time in it, so that is done here.
+A message goes straight into the transport, which passes it to the kernel as far as it fits and buffers the rest. That
+costs half of a task and a timeout per message, and one stuck peer costs the others nothing: `put` never waits. The
+library bounds neither the transport's buffer nor the time in it, so that is done here.
 """
 
 from __future__ import annotations

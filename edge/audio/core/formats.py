@@ -106,5 +106,5 @@ def whole_packets(audio: bytes) -> int:
     return packets
 
 
-def _bad_packet(number: int, place: int, what: str) -> PeerError:
-    return PeerError(ErrorCode.INVALID_AUDIO, f"Opus packet {number} at byte {place} {what}")
+def _bad_packet(number: int, place: int, fault: str) -> PeerError:
+    return PeerError(ErrorCode.INVALID_AUDIO, f"Opus packet {number} at byte {place} {fault}")

@@ -1,7 +1,7 @@
 """Chunk reorder: puts the chunks of a stream in the order of their seq, before the segmenter finalizes utterances.
 
-A chunk that was refused with SLOW_DOWN is sent again, behind later ones, and a client that reconnects sends every chunk
-again that it does not know to have arrived. So:
+A chunk that was refused with SLOW_DOWN is resent behind later ones, and a client that reconnects resends every chunk
+that is not acknowledged. So:
 
 - The first chunk sets the numbering, unless the session is resumed at a known seq.
 - The next seq is released at once. That is nearly every chunk, and costs nothing more.
@@ -123,17 +123,17 @@ class ChunkReorder:
             self._counts[ChunkAnomaly.DUPLICATE] += 1
         return is_duplicate
 
-    def put(self, came: Arrived) -> list[Arrived]:
+    def put(self, arrived: Arrived) -> list[Arrived]:
         """Add a chunk that is no duplicate; the chunks that are released by it."""
-        chunk = came.chunk
+        chunk = arrived.chunk
         if self.next_seq is None:
             self.next_seq = chunk.seq
         ahead = chunk.seq - self.next_seq
         if ahead == 0 and not self._early:
             self._release(chunk)
-            return [came]
+            return [arrived]
         if 0 <= ahead <= self._early_max:
-            self._early[chunk.seq] = came
+            self._early[chunk.seq] = arrived
             self.early_bytes += len(chunk.audio)
             ready = self._ready()
             while self.early_bytes > self._bytes_max:
@@ -142,7 +142,7 @@ class ChunkReorder:
         ready = self.flush()
         self._counts[ChunkAnomaly.RESTART] += 1
         self._release(chunk)
-        return [*ready, came]
+        return [*ready, arrived]
 
     def pop_due(self, now_ms: int) -> list[Arrived]:
         """Abandon the chunks whose hangover is over; the chunks that are released by it."""
@@ -159,7 +159,7 @@ class ChunkReorder:
         return ready
 
     def forget_early(self) -> None:
-        """Drop the early chunks: the client sends all from `next_seq` on again."""
+        """Drop the early chunks: the client resends all from `next_seq` on."""
         self._early.clear()
         self.early_bytes = 0
         self.due_ms = None
@@ -176,10 +176,10 @@ class ChunkReorder:
         """The early chunks that are next in order; the hangover of the next missing chunk begins."""
         ready: list[Arrived] = []
         while self.next_seq in self._early:
-            came = self._early.pop(self.next_seq)
-            self.early_bytes -= len(came.chunk.audio)
-            self._release(came.chunk)
-            ready.append(came)
+            arrived = self._early.pop(self.next_seq)
+            self.early_bytes -= len(arrived.chunk.audio)
+            self._release(arrived.chunk)
+            ready.append(arrived)
         self.due_ms = self._wait_until_ms()
         return ready
 
@@ -190,10 +190,10 @@ class ChunkReorder:
     def _wait_until_ms(self) -> int | None:
         if not self._early:
             return None
-        finals = [seq for seq, came in self._early.items() if came.chunk.is_final]
+        finals = [seq for seq, arrived in self._early.items() if arrived.chunk.is_final]
         if finals:
             return self._early[min(finals)].at_ms + self._hangover_manual_ms
-        return min(came.at_ms for came in self._early.values()) + self._hangover_auto_ms
+        return min(arrived.at_ms for arrived in self._early.values()) + self._hangover_auto_ms
 
     def _restarts(self, chunk: Chunk) -> bool:
         if chunk.seq > _FIRST_SEQ_MAX:
@@ -211,9 +211,9 @@ class ChunkReorder:
     def check(self) -> None:
         """Early chunks are within their bounds, ahead of the next chunk, and have a due time."""
         early = self._early
-        assert self.early_bytes == sum(len(came.chunk.audio) for came in early.values()) <= self._bytes_max
+        assert self.early_bytes == sum(len(arrived.chunk.audio) for arrived in early.values()) <= self._bytes_max
         assert len(early) <= self._early_max
         assert (self.due_ms is None) == (not early) and self.due_ms == self._wait_until_ms()
-        for seq, came in early.items():
-            assert self.next_seq is not None and came.chunk.seq == seq
+        for seq, arrived in early.items():
+            assert self.next_seq is not None and arrived.chunk.seq == seq
             assert self.next_seq < seq <= self.next_seq + self._early_max

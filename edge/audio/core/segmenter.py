@@ -141,8 +141,8 @@ class Segmenter:
     def tick(self, now_ms: int) -> list[SegmentStarted | Segment]:
         """The effects that are due."""
         effects = self._pop_deferred()
-        for came in self._order.pop_due(now_ms):
-            self._add(came, effects)
+        for arrived in self._order.pop_due(now_ms):
+            self._add(arrived, effects)
         due_ms = self.next_due_ms
         if due_ms is not None and due_ms <= now_ms:
             self._finalize(FinalizeReason.TIMEOUT, effects)
@@ -151,8 +151,8 @@ class Segmenter:
     def close(self, now_ms: int) -> list[SegmentStarted | Segment]:
         """The session ends: finalize all remaining audio."""
         effects = self._pop_deferred()
-        for came in self._order.flush():
-            self._add(came, effects)
+        for arrived in self._order.flush():
+            self._add(arrived, effects)
         if self._pieces:
             self._finalize(FinalizeReason.CLOSE, effects)
         return effects
@@ -183,22 +183,22 @@ class Segmenter:
         deferred, self._deferred = self._deferred, []
         return deferred
 
-    def _put(self, came: Arrived, effects: list[SegmentStarted | Segment]) -> None:
+    def _put(self, arrived: Arrived, effects: list[SegmentStarted | Segment]) -> None:
         order = self._order
-        for ready in order.put(came):
+        for ready in order.put(arrived):
             self._add(ready, effects)
-        if order.due_ms is not None and order.due_ms <= came.at_ms:
-            for ready in order.pop_due(came.at_ms):
+        if order.due_ms is not None and order.due_ms <= arrived.at_ms:
+            for ready in order.pop_due(arrived.at_ms):
                 self._add(ready, effects)
 
-    def _add(self, came: Arrived, effects: list[SegmentStarted | Segment]) -> None:
+    def _add(self, arrived: Arrived, effects: list[SegmentStarted | Segment]) -> None:
         """The next chunk in order."""
-        chunk = came.chunk
+        chunk = arrived.chunk
         if chunk.audio:
-            self._finalize_before(came, effects)
+            self._finalize_before(arrived, effects)
             if not self._pieces:
-                self._open(came, effects)
-            self._append(came)
+                self._open(arrived, effects)
+            self._append(arrived)
         self._last_seq = chunk.seq
         if self._bytes > self.limits.utterance_bytes_max:
             self._finalize(FinalizeReason.MAX_LENGTH, effects)
@@ -209,44 +209,44 @@ class Segmenter:
         if chunk.is_final:
             self._turn_index = None
 
-    def _finalize_before(self, came: Arrived, effects: list[SegmentStarted | Segment]) -> None:
+    def _finalize_before(self, arrived: Arrived, effects: list[SegmentStarted | Segment]) -> None:
         """Finalize the current utterance if this chunk does not belong to it."""
-        silence_ms = self._silence_ms(came)
+        silence_ms = self._silence_ms(arrived)
         if not self._pieces:
             if silence_ms > self.limits.pause_ms:
                 self._turn_index = None
         elif silence_ms > self.limits.pause_ms and not self._merges(silence_ms):
             self._finalize(FinalizeReason.PAUSE, effects)
-        elif self._bytes + len(came.chunk.audio) > 2 * self.limits.utterance_bytes_max:
+        elif self._bytes + len(arrived.chunk.audio) > 2 * self.limits.utterance_bytes_max:
             self._finalize(FinalizeReason.MAX_LENGTH, effects)
 
-    def _silence_ms(self, came: Arrived) -> int:
+    def _silence_ms(self, arrived: Arrived) -> int:
         """The silence before this chunk, without the time in which a result was played."""
-        by_client = client_gap_ms(self._audio_client_ms, came.chunk.client_ms)
-        silence_ms = came.at_ms - self._audio_ms if by_client is None else by_client
+        by_client = client_gap_ms(self._audio_client_ms, arrived.chunk.client_ms)
+        silence_ms = arrived.at_ms - self._audio_ms if by_client is None else by_client
         if self._playing_until_ms > self._audio_ms:
-            return min(silence_ms, came.at_ms - self._playing_until_ms)
+            return min(silence_ms, arrived.at_ms - self._playing_until_ms)
         return silence_ms
 
     def _merges(self, silence_ms: int) -> bool:
         return self._units < self._short_units and silence_ms < self._short_timeout_ms
 
-    def _open(self, came: Arrived, effects: list[SegmentStarted | Segment]) -> None:
-        self._first_seq = came.chunk.seq
-        self._first_client_ms = came.chunk.client_ms
-        self._began_ms = came.at_ms
+    def _open(self, arrived: Arrived, effects: list[SegmentStarted | Segment]) -> None:
+        self._first_seq = arrived.chunk.seq
+        self._first_client_ms = arrived.chunk.client_ms
+        self._began_ms = arrived.at_ms
         if self._turn_index is None:
             self._turn_index = self.next_index
         effects.append(SegmentStarted(self.next_index))
 
-    def _append(self, came: Arrived) -> None:
-        audio = came.chunk.audio
+    def _append(self, arrived: Arrived) -> None:
+        audio = arrived.chunk.audio
         self._pieces.append(audio)
         self._bytes += len(audio)
-        self._units += came.units
+        self._units += arrived.units
         # A late chunk may arrive after early ones that are released with it.
-        self._audio_ms = max(self._audio_ms, came.at_ms)
-        self._audio_client_ms = came.chunk.client_ms
+        self._audio_ms = max(self._audio_ms, arrived.at_ms)
+        self._audio_client_ms = arrived.chunk.client_ms
         if len(self._pieces) > _PIECES_MAX:
             self._pieces = [b"".join(self._pieces)]
 

@@ -37,7 +37,7 @@ class Drains:
         self._deadlines.set(control.node_id, due_ms)
 
     def stop(self, node_id: str) -> None:
-        """The node is in service again, or offline."""
+        """End the drain: the node is resumed or offline."""
         self._drains.pop(node_id, None)
         self._deadlines.drop(node_id)
         self._emptied.pop(node_id, None)

@@ -78,7 +78,7 @@ class JobTracker:
         self._running = RunningJobs(limits.jobs_per_node_max, limits.job_event_delay_ms)
         self._detached = ReconnectGrace(limits.grace)
         self._drains = Drains()
-        #: Ended jobs, to deduplicate late frames: acknowledged, cancelled, or given back with that AssignFailure.
+        #: Ended jobs, to deduplicate late frames: acknowledged, cancelled, or failed with that AssignFailure.
         self._recent = RecentKeys(limits.recent_max, limits.recent_ms)
 
     @property

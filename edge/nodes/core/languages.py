@@ -64,7 +64,7 @@ def languages_of(given: NodeLanguageCapabilities | None, models: list[InstalledM
 def pairs_of(given: NodeLanguageCapabilities | None, languages: Languages) -> list[str] | None:
     """The directed pairs, sorted, as `pair_of` spells them; [] = from each to each; None if the node gives none.
 
-    The node's own list of pairs counts; without one, what the rules of its translation models allow. Pairs that the
+    The node's own list of pairs counts; without one, the pairs that its translation models allow. Pairs that the
     node's other languages rule out are left out, unless that leaves none: then it is a node that no job suits, and not
     one that suits them all.
     """

@@ -1,4 +1,4 @@
-"""Routes: which query to the selectors answers which HTTP path, and how several replies are merged. Pure.
+"""Routes: the query to selectors behind each HTTP path, and the merging of several replies. Pure.
 
 A page of the HTTP API is one row of PAGES; its kind is in mesh.words.QueryKind.
 """
@@ -106,11 +106,11 @@ def _id_param(kind: QueryKind, record_id: str) -> str:
     return "job_id" if record_id.startswith("job-") else "request_id"
 
 
-def added_up(answers: Iterable[Any]) -> Any:
+def sum_counts(bodies: Iterable[Any]) -> Any:
     """The counts of several selectors as one: numbers are added, objects and lists of counts are merged by name."""
     total: Any = None
-    for answer in answers:
-        total = answer if total is None else _add(total, answer)
+    for body in bodies:
+        total = body if total is None else _add(total, body)
     return total
 
 

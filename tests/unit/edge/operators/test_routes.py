@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.operators.core.routes import EXAMPLES_MAX, TOP_MAX, QueryTarget, Route, RouteError, added_up, route_of
+from edge.operators.core.routes import EXAMPLES_MAX, TOP_MAX, QueryTarget, Route, RouteError, route_of, sum_counts
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_counts_are_added_by_name(selectors: list[dict[str, int]]) -> None:
     for counts in selectors:
         total.update(counts)
     answers = [{"top": [{"key": key, "count": count} for key, count in counts.items()]} for counts in selectors]
-    top = added_up(answers)["top"]
+    top = sum_counts(answers)["top"]
     assert {item["key"]: item["count"] for item in top} == dict(total)
     if len(selectors) > 1:
         assert [item["count"] for item in top] == sorted(total.values(), reverse=True)
@@ -64,10 +64,10 @@ def test_lists_are_bounded_and_unlike_values_are_not_merged() -> None:
     for half in "ab":
         top = [{"key": f"{half}{number}", "count": number} for number in range(TOP_MAX)]
         many.append({"top": top, "nodes": [f"{half}{number}" for number in range(4)]})
-    joined = added_up(many)
+    joined = sum_counts(many)
     assert len(joined["top"]) == TOP_MAX and joined["top"][0]["count"] == TOP_MAX - 1
     assert joined["nodes"] == ["a0", "a1", "a2", "a3", "b0"] and len(joined["nodes"]) == EXAMPLES_MAX
-    assert added_up([{"a": 1, "on": True, "s": "x"}, {"a": "x", "on": True, "b": 2}]) == {
+    assert sum_counts([{"a": 1, "on": True, "s": "x"}, {"a": "x", "on": True, "b": 2}]) == {
         "a": 1, "on": True, "s": "x", "b": 2,
     }  # fmt: skip
-    assert added_up([]) is None
+    assert sum_counts([]) is None
