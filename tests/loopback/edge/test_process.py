@@ -11,10 +11,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from edge.transport.listener import check_host
 from linguamesh.local.redis_server import free_port
-from mesh.config.network import EdgeConfig
-from mesh.errors import ConfigError
 from mesh.frames import Dispatch
 from tests.support.processes.edge import INIT, REGISTER, Talk, get, running, until
 from tests.support.processes.running_mesh import ROOT, MeshProcess
@@ -85,15 +82,6 @@ def test_startup_error_is_one_line_and_an_exit_code(
     lines = done.stderr.decode().strip().splitlines()
     assert (done.returncode, len(lines)) == (code, 1), lines
     assert text in lines[0]
-
-
-def test_only_loopback_is_served_unless_insecure() -> None:
-    for host in ("127.0.0.1", "127.1.2.3", "::1", "localhost"):
-        check_host(EdgeConfig(host=host))
-    for host in ("0.0.0.0", "::", "10.0.0.1", "", "example.org"):
-        with pytest.raises(ConfigError):
-            check_host(EdgeConfig(host=host))
-        check_host(EdgeConfig(host=host, insecure=True))
 
 
 async def test_full_mesh_sends_backpressure_and_loses_no_utterance(tmp: Path) -> None:
