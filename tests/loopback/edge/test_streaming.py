@@ -197,7 +197,7 @@ async def test_defect_08_pause_does_not_count_while_a_result_is_played(tmp: Path
         words = {"session_id": client.id, "trace_id": "t", "group_id": "g"}
         await client.say({"type": "tts_started", **words, "ts_start_ms": 1})
         segments = rig.edges[0].sessions.actors[client.id].segments
-        await until(lambda: segments._playing_until_ms > segments._heard_ms, "it plays")
+        await until(lambda: segments._playing_until_ms > segments._audio_ms, "it plays")
         await asyncio.sleep(0.5)  # longer than a pause: nothing may happen
         assert not rig.selector.jobs
         await client.say({"type": "tts_play_ended", **words, "ts_end_ms": 2})
