@@ -1,4 +1,4 @@
-"""What an edge counts: every name, its labels and their values."""
+"""Metrics of an edge: every name, its labels and their values. Label values follow from enums (mesh/words.py)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from mesh.words import (
     AssignFailure,
     BackpressureAction,
     CancelReason,
+    ChunkAnomaly,
     ConnectionRefusal,
     HedgeOutcome,
+    JobOutcome,
     MissingReason,
     PostFailure,
     PostVerdict,
     QueryKind,
     ResultDrop,
     ResultOutcome,
+    ResultVerdict,
     ResumeOutcome,
     SocketKind,
 )
@@ -34,7 +37,7 @@ DIRECTIONS: Final = ("in", "out")
 FRAME_NAMES: Final = tuple(frame.__name__ for frame in get_args(AnyFrame))
 _CODECS: Final = (FROM_CLIENT, FROM_SERVER, FROM_NODE, FROM_SCHEDULER, FROM_OPERATOR)
 MESSAGE_TYPES: Final = tuple(sorted({"binary", "done", "invalid"}.union(*(codec.types for codec in _CODECS))))
-#: A request that is for no page.
+#: The kind of a request whose path is no page.
 NO_PAGE: Final = "none"
 PAGE_KINDS: Final = (*(kind for kind in QueryKind if kind not in COMMAND_KINDS), NO_PAGE)
 CUT_REASONS: Final = tuple(reason.name.lower() for reason in FinalizeReason)
@@ -42,7 +45,7 @@ ERROR_CODES: Final = tuple(code.name for code in ErrorCode)
 
 
 class EdgeMetrics(Metrics):
-    """One edge."""
+    """The metrics of one edge."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         super().__init__(registry)
@@ -50,90 +53,102 @@ class EdgeMetrics(Metrics):
         self._utterances()
 
     def _connections(self) -> None:
-        self.sessions = self._gauge("lingua_edge_sessions", "Sessions open here")
-        self.nodes = self._gauge("lingua_edge_nodes", "Nodes registered here")
+        self.sessions = self._gauge("lingua_edge_sessions", "Open sessions of this edge")
+        self.nodes = self._gauge("lingua_edge_nodes", "Nodes registered at this edge")
         self.messages_total = self._counters(
             "lingua_edge_messages_total",
             "WebSocket messages",
             {"peer": SocketKind, "direction": DIRECTIONS, "type": MESSAGE_TYPES},
         )
         self.errors_total = self._counters(
-            "lingua_edge_errors_total", "Errors told to peers", {"peer": SocketKind, "code": ERROR_CODES}
+            "lingua_edge_errors_total", "Error messages sent to peers", {"peer": SocketKind, "code": ERROR_CODES}
         )
         self.slow_consumers_total = self._counters(
-            "lingua_edge_slow_consumers_total", "Sockets cut because they did not read", {"peer": SocketKind}
+            "lingua_edge_slow_consumers_total", "Sockets closed because the peer did not read", {"peer": SocketKind}
         )
         self.refused_total = self._counters(
             "lingua_edge_refused_total",
-            "Connections refused or closed by us",
+            "Connections refused or closed by the edge",
             {"reason": ConnectionRefusal},
         )
 
         self.pages_total = self._counters(
-            "lingua_edge_pages_total", "Operators' pages by the answer's status", {"kind": PAGE_KINDS, "status": None}
+            "lingua_edge_pages_total", "Pages of the HTTP API by status", {"kind": PAGE_KINDS, "status": None}
         )
 
     def _utterances(self) -> None:
         self.utterances_total = self._counter("lingua_edge_utterances_total", "Utterances accepted from clients")
         self.results_total = self._counters(
             "lingua_edge_results_total",
-            "How utterances ended",
+            "Utterances by outcome",
             {"outcome": ResultOutcome},
         )
         self.cuts_total = self._counters(
             "lingua_edge_cuts_total",
-            "Utterances cut from streams, by what ended them",
+            "Utterances finalized from streams, by reason",
             {"reason": CUT_REASONS},
+        )
+        self.chunk_anomalies_total = self._counters(
+            "lingua_edge_chunk_anomalies_total",
+            "Duplicate, missing and renumbered chunks of streams, and finalizes without audio",
+            {"kind": ChunkAnomaly},
         )
         self.missing_total = self._counters(
             "lingua_edge_missing_total",
-            "Indices that clients were told to have no result",
+            "missing_result messages sent to clients",
             {"reason": MissingReason},
         )
         self.resumes_total = self._counters(
             "lingua_edge_resumes_total",
-            "Sessions that came back: to this edge, from another, or too late",
+            "Sessions resumed at this edge, from another edge, or too late",
             {"outcome": ResumeOutcome},
         )
         self.posts_total = self._counters(
             "lingua_edge_posts_total",
-            "Messages of this edge for members of rooms",
+            "Messages to members of rooms, by verdict",
             {"verdict": (*PostVerdict, *PostFailure)},
         )
         self.attempts_total = self._counter("lingua_edge_attempts_total", "Dispatches with a new attempt number")
         self.hedges_total = self._counters(
             "lingua_edge_hedges_total",
-            "Late jobs that a second node got as well, or would have got, and what came of it",
+            "Hedges: late jobs sent to a second node, by outcome",
             {"outcome": HedgeOutcome},
         )
         self.cancels_total = self._counters(
             "lingua_edge_cancels_total",
-            "Jobs that nobody waited for any more",
+            "Jobs cancelled because no client waits for them",
             {"reason": CancelReason},
         )
         self.resends_total = self._counters(
-            "lingua_edge_resends_total", "Frames sent again for want of an answer", {"frame": FRAME_NAMES}
+            "lingua_edge_resends_total", "Frames retried because no reply arrived", {"frame": FRAME_NAMES}
         )
         self.dropped_results_total = self._counters(
             "lingua_edge_dropped_results_total",
-            "Results given up at the node's edge",
+            "Results dropped at the node's edge",
             {"reason": ResultDrop},
         )
         self.given_back_total = self._counters(
             "lingua_edge_jobs_given_back_total",
-            "Jobs that a node of this edge will not finish, by reason",
+            "Jobs that a node of this edge will not finish (AssignFailed), by reason",
             {"reason": AssignFailure},
         )
+        self.job_outcomes_total = self._counters(
+            "lingua_edge_job_outcomes_total",
+            "Jobs, results and messages at the node's edge, by outcome or verdict",
+            {"outcome": (*JobOutcome, *ResultVerdict)},
+        )
         self.model_words_dropped_total = self._counter(
-            "lingua_edge_model_words_dropped_total", "Words of nodes about missing models for which there was no room"
+            "lingua_edge_model_words_dropped_total", "Reports of missing models dropped because their buffer was full"
         )
         self.backpressure_total = self._counters(
             "lingua_edge_backpressure_total",
-            "Clients told to send less",
+            "Backpressure messages sent to clients",
             {"action": BackpressureAction},
         )
-        self.waiting = self._gauge("lingua_edge_utterances_waiting", "Utterances that have no result yet")
-        self.results_kept = self._gauge("lingua_edge_results_kept", "Results kept until acknowledged")
+        self.waiting = self._gauge("lingua_edge_utterances_waiting", "Pending utterances: accepted, no result yet")
+        self.results_kept = self._gauge("lingua_edge_results_kept", "Unacked results of this edge's nodes")
         self.result_seconds = self._histogram(
-            "lingua_edge_result_seconds", "From the utterance's arrival to its result's departure", RESULT_SECONDS
+            "lingua_edge_result_seconds",
+            "From an utterance's arrival to the sending of its result",
+            RESULT_SECONDS,
         )

@@ -1,4 +1,4 @@
-"""Reports: tells the mesh every selector.presence_ms that this edge lives, and what became of its utterances."""
+"""Presence: reports every selector.presence_ms that this edge is live, with the counts of its utterances."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mesh.jitter import jittered_ms
 
 
 class PresenceReporter:
-    """The reports of one edge, driven by the edge's one timer."""
+    """The liveness reports of one edge, driven by the edge's one timer."""
 
     def __init__(self, every_ms: int, link: EdgeLink, counts: Callable[[], dict[str, int]]) -> None:
         self._every_ms = every_ms
@@ -30,7 +30,7 @@ class PresenceReporter:
         return self._due_ms
 
     def tick(self, now: int) -> None:
-        """Report, if that is due. A report that gets lost is made good by the next."""
+        """Send a report if one is due. It is not retried: the next one replaces a lost one."""
         if now < self._due_ms:
             return
         self._due_ms = now + jittered_ms(self._every_ms)

@@ -426,3 +426,47 @@ class QueryKind(StrEnum):
 
 #: Kinds that change something: no page of the HTTP API has them.
 COMMAND_KINDS: Final = frozenset({QueryKind.DRAIN, QueryKind.PAIR, QueryKind.WEIGHTS_SET})
+
+
+# --- jobs at their node's edge ----------------------------------------------------------------------------
+
+
+class JobOutcome(StrEnum):
+    """Ends of jobs and results at the node's edge, and messages without effect, beside the verdicts of ResultAck."""
+
+    #: The job waits for its node to reconnect.
+    JOB_BUFFERED = "job_buffered"
+    #: The node has more unfinished jobs than the bound: the oldest was evicted.
+    JOB_EVICTED = "job_evicted"
+    #: Duplicate of a result that is unacked or acknowledged.
+    RESULT_REPEATED = "result_repeated"
+    #: The job was cancelled before its result arrived.
+    RESULT_LATE = "result_late"
+    #: Result of a job that this edge did not assign.
+    RESULT_UNKNOWN = "result_unknown"
+    #: The same, beyond the bound per node.
+    RESULT_REFUSED = "result_refused"
+    #: Unacked results exceeded their bounds.
+    RESULT_EVICTED = "result_evicted"
+    #: No acknowledgement arrived while the job's record existed.
+    RESULT_EXPIRED = "result_expired"
+    #: job_ack, job_started or asr_partial of a job that does not run here.
+    PROGRESS_UNKNOWN = "progress_unknown"
+    #: ControlNode for a node that is not connected here.
+    CONTROL_STALE = "control_stale"
+
+
+# --- streamed audio at an edge ----------------------------------------------------------------------------
+
+
+class ChunkAnomaly(StrEnum):
+    """Irregularities in a session's stream of chunks."""
+
+    #: A chunk that arrived before.
+    DUPLICATE = "duplicate"
+    #: A chunk that never arrived, or too late.
+    GAP = "gap"
+    #: The client began a new numbering.
+    RESTART = "restart"
+    #: is_final without audio: there is no utterance.
+    EMPTY_FINALIZE = "empty_finalize"

@@ -1,4 +1,4 @@
-"""Where a session's message becomes a node's, and a node's becomes a session's. Pure; audio is never decoded."""
+"""Conversion between the messages of clients and nodes. Pure; audio is never decoded."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from mesh.messages.node import JobAssign, JobError, JobResult, NodeAsrPartial
 
 T = TypeVar("T")
 
-#: What the original's scheduler says when a node names no format.
+#: The format of the original's scheduler if the node gives none.
 TTS_FORMAT_DEFAULT: Final = "pcm16"
 
 
 def work_from(utterance: Utterance, session: SessionInit, trace_id: str) -> Work:
-    """What the node needs to know of `utterance`; what it leaves out comes from the session."""
+    """The Work of `utterance`; fields that it leaves out come from the session."""
     features = utterance.features or session.features
     return Work(
         src_lang=utterance.src_lang,
@@ -51,7 +51,7 @@ def work_from(utterance: Utterance, session: SessionInit, trace_id: str) -> Work
 
 
 def job_assign_from(assign: Assign, work: Work, audio: bytes) -> JobAssign:
-    """The job_assign for a node; `audio` is the plain bytes of the payload."""
+    """The job_assign for a node; `audio` is the raw bytes of the payload."""
     fields = msgspec.structs.asdict(work)
     fields["pipeline"] = msgspec.convert(work.pipeline, PipelineConfig)
     fields["features"] = None if work.features is None else msgspec.convert(work.features, FeatureFlags)
@@ -75,7 +75,7 @@ def translation_result_from(
     group_id: str | None = None,
     part_index: int | None = None,
 ) -> TranslationResult:
-    """The client's view of a node's `result`. Ids are ours, not the node's word; tts_audio is spliced unread."""
+    """The translation_result for a node's `result`. Ids are those of the push; tts_audio is not decoded."""
     return TranslationResult(
         session_id=push.session_id,
         utterance_index=push.utterance_index,
@@ -100,14 +100,14 @@ def translation_result_from(
 
 
 def is_silence(result: JobResult) -> bool:
-    """True if a successful result holds neither text nor speech: the client gets missing_result."""
+    """True if a successful result has neither text nor speech: the client gets missing_result."""
     return result.success and not (result.text_asr or result.text_translated or has_audio(result.tts_audio))
 
 
 def asr_partial_from(
     partial: NodeAsrPartial, *, session_id: str, utterance_index: int, trace_id: str
 ) -> ClientAsrPartial:
-    """The client's view of a node's partial text."""
+    """The asr_partial for a node's partial text."""
     return ClientAsrPartial(
         session_id=session_id,
         utterance_index=utterance_index,
@@ -121,7 +121,7 @@ def asr_partial_from(
 def error_from(error: JobError | None) -> ErrorMessage:
     """The `error` for a job that failed on its node: the node's own code, message and details."""
     if error is None:
-        return ErrorMessage(code="PROCESSING_ERROR", message="The node failed without saying why")
+        return ErrorMessage(code="PROCESSING_ERROR", message="The node failed without a reason")
     return ErrorMessage(code=error.code, message=error.message, details=error.details)
 
 

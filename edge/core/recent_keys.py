@@ -1,4 +1,7 @@
-"""Memory: what ended lately, so that a late repeat is recognised. Bounded by number and by age."""
+"""Recent keys: a set with a TTL, for deduplication. A key that ended recently identifies a late duplicate.
+
+Bounded by number and by age: the oldest key is evicted.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections import OrderedDict
 
 
 class RecentKeys:
-    """The keys that ended within `kept_ms`, at most `kept_max` of them."""
+    """The keys that ended within `kept_ms`, at most `kept_max` of them, each with its outcome."""
 
     def __init__(self, kept_max: int, kept_ms: int) -> None:
         self._kept_max = kept_max
@@ -20,22 +23,22 @@ class RecentKeys:
         return key in self._ended
 
     def how(self, key: str) -> str | None:
-        """How it ended, in the word that was given then; None if it is not remembered."""
+        """The outcome given to `add`; None if the key is not recent."""
         ended = self._ended.get(key)
         return ended[1] if ended is not None else None
 
     def add(self, key: str, now_ms: int, how: str = "") -> None:
-        """Remember that `key` ended now, and forget what is too old or too much."""
+        """Record that `key` ended now with outcome `how`; evict keys beyond the bounds."""
         self._ended[key] = (now_ms, how)
         self._ended.move_to_end(key)
         self.forget(now_ms)
 
     def drop(self, key: str) -> None:
-        """Remember it no longer."""
+        """Remove a key; no error if it is not here."""
         self._ended.pop(key, None)
 
     def forget(self, now_ms: int) -> None:
-        """Drop what is older than `kept_ms`, and the oldest beyond `kept_max`."""
+        """Evict the keys older than `kept_ms`, and the oldest beyond `kept_max`."""
         while self._ended:
             key, (ended_ms, _) = next(iter(self._ended.items()))
             if len(self._ended) <= self._kept_max and ended_ms + self._kept_ms > now_ms:

@@ -1,26 +1,26 @@
-"""Patience: how fast a peer is read that sends what does no work, such as errors.
+"""Token-bucket throttle of one peer.
 
-Whoever complains more than `per_s` times a second, beyond a second's worth at once, is read more slowly. What it sends
-meanwhile waits at its own end of the wire, so that it costs its neighbours nothing.
+Delays reads from a node that sends more than `per_s` error messages per second (burst: one second's worth). Unread
+messages wait in the node's own TCP connection, so a misbehaving node costs its neighbours nothing.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: So much may come at once, in time's worth of complaints.
+#: The burst, as time: messages of one second may arrive at once.
 _BURST_MS: Final = 1_000.0
 
 
 class ReadThrottle:
-    """With one peer."""
+    """The bucket of one peer. Owns no clock and does not sleep: the reader waits for `wait_ms`."""
 
     def __init__(self, per_s: int) -> None:
-        self._each_ms = 1_000.0 / per_s
-        #: When all complaints so far would have come, had they come at their pace.
+        self._interval_ms = 1_000.0 / per_s
+        #: When all messages so far would have arrived at the permitted rate.
         self._paced_ms = 0.0
 
     def wait_ms(self, now_ms: int) -> float:
-        """One more complaint; how long to rest before the next message is read."""
-        self._paced_ms = max(self._paced_ms, now_ms) + self._each_ms
+        """Count one message; how long to wait before the next read."""
+        self._paced_ms = max(self._paced_ms, now_ms) + self._interval_ms
         return max(0.0, self._paced_ms - now_ms - _BURST_MS)

@@ -1,4 +1,4 @@
-"""Jobs: the rim of deliveries. Writes jobs to nodes' sockets and carries out what the delivery core decides."""
+"""Job runner: the rim of the job tracker. Receives frames about jobs, and runs the tracker's effects."""
 
 from __future__ import annotations
 
@@ -6,64 +6,41 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final, get_args
 
-from websockets.asyncio.server import ServerConnection
-
 from edge.core.convert import job_assign_from
-from edge.core.throttle import ReadThrottle
 from edge.jobs.core import job as effects
-from edge.jobs.core import reconnect_grace, unacked_results
+from edge.jobs.core.reconnect_grace import GraceLimits
 from edge.jobs.core.tracker import JobLimits, JobTracker
+from edge.jobs.core.unacked_results import UnackedLimits
 from edge.link.link import EdgeLink, early_ms_max
 from edge.metrics import EdgeMetrics
-from edge.nodes.core.connection import NodeConnection
-from edge.transport.send_buffer import SendLimits
-from edge.transport.websocket import Socket
+from edge.nodes.socket import NodeSocket
 from mesh.clock import now_ms, wall_ms
 from mesh.config import Config
-from mesh.config.network import EdgeConfig
 from mesh.frames import Assign, AssignFailed, CancelJob, ControlNode, Frame, JobDone, ResultAck, decode_work
 from mesh.link.link import Received
 from mesh.log import get_logger
 from mesh.messages.node import JobCancel, JobResultAck, NodeControl
-from mesh.words import NodeCommand, ResultDrop, ResultVerdict, SocketKind
+from mesh.words import JobOutcome, NodeCommand, ResultDrop, ResultVerdict
 
-#: Ends of a result that nobody gets -> the metric's reason.
-DROPPED: Final = {
+#: Outcomes in which a result is dropped -> the metric's reason.
+DROPPED: Final[dict[str, ResultDrop]] = {
     ResultVerdict.FENCED: ResultDrop.FENCED,
-    "late": ResultDrop.FENCED,
+    JobOutcome.RESULT_LATE: ResultDrop.FENCED,
     ResultVerdict.NO_SESSION: ResultDrop.NO_SESSION,
-    "shed": ResultDrop.OVERFLOW,
-    "expired": ResultDrop.OVERFLOW,
+    JobOutcome.RESULT_EVICTED: ResultDrop.OVERFLOW,
+    JobOutcome.RESULT_EXPIRED: ResultDrop.OVERFLOW,
 }
 
 log = get_logger()
 
 
-class NodeSocket(Socket):
-    """One connection on /ws/node."""
-
-    def __init__(
-        self, connection: ServerConnection, bounds: SendLimits, metrics: EdgeMetrics, config: EdgeConfig
-    ) -> None:
-        super().__init__(connection, SocketKind.NODE, bounds, metrics)
-        self.node = NodeConnection(config.heartbeat_min_ms)
-        self.opened_ms = now_ms()
-        #: To rest before its next message is read: it complains too much.
-        self.rest_ms = 0.0
-        self._patience = ReadThrottle(config.node_errors_per_s_max)
-
-    def complained(self) -> None:
-        """It sent an error, or what is one."""
-        self.rest_ms = self._patience.wait_ms(now_ms())
-
-
 class JobRunner:
-    """All jobs and results of this edge's nodes. `socket_of` finds the connection in force of a node."""
+    """All jobs and results of this edge's nodes. `socket_of` finds the current connection of a node."""
 
     def __init__(
         self, config: Config, link: EdgeLink, metrics: EdgeMetrics, socket_of: Callable[[str], NodeSocket | None]
     ) -> None:
-        self.deliveries = JobTracker(link.identity, _limits_of(config))
+        self.tracker = JobTracker(link.identity, _limits_of(config))
         self._link = link
         self._metrics = metrics
         self._socket_of = socket_of
@@ -73,17 +50,17 @@ class JobRunner:
             effects.SendToEdge: self._send_to_edge,
             effects.SendToJob: self._send_to_job,
             effects.SendDone: self._send_done,
-            effects.TellNode: self._tell_node,
+            effects.AckToNode: self._ack_to_node,
             effects.StopJob: self._stop_job,
-            effects.TellControl: self._tell_control,
+            effects.SendControl: self._send_control,
             effects.NodeDrained: self._node_drained,
         }
-        assert set(self._run_effect) == set(get_args(effects.Effect)), "every effect is carried out"
+        assert set(self._run_effect) == set(get_args(effects.Effect)), "every effect has a runner"
 
     def tick(self, now: int) -> None:
-        """Do what is due."""
-        self.run(self.deliveries.tick(now))
-        self._count_dropped()
+        """Run the effects that are due, and export the outcomes."""
+        self.run(self.tracker.tick(now))
+        self._count_outcomes()
 
     # --- frames -------------------------------------------------------------------------------
 
@@ -93,58 +70,61 @@ class JobRunner:
         assert isinstance(assign, Assign)
         work, audio = message.payload
         epoch = self._epoch_of(assign.node_id)
-        self.run(self.deliveries.on_assign(assign, effects.Payload(work, audio), epoch, now_ms()))
+        self.run(self.tracker.on_assign(assign, effects.Payload(work, audio), epoch, now_ms()))
 
     def on_control(self, message: Received) -> None:
-        """A command for a node of this edge."""
+        """An operator's command for a node of this edge."""
         control = message.frame
         assert isinstance(control, ControlNode)
         log.info("node_control", node_id=control.node_id, command=control.command, reason=control.reason)
         due_ms = now_ms() + max(0, control.deadline_ms - wall_ms())
-        self.run(self.deliveries.on_control(control, self._epoch_of(control.node_id), due_ms))
+        self.run(self.tracker.on_control(control, self._epoch_of(control.node_id), due_ms))
 
     def on_cancel(self, message: Received) -> None:
-        """A job is cancelled."""
+        """A job of a node of this edge is cancelled."""
         assert isinstance(message.frame, CancelJob)
-        self.run(self.deliveries.on_cancel(message.frame, now_ms()))
+        self.run(self.tracker.on_cancel(message.frame, now_ms()))
 
     def on_result_ack(self, message: Received) -> None:
         """A result is acknowledged."""
         assert isinstance(message.frame, ResultAck)
-        self.run(self.deliveries.on_ack(message.frame, now_ms()))
+        self.run(self.tracker.on_ack(message.frame, now_ms()))
 
     def on_done_back(self, frame: Frame, retry_after_ms: int) -> None:
         """A broker returned a JobDone."""
         assert isinstance(frame, JobDone)
-        self.deliveries.given_back(frame, retry_after_ms, now_ms())
+        self.tracker.on_done_returned(frame, retry_after_ms, now_ms())
 
     def _epoch_of(self, node_id: str) -> int | None:
-        """The epoch of the node's connection here; None if it has none that takes anything."""
+        """The epoch of the node's connection here; None if it has none that accepts messages."""
         socket = self._socket_of(node_id)
         return socket.node.epoch if socket is not None and socket.outbox.is_open else None
 
     # --- effects ----------------------------------------------------------------------------
 
     def run(self, wanted: Iterable[effects.Effect]) -> None:
-        """Carry out what the delivery core decided."""
+        """Run the tracker's effects."""
         for effect in wanted:
             self._run_effect[type(effect)](effect)
 
-    def _count_dropped(self) -> None:
-        # With every tick and not with every message: results are dropped rarely.
-        for outcome, reason in DROPPED.items():
-            dropped = self.deliveries.outcomes[outcome] - self._counted[outcome]
-            if dropped:
-                self._counted[outcome] += dropped
-                self._metrics.dropped_results_total.labels(reason).inc(dropped)
+    def _count_outcomes(self) -> None:
+        # At every tick and not at every message: the tracker knows no metrics.
+        for outcome, total in self.tracker.outcomes.items():
+            new = total - self._counted[outcome]
+            if not new:
+                continue
+            self._counted[outcome] = total
+            self._metrics.job_outcomes_total.labels(outcome).inc(new)
+            if outcome in DROPPED:
+                self._metrics.dropped_results_total.labels(DROPPED[outcome]).inc(new)
 
     def _write_job(self, effect: effects.WriteJob) -> None:
         assign = effect.assign
         socket = self._socket_of(assign.node_id)
-        assert socket is not None, "its epoch was read a moment ago"
+        assert socket is not None, "its epoch was just read"
         work, audio = effect.payload
         if not socket.tell(job_assign_from(assign, decode_work(work), audio)):
-            self.run(self.deliveries.write_failed(assign))
+            self.run(self.tracker.write_failed(assign))
             return
         self._link.to_peer(assign.session_edge, effect.placed)
 
@@ -160,9 +140,9 @@ class JobRunner:
         if effect.done.resend:
             self._metrics.resends_total.labels(JobDone.__name__).inc()
         broker = self._link.to_job_cell(effect.done.job_id, effect.done, effect.text, avoid=effect.avoid)
-        self.deliveries.sent(effect.key, broker)
+        self.tracker.sent(effect.key, broker)
 
-    def _tell_node(self, effect: effects.TellNode) -> None:
+    def _ack_to_node(self, effect: effects.AckToNode) -> None:
         socket = self._socket_of(effect.node_id)
         if socket is not None and socket.node.wants_result_ack:
             socket.tell(JobResultAck(job_id=effect.job_id, attempt_id=effect.attempt))
@@ -173,7 +153,7 @@ class JobRunner:
         if socket is not None:
             socket.tell(JobCancel(job_id=cancel.job_id, trace_id=cancel.trace_id or None, reason=cancel.reason))
 
-    def _tell_control(self, effect: effects.TellControl) -> None:
+    def _send_control(self, effect: effects.SendControl) -> None:
         control = effect.control
         socket = self._socket_of(control.node_id)
         if socket is not None:
@@ -193,16 +173,16 @@ class JobRunner:
 def _limits_of(config: Config) -> JobLimits:
     edge, job = config.edge, config.job
     return JobLimits(
-        kept=unacked_results.UnackedLimits(
+        unacked=UnackedLimits(
             results_max=edge.results_kept_max,
             bytes_max=edge.results_kept_bytes_max,
             unknown_per_node_max=edge.unknown_results_per_node_max,
-            kept_ms=job.lease_ms + job.record_extra_ms,
-            resend_ms=edge.resend_ms,
-            resend_ms_max=edge.resend_ms_max,
-            resend_early_ms_max=early_ms_max(config),
+            age_ms_max=job.lease_ms + job.record_extra_ms,
+            retry_ms=edge.resend_ms,
+            retry_ms_max=edge.resend_ms_max,
+            retry_early_ms_max=early_ms_max(config),
         ),
-        away=reconnect_grace.GraceLimits(
+        grace=GraceLimits(
             grace_ms=edge.reconnect_grace_ms,
             nodes_max=edge.connections_max,
             jobs_max=edge.held_jobs_max,
@@ -212,9 +192,9 @@ def _limits_of(config: Config) -> JobLimits:
         ),
         no_session_tries_max=edge.no_session_tries_max,
         jobs_per_node_max=edge.jobs_per_node_max,
-        job_kept_ms=max(job.lease_ms, job.deadline_ms),
+        job_age_ms_max=max(job.lease_ms, job.deadline_ms),
         job_named_ms=config.node.heartbeat_interval_ms,
-        ended_kept_max=edge.ended_kept_max,
-        ended_kept_ms=edge.ended_kept_ms,
+        recent_max=edge.ended_kept_max,
+        recent_ms=edge.ended_kept_ms,
         job_event_delay_ms=edge.job_event_delay_ms,
     )

@@ -1,6 +1,6 @@
-"""Link: the edge's side of the mesh. Sends frames to the right cell or peer and hands arriving ones to their handlers.
+"""Edge link: sends frames to a cell or an edge, dispatches received frames to handlers, and runs calls to selectors.
 
-Owns the open questions to selectors. What a frame means is decided by the handlers in sessions.py and nodes.py.
+Owns the pending calls. The handlers of sessions, requests, nodes and jobs interpret all other frames.
 """
 
 from __future__ import annotations
@@ -42,23 +42,26 @@ from mesh.log import get_logger
 from mesh.metrics import LinkMetrics
 from mesh.words import ProcessKind
 
-#: Each has a handler; any other frame that arrives is logged and dropped.
+#: Each has a handler; any other received frame is logged and dropped.
 RECEIVED: Final = frames_to(Role.EDGE)
 
 Handler = Callable[[Received], None]
-#: A frame of ours that a broker gave back, and after how many ms it may be tried again (0 = not said).
+#: A frame of this edge that a broker returned, and after how many ms it may be retried (0 = not given).
 GivenBack = Callable[[Frame, int], None]
 
 log = get_logger()
 
 
 def early_ms_max(config: Config) -> int:
-    """How far apart the first repeats of anything are, so that a peer that hangs costs little beyond its noticing."""
+    """Upper bound for the first retry intervals: at most half of `link.dead_ms`, or `edge.resend_ms` if that is more.
+
+    A retry then follows soon after a dead peer is detected.
+    """
     return max(config.edge.resend_ms, config.link.dead_ms // 2)
 
 
 class EdgeLink:
-    """The one way from this edge into the mesh."""
+    """This edge's connection to the mesh."""
 
     def __init__(self, config: Config, identity: str, metrics: LinkMetrics | None = None) -> None:
         self.identity = identity
@@ -78,26 +81,26 @@ class EdgeLink:
         self._serial = 0
         #: Called after anything that may have moved a timer.
         self.changed: Callable[[], None] = lambda: None
-        self._given_back: dict[type[Frame], GivenBack] = {}
+        self._returned: dict[type[Frame], GivenBack] = {}
         self._handlers: dict[type[Frame], Handler] = {
-            NodeRegistered: self._on_answer,
-            SessionClaimed: self._on_answer,
-            SessionReleased: self._on_answer,
-            Posted: self._on_answer,
-            RoomState: self._on_answer,
-            PairingCode: self._on_answer,
-            Paired: self._on_answer,
-            Failed: self._on_answer,
-            QueryAnswer: self._on_query_answer,
+            NodeRegistered: self._on_reply,
+            SessionClaimed: self._on_reply,
+            SessionReleased: self._on_reply,
+            Posted: self._on_reply,
+            RoomState: self._on_reply,
+            PairingCode: self._on_reply,
+            Paired: self._on_reply,
+            Failed: self._on_reply,
+            QueryAnswer: self._on_query_reply,
             Mail: self._on_mail,
-            Busy: self._on_given_back,
-            Bounce: self._on_given_back,
+            Busy: self._on_returned,
+            Bounce: self._on_returned,
         }
 
     def handle(self, handlers: dict[type[Frame], Handler], given_back: dict[type[Frame], GivenBack]) -> None:
-        """Add handlers of frames, and of own frames that came back undelivered."""
+        """Add handlers of frames, and of own frames that a broker returned."""
         self._handlers |= handlers
-        self._given_back |= given_back
+        self._returned |= given_back
 
     async def start(self) -> None:
         """Connect to all brokers."""
@@ -105,7 +108,7 @@ class EdgeLink:
         await self._link.start()
 
     async def ready(self, timeout_ms: int) -> None:
-        """Return once a broker answered."""
+        """Return once a broker is live."""
         await self._link.ready(timeout_ms)
 
     async def close(self) -> None:
@@ -114,7 +117,7 @@ class EdgeLink:
 
     @property
     def brokers_live(self) -> int:
-        """How many brokers answer."""
+        """The number of live brokers."""
         return self._link.brokers_live()
 
     # --- out ----------------------------------------------------------------------------------
@@ -122,37 +125,37 @@ class EdgeLink:
     def to_session_cell(
         self, session_id: str, frame: Frame, *payload: bytes, deadline_ms: int = 0, avoid: str = ""
     ) -> str:
-        """To the selector of the session's cell; the broker that took it, or ""."""
+        """Send to the selector of the session's cell; the broker that accepted it, or ""."""
         cell = cell_of(session_id, self.cells)
         return self._link.send("", cell, frame, *payload, deadline_ms=deadline_ms, avoid=avoid)
 
     def to_node_cell(self, node_id: str, frame: Frame) -> str:
-        """To the selector of the node's cell; the broker that took it, or ""."""
+        """Send to the selector of the node's cell; the broker that accepted it, or ""."""
         return self._link.send("", cell_of(node_id, self.cells), frame)
 
     def to_any_selector(self, frame: Frame) -> str:
-        """To the selector of this edge's own cell; the broker that took it, or ""."""
+        """Send to the selector of this edge's own cell; the broker that accepted it, or ""."""
         return self._link.send("", cell_of(self.identity, self.cells), frame)
 
     def to_job_cell(self, job_id: str, frame: Frame, *payload: bytes, avoid: str = "") -> str:
-        """To the selector of the job's cell; the broker that took it, or ""."""
+        """Send to the selector of the job's cell; the broker that accepted it, or ""."""
         return self._link.send("", cell_of_job(job_id), frame, *payload, avoid=avoid)
 
     def to_peer(self, identity: str, frame: Frame, *payload: bytes) -> str:
-        """To that edge; the broker that took it, or ""."""
+        """Send to that edge; the broker that accepted it, or ""."""
         if identity == self.identity:
             self._to_self(frame, payload)
             return ""
         return self._link.send(identity, 0, frame, *payload)
 
     def soon(self, work: Callable[[], None]) -> None:
-        """Do this after what is being done now, as if it had come as a message."""
+        """Run `work` after the current callback, as if it had arrived as a frame."""
         asyncio.get_running_loop().call_soon(work)
 
     def _to_self(self, frame: Frame, payload: tuple[bytes, ...]) -> None:
-        """Session and node are both here: what one side tells the other needs no broker.
+        """Session and node are both at this edge: the frame needs no broker.
 
-        Soon and not at once, so that whoever sends is done with its own work first, as with any other message.
+        It is received after the current callback, so that the sender completes its own work first, as with any frame.
         """
         head = Head(FRAME_VERSION, lane_of(frame), self.identity, 0, self.identity, 0)
         message = Received(head, frame, list(payload), broker="")
@@ -160,42 +163,45 @@ class EdgeLink:
 
     def ask(
         self,
-        question: Callable[[str], rpc.Question],
+        call: Callable[[str], rpc.CallFrame],
         record_id: str,
-        on_answer: Callable[[rpc.Reply | None], None],
-        may_repeat: Callable[[], bool] = lambda: True,
+        on_reply: Callable[[rpc.Reply | None], None],
+        may_retry: Callable[[], bool] = lambda: True,
         *,
         payload: tuple[bytes, ...] = (),
         timeout_ms: int = 0,
     ) -> None:
-        """Ask the selector of a record's cell; `question` gets the ref to put into its frame, `payload` follows it."""
+        """Call the selector of a record's cell; `call` makes the frame with a given ref, `payload` follows it.
+
+        Retried until a reply or the timeout; `on_reply` gets the reply, or None.
+        """
         self._serial += 1
         cell = cell_of(record_id, self.cells)
-        frame = question(str(self._serial))
+        frame = call(str(self._serial))
 
-        def guarded(answer: rpc.Reply | None) -> None:
+        def guarded(reply: rpc.Reply | None) -> None:
             try:
-                on_answer(answer)
+                on_reply(reply)
             except Exception:
-                # One asker's bug must not cost others their answers.
-                log.exception("answer_failed", frame=type(frame).__name__, answer=type(answer).__name__)
+                # A bug of one caller must not lose the replies of others.
+                log.exception("reply_failed", frame=type(frame).__name__, reply=type(reply).__name__)
 
-        ask = self.asks.ask(frame, cell, guarded, now_ms(), may_repeat, payload=payload, timeout_ms=timeout_ms)
-        self._send_ask(ask)
+        pending = self.asks.ask(frame, cell, guarded, now_ms(), may_retry, payload=payload, timeout_ms=timeout_ms)
+        self._send_call(pending)
         self.changed()
 
     async def answer_to(
-        self, question: Callable[[str], rpc.Question], record_id: str, *payload: bytes
+        self, call: Callable[[str], rpc.CallFrame], record_id: str, *payload: bytes
     ) -> rpc.Reply | None:
-        """The same for whoever can wait: the first answer, or None if there was none in time."""
-        answered: asyncio.Future[rpc.Reply | None] = asyncio.get_running_loop().create_future()
+        """The same for a coroutine: the first reply, or None if there was none in time."""
+        replied: asyncio.Future[rpc.Reply | None] = asyncio.get_running_loop().create_future()
 
-        def on_answer(answer: rpc.Reply | None) -> None:
-            if not answered.done():
-                answered.set_result(answer)
+        def on_reply(reply: rpc.Reply | None) -> None:
+            if not replied.done():
+                replied.set_result(reply)
 
-        self.ask(question, record_id, on_answer, lambda: not answered.done(), payload=payload)
-        return await answered
+        self.ask(call, record_id, on_reply, lambda: not replied.done(), payload=payload)
+        return await replied
 
     async def query(
         self,
@@ -207,38 +213,40 @@ class EdgeLink:
         once: bool = False,
         timeout_ms: int,
     ) -> rpc.QueryReply | None:
-        """Put an operator's question to the selector of a record's cell, to the one called `to`, or to any.
+        """Send an operator's query to the selector of a record's cell, to the selector `to`, or to any.
 
-        None if nobody answered in time. `once`: a command, which is not repeated.
+        None if there was no reply in time. `once`: a command, which is not retried.
         """
-        answered: asyncio.Future[rpc.QueryReply | None] = asyncio.get_running_loop().create_future()
+        replied: asyncio.Future[rpc.QueryReply | None] = asyncio.get_running_loop().create_future()
 
-        def on_answer(answer: rpc.Reply | None) -> None:
-            if not answered.done():
-                assert answer is None or isinstance(answer, rpc.QueryReply), "a query has an answer of its own"
-                answered.set_result(answer)
+        def on_reply(reply: rpc.Reply | None) -> None:
+            if not replied.done():
+                assert reply is None or isinstance(reply, rpc.QueryReply), "a query has a reply type of its own"
+                replied.set_result(reply)
 
         self._serial += 1
-        # Questions that any selector can answer are spread over all of them.
+        # Queries for any selector are spread over all of them.
         cell = cell_of(record_id, self.cells) if record_id else self._serial % self.cells
         frame = Query(ref=str(self._serial), edge=self.identity, kind=kind, params=params)
-        wanted = lambda: not answered.done()  # noqa: E731
-        self._send_ask(self.asks.ask(frame, cell, on_answer, now_ms(), wanted, to=to, once=once, timeout_ms=timeout_ms))
+        pending = self.asks.ask(
+            frame, cell, on_reply, now_ms(), lambda: not replied.done(), to=to, once=once, timeout_ms=timeout_ms
+        )
+        self._send_call(pending)
         self.changed()
-        return await answered
+        return await replied
 
     def tick(self, now: int) -> None:
-        """Repeat questions that are due."""
-        for ask in self.asks.tick(now):
-            self._send_ask(ask)
+        """Retry the calls that are due."""
+        for call in self.asks.tick(now):
+            self._send_call(call)
 
-    def _send_ask(self, ask: rpc.Call) -> None:
-        ask.broker = self._link.send(ask.to, ask.cell, ask.frame, *ask.payload, avoid=ask.broker)
+    def _send_call(self, call: rpc.Call) -> None:
+        call.broker = self._link.send(call.to, call.cell, call.frame, *call.payload, avoid=call.broker)
 
     # --- in -----------------------------------------------------------------------------------
 
     def on_messages(self, messages: Iterable[Received]) -> None:
-        """Hand each message to its handler. One that cannot be handled costs nobody but itself."""
+        """Dispatch each message to its handler. A handler that fails affects this one message only."""
         for message in messages:
             handler = self._handlers.get(type(message.frame))
             if handler is None:
@@ -247,16 +255,16 @@ class EdgeLink:
             try:
                 handler(message)
             except Exception:
-                # The gateway from the mesh: a message we cannot handle must not stop the ones we can.
+                # The gateway from the mesh: a message that cannot be handled must not stop the others.
                 log.exception("frame_failed", frame=type(message.frame).__name__, source=message.head.source)
         self.changed()
 
-    def _on_answer(self, message: Received) -> None:
+    def _on_reply(self, message: Received) -> None:
         frame = message.frame
-        assert isinstance(frame, rpc.PlainAnswer)
+        assert isinstance(frame, rpc.PlainReply)
         self.asks.on_answer(frame)
 
-    def _on_query_answer(self, message: Received) -> None:
+    def _on_query_reply(self, message: Received) -> None:
         frame = message.frame
         assert isinstance(frame, QueryAnswer)
         self.asks.on_answer(rpc.QueryReply(frame.ref, frame.status, message.payload[0] if message.payload else b""))
@@ -266,18 +274,18 @@ class EdgeLink:
         assert isinstance(frame, Mail)
         self.asks.on_answer(rpc.MailPage(frame.ref, frame, tuple(message.payload)))
 
-    def _on_given_back(self, message: Received) -> None:
-        """Busy or Bounce: find out which frame of ours came back."""
+    def _on_returned(self, message: Received) -> None:
+        """Busy or Bounce: find the frame of this edge that was returned."""
         assert isinstance(message.frame, Busy | Bounce)
         retry_ms = message.frame.retry_after_ms if isinstance(message.frame, Busy) else 0
         try:
             original = decode_frame(message.payload[1])
         except (IndexError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            log.warning("given_back_unreadable", error=str(error), source=message.head.source)
+            log.warning("returned_frame_unreadable", error=str(error), source=message.head.source)
             return
-        if isinstance(original, rpc.Question):
-            self.asks.on_lost(original.ref, retry_ms or self.asks.limits.resend_ms // 4, now_ms())
+        if isinstance(original, rpc.CallFrame):
+            self.asks.on_lost(original.ref, retry_ms or self.asks.limits.retry_ms // 4, now_ms())
             return
-        handler = self._given_back.get(type(original))
+        handler = self._returned.get(type(original))
         if handler is not None:
             handler(original, retry_ms)

@@ -1,4 +1,7 @@
-"""Nodes: the rim of /ws/node. Reads nodes' messages, runs the node core, answers."""
+"""Node endpoint: the rim of /ws/node. Receives nodes' messages, runs the connections' effects, replies.
+
+Owns the table of current connections. Jobs are in edge/jobs; the state of one connection is in core/connection.py.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,14 @@ from websockets.asyncio.server import ServerConnection
 from edge.core.timers import Timers, earliest
 from edge.jobs.core.job import key_of
 from edge.jobs.messages import JobMessages
-from edge.jobs.runner import JobRunner, NodeSocket
+from edge.jobs.runner import JobRunner
 from edge.link.core.rpc import Reply
 from edge.link.link import EdgeLink
 from edge.metrics import EdgeMetrics
 from edge.nodes.core import connection
 from edge.nodes.core.capabilities import caps_after, caps_from, load_from, service_types
-from edge.pairing import PairingClient
+from edge.nodes.pairing import NodePairing
+from edge.nodes.socket import NodeSocket
 from edge.transport.send_buffer import SendLimits
 from edge.transport.websocket import internal_error
 from mesh.clock import now_ms, wall_ms
@@ -42,7 +46,7 @@ from mesh.messages.node import (
 from mesh.random_ids import new_node_id
 from mesh.words import ConnectionRefusal
 
-#: Service ids whose type is remembered of one node.
+#: Service ids of one node whose type is stored.
 SERVICE_TYPES_MAX: Final = 1_024
 
 log = get_logger()
@@ -53,22 +57,22 @@ class NodeEndpoint:
 
     def __init__(self, config: Config, link: EdgeLink, metrics: EdgeMetrics) -> None:
         self.sockets: set[NodeSocket] = set()
-        #: The connection in force of each node: the one with the highest epoch.
+        #: The current connection of each node: the one with the highest epoch.
         self._current: dict[str, NodeSocket] = {}
-        #: Heartbeats that came faster than the mesh needs them.
-        self._held_beats: Timers[NodeSocket] = Timers()
+        #: Throttled heartbeats: they arrived faster than the mesh needs them.
+        self._throttled_beats: Timers[NodeSocket] = Timers()
         self.jobs = JobRunner(config, link, metrics, self._current.get)
-        self.deliveries = self.jobs.deliveries
+        self.deliveries = self.jobs.tracker
         self._job_messages = JobMessages(config, link, metrics, self.jobs)
         self._config = config
-        self._bounds = SendLimits.of(config.edge)
+        self._send_limits = SendLimits.of(config.edge)
         self._link = link
         self._metrics = metrics
         self._on_message: dict[type[Message], Callable[[NodeSocket, Any, bytes], None]] = {
             NodeRegisterMessage: self._on_register,
             NodeHeartbeatMessage: self._on_heartbeat,
             **self._job_messages.handlers,
-            **PairingClient(link).handlers,
+            **NodePairing(link).handlers,
         }
         assert set(self._on_message) == set(get_args(NodeMessage)), "every message of a node has a handler"
         self._run_for_node: dict[type, Callable[[NodeSocket, Any], None]] = {
@@ -79,7 +83,7 @@ class NodeEndpoint:
             connection.Refuse: self._refuse,
             connection.Close: self._close,
         }
-        assert set(self._run_for_node) == set(get_args(connection.Effect)), "every effect is carried out"
+        assert set(self._run_for_node) == set(get_args(connection.Effect)), "every effect has a runner"
 
     def __len__(self) -> int:
         return len(self._current)
@@ -88,19 +92,19 @@ class NodeEndpoint:
 
     async def serve(self, connection: ServerConnection) -> None:
         """One node, from its first message to its last."""
-        socket = NodeSocket(connection, self._bounds, self._metrics, self._config.edge)
+        socket = NodeSocket(connection, self._send_limits, self._metrics, self._config.edge)
         self.sockets.add(socket)
         try:
             async for text in socket.messages(as_bytes=True):
                 assert isinstance(text, bytes)
                 self._on_text(socket, text)
-                if socket.rest_ms:
-                    rest_ms, socket.rest_ms = socket.rest_ms, 0.0
-                    await asyncio.sleep(rest_ms / 1_000)
+                if socket.read_delay_ms:  # throttled: it sends too many errors
+                    delay_ms, socket.read_delay_ms = socket.read_delay_ms, 0.0
+                    await asyncio.sleep(delay_ms / 1_000)
         finally:
             self.sockets.discard(socket)
-            self._held_beats.drop(socket)
-            self._leave(socket)
+            self._throttled_beats.drop(socket)
+            self._detach(socket)
 
     def _on_text(self, socket: NodeSocket, text: bytes) -> None:
         message: NodeMessage | None = None
@@ -108,36 +112,36 @@ class NodeEndpoint:
             message = decode_from_node(text)
             self._on_message[type(message)](socket, message, text)
         except PeerError as error:
-            socket.complained()
+            socket.count_error()
             socket.tell_error(error)
         except Exception:
-            # The gateway from nodes: our own bug must cost this one message, not the socket.
+            # The gateway from nodes: our own bug must fail this one message, not the socket.
             log.exception("node_message_failed", type=type(message).__name__, node_id=socket.node.node_id)
             socket.tell_error(internal_error())
         finally:
             socket.count_in(message)
             self._link.changed()
 
-    def _leave(self, socket: NodeSocket) -> None:
+    def _detach(self, socket: NodeSocket) -> None:
         self._run_node(socket, socket.node.on_closed(socket.close_reason or "closed"))
         node_id = socket.node.node_id
         if self._current.get(node_id) is socket:
             del self._current[node_id]
-            self.deliveries.node_gone(node_id, socket.node.epoch, now_ms())
-            log.info("node_gone", node_id=node_id, reason=socket.close_reason)
+            self.deliveries.node_detached(node_id, socket.node.epoch, now_ms())
+            log.info("node_detached", node_id=node_id, reason=socket.close_reason)
         self._link.changed()
 
     # --- time ---------------------------------------------------------------------------------
 
     def next_due_ms(self) -> int | None:
-        """When `tick` has something to do; None while nothing waits."""
-        words = self._job_messages.model_words
-        return earliest((self.deliveries.next_due_ms(), self._held_beats.next_due_ms(), words.next_due_ms()))
+        """When `tick` has something to do; None if nothing is scheduled."""
+        reports = self._job_messages.missing_models
+        return earliest((self.deliveries.next_due_ms(), self._throttled_beats.next_due_ms(), reports.next_due_ms()))
 
     def tick(self, now: int) -> None:
-        """Do what is due."""
-        for socket in self._held_beats.pop_due(now):
-            self._run_node(socket, socket.node.beat(now))
+        """Send throttled heartbeats, reports and effects that are due."""
+        for socket in self._throttled_beats.pop_due(now):
+            self._run_node(socket, socket.node.send_due_heartbeat(now))
         self._job_messages.tick(now)
         self.jobs.tick(now)
 
@@ -148,35 +152,36 @@ class NodeEndpoint:
             raise PeerError(ErrorCode.INVALID_ID, "`node_id` is not an id")
         caps = caps_from(message, self._config.node)
         effects = socket.node.on_register(message.node_id, new_node_id(), caps, bool(message.result_ack))
-        self._learn_services(socket, message)
+        self._store_services(socket, message)
         self._run_node(socket, effects)
 
     def _on_heartbeat(self, socket: NodeSocket, message: NodeHeartbeatMessage, text: bytes) -> None:
-        socket.node.own(message.node_id)
+        socket.node.check_owns(message.node_id)
         assert socket.node.caps is not None
         caps = caps_after(socket.node.caps, message)
         if message.installed_services is not None or message.capability_by_type is not None:
-            self._learn_services(socket, message)
+            self._store_services(socket, message)
         named = self._job_messages.named(message.node_id, message.jobs)
         socket.node.jobs_named = None if message.jobs is None else named
         if self._current.get(message.node_id) is socket:
-            # First, so that what it lost is not told as running.
+            # First, so that a lost job is not reported as running.
             has = None if message.jobs is None else {key_of(message.node_id, *job) for job in named}
-            self.jobs.run(self.deliveries.on_jobs(message.node_id, has, now_ms()))
+            self.jobs.run(self.deliveries.on_jobs_reported(message.node_id, has, now_ms()))
         self._run_node(socket, socket.node.on_heartbeat(message.node_id, load_from(message), caps, now_ms()))
-        if socket.node.beat_due_ms is not None:
-            self._held_beats.set(socket, socket.node.beat_due_ms)
+        if socket.node.heartbeat_due_ms is not None:
+            self._throttled_beats.set(socket, socket.node.heartbeat_due_ms)
 
-    def _learn_services(self, socket: NodeSocket, message: NodeRegisterMessage | NodeHeartbeatMessage) -> None:
+    def _store_services(self, socket: NodeSocket, message: NodeRegisterMessage | NodeHeartbeatMessage) -> None:
         services, capabilities = message.installed_services, message.capability_by_type
         types = service_types(services, capabilities, self._config.models)
         known = {**socket.node.service_types, **types}
-        # What is left out is unchanged; but a node that makes up new names keeps only the latest.
+        # A service that is left out is unchanged; of a node that invents new names only the latest are stored.
         socket.node.service_types = known if len(known) <= SERVICE_TYPES_MAX else types
 
     # --- frames -------------------------------------------------------------------------------
 
     def on_stale(self, message: Received) -> None:
+        """A selector does not know the node's connection of that epoch."""
         stale = message.frame
         assert isinstance(stale, NodeStale)
         socket = self._current.get(stale.node_id)
@@ -184,11 +189,12 @@ class NodeEndpoint:
             self._run_node(socket, socket.node.on_stale(stale.epoch, stale.reason))
 
     def on_status(self, message: Received) -> None:
+        """The node's status in the mesh changed: notify the node."""
         changed = message.frame
         assert isinstance(changed, StatusChanged)
         socket = self._current.get(changed.node_id)
         if socket is None or socket.node.epoch != changed.epoch:
-            return  # about a connection that it had before, or has elsewhere
+            return  # about an earlier connection, or one to another edge
         log.info("node_status", node_id=changed.node_id, status=changed.status, reason=changed.reason)
         socket.node.status = changed.status
         socket.tell(
@@ -201,10 +207,11 @@ class NodeEndpoint:
         )
 
     def on_heartbeat_back(self, frame: Frame, retry_after_ms: int) -> None:
+        """A broker returned a heartbeat. It is not retried: the next one is newer."""
         assert isinstance(frame, HeartbeatFrame)
         socket = self._current.get(frame.node_id)
         if socket is not None:
-            socket.node.heartbeat_lost(frame.caps is not None)
+            socket.node.heartbeat_undelivered(frame.caps is not None)
 
     # --- effects of one node ------------------------------------------------------------------
 
@@ -213,39 +220,39 @@ class NodeEndpoint:
             self._run_for_node[type(effect)](socket, effect)
 
     def _send_register(self, socket: NodeSocket, effect: connection.SendRegister) -> None:
-        def on_answer(answer: Reply | None) -> None:
-            if isinstance(answer, NodeRegistered):
-                self._adopt(socket, answer)
+        def on_reply(reply: Reply | None) -> None:
+            if isinstance(reply, NodeRegistered):
+                self._on_registered(socket, reply)
             else:
-                assert answer is None or isinstance(answer, Failed)
-                self._run_node(socket, socket.node.on_refused(answer))
+                assert reply is None or isinstance(reply, Failed)
+                self._run_node(socket, socket.node.on_refused(reply))
 
-        def question(ref: str) -> RegisterFrame:
+        def call(ref: str) -> RegisterFrame:
             return RegisterFrame(ref=ref, node_id=effect.node_id, edge=self._link.identity, caps=effect.caps)
 
-        def may_repeat() -> bool:
-            socket.node.registration_repeated()
+        def may_retry() -> bool:
+            socket.node.registration_retried()
             return socket.node.is_open
 
-        self._link.ask(question, effect.node_id, on_answer, may_repeat)
+        self._link.ask(call, effect.node_id, on_reply, may_retry)
 
-    def _adopt(self, socket: NodeSocket, answer: NodeRegistered) -> None:
-        """The higher epoch is the connection in force; the other one is closed, and can do this one no harm."""
-        effects = socket.node.on_registered(answer)
+    def _on_registered(self, socket: NodeSocket, reply: NodeRegistered) -> None:
+        """The connection with the higher epoch becomes current; the other one is superseded and closed."""
+        effects = socket.node.on_registered(reply)
         if not socket.node.is_open:
             self._run_node(socket, effects)
             return
-        old = self._current.get(answer.node_id)
+        old = self._current.get(reply.node_id)
         if old is not None and old is not socket and old.node.epoch > socket.node.epoch:
             self._run_node(socket, socket.node.supersede())
             return
-        self._current[answer.node_id] = socket
+        self._current[reply.node_id] = socket
         if old is not None and old is not socket:
             self._run_node(old, old.node.supersede())
         self._run_node(socket, effects)
         if old is not socket:
-            # After its acknowledgement: before that a node takes no job.
-            self.jobs.run(self.deliveries.node_back(answer.node_id, now_ms()))
+            # After its acknowledgement: before that a node accepts no job.
+            self.jobs.run(self.deliveries.node_reattached(reply.node_id, now_ms()))
 
     def _send_heartbeat(self, socket: NodeSocket, effect: connection.SendHeartbeat) -> None:
         frame = HeartbeatFrame(
@@ -257,14 +264,14 @@ class NodeEndpoint:
             jobs=self._running_at(socket),
         )
         if not self._link.to_node_cell(effect.node_id, frame):
-            socket.node.heartbeat_lost(effect.caps is not None)
+            socket.node.heartbeat_undelivered(effect.caps is not None)
 
     def _running_at(self, socket: NodeSocket) -> list[str] | None:
-        """What runs at the node. A node that names no jobs and came lately may run what it was given elsewhere."""
+        """The node's running jobs; None if unknown: a node that names none may run a job that another edge gave it."""
         named = socket.node.jobs_named
         if named is None and now_ms() - socket.opened_ms < self._config.job.lease_ms:
             return None
-        return self.deliveries.jobs_of(socket.node.node_id, named or [])
+        return self.deliveries.running_at(socket.node.node_id, named or [])
 
     def _send_offline(self, socket: NodeSocket, effect: connection.SendOffline) -> None:
         frame = OfflineFrame(node_id=effect.node_id, edge=self._link.identity, epoch=effect.epoch, reason=effect.reason)

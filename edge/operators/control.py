@@ -1,7 +1,7 @@
-"""Control: the rim of /ws/control. Takes operators' commands from this machine, has a selector carry them out, answers.
+"""Control endpoint: the rim of /ws/control. Receives operators' commands from this machine, calls a selector, replies.
 
-One command at a time per socket. A command is not repeated: if no selector answers, whether it took effect is unknown,
-and the operator is told so.
+One command at a time per socket. A command is not retried: if no selector replies, whether it took effect is unknown,
+and the error message states that.
 """
 
 from __future__ import annotations
@@ -34,18 +34,22 @@ class ControlEndpoint:
     def __init__(self, config: EdgeConfig, link: EdgeLink, metrics: EdgeMetrics) -> None:
         self.sockets: set[Socket] = set()
         self._config = config
-        self._bounds = SendLimits.of(config)
+        self._limits = SendLimits.of(config)
         self._link = link
         self._metrics = metrics
 
     @property
     def is_full(self) -> bool:
-        """True while there are as many operators as may be."""
+        """True while no further operator is accepted (edge.control_sockets_max)."""
         return len(self.sockets) >= self._config.control_sockets_max
 
+    def admits(self, connection: ServerConnection, request: Request) -> bool:
+        """True if the peer may send commands."""
+        return may_command(connection, request)
+
     async def serve(self, connection: ServerConnection) -> None:
-        """One operator, from the first command to the last."""
-        socket = Socket(connection, SocketKind.CONTROL, self._bounds, self._metrics)
+        """Serve one operator until the socket closes."""
+        socket = Socket(connection, SocketKind.CONTROL, self._limits, self._metrics)
         self.sockets.add(socket)
         try:
             async for text in socket.messages():
@@ -60,11 +64,11 @@ class ControlEndpoint:
             if isinstance(text, bytes):
                 raise PeerError(ErrorCode.INVALID_MESSAGE, "send JSON text")
             command = decode_command(text)
-            answer = await self._obey(command)
+            answer = await self._execute(command)
         except PeerError as error:
             answer = ControlError(status=400, code=error.code.name, message=error.message)
         except Exception:
-            # The gateway from operators: our own bug must cost this one command.
+            # The gateway from operators: our own bug must fail this one command only.
             log.exception("command_failed", type=type(command).__name__)
             ours = internal_error()
             answer = ControlError(status=500, code=ours.code.name, message=ours.message)
@@ -74,19 +78,19 @@ class ControlEndpoint:
             self._metrics.errors_total.labels(SocketKind.CONTROL, answer.code).inc()
         socket.tell(answer)
 
-    async def _obey(self, command: Command) -> ControlAnswer:
-        kind, params, about = question_of(command)
+    async def _execute(self, command: Command) -> ControlAnswer:
+        kind, params, record_id = query_of(command)
         timeout_ms = self._config.page_timeout_ms
-        answered = await self._link.query(kind, params, record_id=about, once=True, timeout_ms=timeout_ms)
-        log.info("command", kind=kind, node_id=about, status=answered.status if answered else 504)
-        if answered is None:
-            text = "no selector answered in time; look whether it took effect before you repeat it"
+        reply = await self._link.query(kind, params, record_id=record_id, once=True, timeout_ms=timeout_ms)
+        log.info("command", kind=kind, node_id=record_id, status=reply.status if reply else 504)
+        if reply is None:
+            text = "no selector answered in time; check whether it took effect before you send it again"
             return ControlError(status=504, code=ErrorCode.SCHEDULER_DEPENDENCY_DOWN.name, message=text)
-        return answer_of(answered)
+        return answer_of(reply)
 
 
-def question_of(command: Command) -> tuple[str, dict[str, list[str]], str]:
-    """The kind, the parameters and the record of the Query that carries out a command."""
+def query_of(command: Command) -> tuple[str, dict[str, list[str]], str]:
+    """The kind, the parameters and the record of the Query for a command."""
     if isinstance(command, Drain):
         params = {"node_id": [command.node_id], "resume": ["true" if command.resume else "false"]}
         if command.deadline_ms is not None:
@@ -104,21 +108,21 @@ def question_of(command: Command) -> tuple[str, dict[str, list[str]], str]:
     return QueryKind.WEIGHTS_SET, params, ""
 
 
-def answer_of(answered: QueryReply) -> ControlAnswer:
-    """What the operator is told of a selector's answer."""
-    body: Any = msgspec.json.decode(answered.body) if answered.body else {}
-    if answered.status == HTTPStatus.OK:
-        return Done(status=answered.status, answer=body)
-    told = body if isinstance(body, dict) else {}
-    code = str(told.get("code") or ErrorCode.INTERNAL_ERROR.name)
-    return ControlError(status=answered.status, code=code[:128], message=str(told.get("message") or "refused")[:4_096])
+def answer_of(reply: QueryReply) -> ControlAnswer:
+    """The operator's message for a selector's reply."""
+    body: Any = msgspec.json.decode(reply.body) if reply.body else {}
+    if reply.status == HTTPStatus.OK:
+        return Done(status=reply.status, answer=body)
+    fields = body if isinstance(body, dict) else {}
+    code = str(fields.get("code") or ErrorCode.INTERNAL_ERROR.name)
+    return ControlError(status=reply.status, code=code[:128], message=str(fields.get("message") or "refused")[:4_096])
 
 
 def may_command(connection: ServerConnection, request: Request) -> bool:
     """True for a program on this machine.
 
-    A browser says where its page is from: a foreign page must not command the mesh of whoever reads it. A proxy on this
-    machine speaks for others.
+    Not for a browser, which sends Origin: a foreign page must not command the mesh of its reader. Not for a proxy on
+    this machine: it forwards requests of others.
     """
     if any(name in request.headers for name in ("Origin", "Forwarded", "X-Forwarded-For")):
         return False

@@ -171,7 +171,7 @@ class Actor:
 
     def _count(self, effect: effects.Count) -> None:
         counter = getattr(self._context.metrics, effect.counter.value)
-        (counter.labels(effect.label) if effect.label else counter).inc()
+        (counter.labels(effect.label) if effect.label else counter).inc(effect.amount)
 
     def _log(self, effect: effects.Log) -> None:
         write = log.warning if effect.is_warning else log.info

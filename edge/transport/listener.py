@@ -1,19 +1,20 @@
-"""Server: the listeners. Which paths there are, how big a message may be, how many connections there may be."""
+"""Listener: the ports of an edge. Routes each connection to its endpoint by path; bounds connections and messages.
+
+Knows endpoints by their protocols only: sessions, nodes and operators are above it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from websockets.asyncio.server import Server as Listener
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.http11 import Request, Response
 
 from edge.metrics import EdgeMetrics
-from edge.operators.control import ControlEndpoint, may_command
-from edge.operators.http_api import API, HttpApi
 from mesh.config.network import EdgeConfig
 from mesh.errors import ConfigError
 from mesh.loopback import LOOPBACK, is_loopback
@@ -27,27 +28,50 @@ CONTROL_PATH: Final = "/ws/control"
 Serve = Callable[[ServerConnection], Awaitable[None]]
 
 
+class ControlPort(Protocol):
+    """The endpoint of /ws/control."""
+
+    @property
+    def is_full(self) -> bool:
+        """True while no further operator is accepted."""
+
+    def admits(self, connection: ServerConnection, request: Request) -> bool:
+        """True if the peer may send commands."""
+
+    async def serve(self, connection: ServerConnection) -> None:
+        """Serve one operator."""
+
+
+class HttpPort(Protocol):
+    """The endpoint of plain HTTP requests whose path begins with `prefix`."""
+
+    prefix: str
+
+    async def respond(self, target: str) -> Response:
+        """The response to a GET of `target`."""
+
+
 class Endpoints(NamedTuple):
-    """Who serves what comes in."""
+    """The endpoints by path: /ws/session, /ws/node, /ws/control and the HTTP API."""
 
     client: Serve
     node: Serve
-    control: ControlEndpoint
-    pages: HttpApi
+    control: ControlPort
+    http: HttpPort
 
 
 class EdgeListener:
     """The shared port of all edges of this host, and a port of this edge alone."""
 
-    def __init__(self, config: EdgeConfig, rooms: Endpoints, metrics: EdgeMetrics) -> None:
+    def __init__(self, config: EdgeConfig, endpoints: Endpoints, metrics: EdgeMetrics) -> None:
         check_host(config)
         self._config = config
         self._metrics = metrics
-        self._rooms = rooms
+        self._endpoints = endpoints
         self._serve: dict[str, Serve] = {
-            SESSION_PATH: rooms.client,
-            NODE_PATH: rooms.node,
-            CONTROL_PATH: rooms.control.serve,
+            SESSION_PATH: endpoints.client,
+            NODE_PATH: endpoints.node,
+            CONTROL_PATH: endpoints.control.serve,
         }
         self._bytes_max = {
             SESSION_PATH: config.session_message_bytes_max,
@@ -57,23 +81,23 @@ class EdgeListener:
         self._pages = {"/health": self._health, "/metrics": self._metrics_page}
         self._listeners: list[Listener] = []
         self.connections = 0
-        self._refusing = False
+        self._is_draining = False
         self.port = 0
         self.own_port = 0
 
     async def start(self) -> None:
-        """Listen on both ports; ConfigError if one cannot be had."""
+        """Listen on both ports; ConfigError if one is not available."""
         shared = await self._listen(self._config.host, self._config.port, shared=True)
         self.port = shared.sockets[0].getsockname()[1]
         own = await self._listen(LOOPBACK, self._config.own_port, shared=False)
         self.own_port = own.sockets[0].getsockname()[1]
 
     def refuse_more(self) -> None:
-        """Take no new connections; those that are here go on."""
-        self._refusing = True
+        """Refuse new connections; open ones stay."""
+        self._is_draining = True
 
     async def stop(self) -> None:
-        """Close the listeners and wait until every connection is gone."""
+        """Close the listeners and wait until every connection is closed; abort those that do not close in time."""
         for listener in self._listeners:
             listener.close()
         for listener in self._listeners:
@@ -110,31 +134,31 @@ class EdgeListener:
     # --- requests -----------------------------------------------------------------------------
 
     def _admit(self, connection: ServerConnection, request: Request) -> Awaitable[Response] | Response | None:
-        """None to go on with the WebSocket handshake, or the answer to a plain request."""
+        """None to continue the WebSocket handshake, or the response to a plain request."""
         path = request.path.partition("?")[0]
         page = self._pages.get(path)
         if page is not None:
             return page(connection)
-        if path.startswith(API):
-            return self._rooms.pages.answer(request.path)
+        if path.startswith(self._endpoints.http.prefix):
+            return self._endpoints.http.respond(request.path)
         if path not in self._serve:
-            return self._turn_away(connection, HTTPStatus.NOT_FOUND, ConnectionRefusal.PATH, "Not found\n")
-        if path == CONTROL_PATH and not may_command(connection, request):
+            return self._refuse(connection, HTTPStatus.NOT_FOUND, ConnectionRefusal.PATH, "Not found\n")
+        if path == CONTROL_PATH and not self._endpoints.control.admits(connection, request):
             text = "Commands are taken from programs on this machine only\n"
-            return self._turn_away(connection, HTTPStatus.FORBIDDEN, ConnectionRefusal.FORBIDDEN, text)
-        if self._refusing or self._is_full(path):
-            reason = ConnectionRefusal.DRAINING if self._refusing else ConnectionRefusal.FULL
+            return self._refuse(connection, HTTPStatus.FORBIDDEN, ConnectionRefusal.FORBIDDEN, text)
+        if self._is_draining or self._is_full(path):
+            reason = ConnectionRefusal.DRAINING if self._is_draining else ConnectionRefusal.FULL
             text = "Try another edge, or again shortly\n"
-            return self._turn_away(connection, HTTPStatus.SERVICE_UNAVAILABLE, reason, text)
+            return self._refuse(connection, HTTPStatus.SERVICE_UNAVAILABLE, reason, text)
         connection.protocol.max_message_size = self._bytes_max[path]
         return None
 
     def _is_full(self, path: str) -> bool:
         if path == CONTROL_PATH:
-            return self._rooms.control.is_full
+            return self._endpoints.control.is_full
         return self.connections >= self._config.connections_max
 
-    def _turn_away(self, connection: ServerConnection, status: HTTPStatus, reason: str, text: str) -> Response:
+    def _refuse(self, connection: ServerConnection, status: HTTPStatus, reason: str, text: str) -> Response:
         self._metrics.refused_total.labels(reason).inc()
         return connection.respond(status, text)
 
@@ -158,7 +182,7 @@ class EdgeListener:
 
 
 def check_host(config: EdgeConfig) -> None:
-    """ConfigError if the host is reachable from elsewhere and nobody said that this is wanted."""
+    """ConfigError if the host is reachable from other machines and `edge.insecure` is not set."""
     if not is_loopback(config.host) and not config.insecure:
         raise ConfigError(
             f"edge.host {config.host!r} is reachable from other machines and there is no authentication yet; "

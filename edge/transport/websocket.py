@@ -1,4 +1,4 @@
-"""Socket: one WebSocket of either kind, as sessions.py and nodes.py see it: what it may send and when it was heard."""
+"""Socket: one WebSocket of a client, node or operator. Counts its messages, and knows when it last received one."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from mesh.log import get_logger
 from mesh.messages.base import Message, encode_utf8, error_of
 from mesh.words import SocketKind
 
-# A close code (docs/protocol.md).
+#: Close code of a server that shuts down (docs/protocol.md).
 CLOSE_GOING_AWAY: Final = 1001
 
 log = get_logger()
 
 
 class Socket:
-    """One connection on /ws/session or /ws/node."""
+    """One connection on /ws/session, /ws/node or /ws/control."""
 
     def __init__(
-        self, connection: ServerConnection, peer: SocketKind, bounds: SendLimits, metrics: EdgeMetrics
+        self, connection: ServerConnection, peer: SocketKind, limits: SendLimits, metrics: EdgeMetrics
     ) -> None:
         self.peer = peer
+        #: When the last message arrived.
         self.heard_ms = now_ms()
-        self.outbox = SendBuffer(connection, bounds, self._on_cut)
+        self.outbox = SendBuffer(connection, limits, self._on_aborted)
         self._connection = connection
         self._metrics = metrics
 
     async def messages(self, *, as_bytes: bool = False) -> AsyncIterator[str | bytes]:
-        """Every message until the socket closes. Text as bytes, if asked: it is passed on as it came."""
+        """Every message until the socket closes. `as_bytes`: text is not decoded, because it is forwarded as it is."""
         while True:
             try:
                 message = await self._connection.recv(decode=False if as_bytes else None)
@@ -50,43 +51,44 @@ class Socket:
         return f"{self._connection.close_code} {self._connection.close_reason or ''}".strip()
 
     def count_in(self, message: Message | None) -> None:
-        """Count a message that came; None if it was malformed."""
+        """Count a received message; None if it was malformed."""
         self._metrics.messages_total.labels(self.peer, "in", type_of(message)).inc()
 
     def count_binary(self) -> None:
-        """Count a binary frame that came."""
+        """Count a received binary frame."""
         self._metrics.messages_total.labels(self.peer, "in", "binary").inc()
 
     @property
     def address(self) -> str:
-        """Where the peer comes from."""
+        """The peer's address."""
         peer = self._connection.remote_address
         return str(peer[0]) if peer else ""
 
     def tell(self, message: Message) -> bool:
-        """Send a message; False if the socket takes nothing any more."""
+        """Send a message; False if the socket is closed."""
         self._metrics.messages_total.labels(self.peer, "out", type_of(message)).inc()
         return self.outbox.put(encode_utf8(message))
 
     def tell_encoded(self, message_type: str, data: bytes) -> bool:
-        """The same for a message that is encoded already."""
+        """The same for an encoded message."""
         self._metrics.messages_total.labels(self.peer, "out", message_type).inc()
         return self.outbox.put(data)
 
     def tell_error(self, error: PeerError) -> None:
-        """Answer a peer's fault; the connection lives on."""
+        """Reply with an error; the connection stays open."""
         self._metrics.errors_total.labels(self.peer, error.code.name).inc()
         self.tell(error_of(error))
 
-    def _on_cut(self, reason: str) -> None:
+    def _on_aborted(self, reason: str) -> None:
         self._metrics.slow_consumers_total.labels(self.peer).inc()
-        log.warning("socket_cut", peer=self.peer, reason=reason)
+        log.warning("socket_aborted", peer=self.peer, reason=reason)
 
 
 def internal_error() -> PeerError:
-    """What a peer hears when our own code failed on its message."""
+    """The error for a peer whose message failed because of our own bug."""
     return PeerError(ErrorCode.INTERNAL_ERROR, "the message could not be handled")
 
 
 def type_of(message: Message | None) -> str:
+    """The type of a message, as a metric label; None: it was malformed."""
     return "invalid" if message is None else str(message.__struct_config__.tag)

@@ -1,8 +1,8 @@
-"""Nodes that crash, leave, come back, give up and are drained, around the real delivery core of one edge.
+"""Nodes that crash, detach, reattach, fail and are drained, around the real job tracker of one edge.
 
-The mesh is a model that repeats what is unanswered and believes the first result of the attempt in force; on its way
-messages are lost, repeated and reordered. Some nodes name their jobs in heartbeats, some do not, as the original's. All
-randomness comes from the seed, which a failure names.
+The mesh is a model that retries every Assign and accepts the first result of the current attempt; frames are lost,
+duplicated and reordered. Some nodes name their jobs in heartbeats, some do not, as the original's. All randomness comes
+from the seed, which a failure names.
 """
 
 from __future__ import annotations
@@ -19,25 +19,26 @@ from edge.jobs.core import job as job_effects
 from edge.jobs.core import reconnect_grace, tracker, unacked_results
 from mesh.frames import Assign, AssignFailed, CancelJob, ControlNode, JobDone, ResultAck
 from mesh.keys import lease_member
+from mesh.words import JobOutcome
 
 FAULTS_UNTIL_MS = 6_000
 END_MS = 60_000
 GRACE_MS = 300
 NAMED_MS = 1_000
-KEPT_MS = 5_000
+AGE_MS_MAX = 5_000
 LIMITS = tracker.JobLimits(
-    kept=unacked_results.UnackedLimits(1_000, 1 << 20, 64, 100_000, 100, 1_000, 500),
-    away=reconnect_grace.GraceLimits(
+    unacked=unacked_results.UnackedLimits(1_000, 1 << 20, 64, 100_000, 100, 1_000, 500),
+    grace=reconnect_grace.GraceLimits(
         GRACE_MS, 8, jobs_max=6, bytes_max=1 << 10, jobs_per_node_max=3, bytes_per_node_max=1 << 9
     ),
     no_session_tries_max=50,
     jobs_per_node_max=64,
-    job_kept_ms=KEPT_MS,
+    job_age_ms_max=AGE_MS_MAX,
     job_named_ms=NAMED_MS,
-    ended_kept_max=1_000,
-    ended_kept_ms=30_000,
+    recent_max=1_000,
+    recent_ms=30_000,
     job_event_delay_ms=25,
-)  # fmt: skip
+)
 PAYLOAD = job_effects.Payload(b"work", b"audio" * 20)
 
 
@@ -84,7 +85,7 @@ class World:
             self.at(self.random.randrange(0, 4_000), lambda job=job: self.place(job))
         for name in self.nodes:
             self.at(self.random.randrange(1, NAMED_MS), lambda name=name: self.heartbeat(name))
-        for action, times in ((self.upset, 8), (self.complain, 3), (self.drain, 3), (self.cancel, 4)):
+        for action, times in ((self.disconnect, 8), (self.fail_jobs, 3), (self.drain, 3), (self.cancel, 4)):
             for _ in range(self.random.randrange(0, times)):
                 self.at(self.random.randrange(0, FAULTS_UNTIL_MS), action)
 
@@ -118,7 +119,7 @@ class World:
     # --- the mesh -----------------------------------------------------------------------------
 
     def place(self, job: Job) -> None:
-        """Choose a node, also one that left a moment ago; repeat until there is a result."""
+        """Select a node, also a detached one; retry until there is a result."""
         if job.done:
             return
         if not job.node_id:
@@ -153,7 +154,7 @@ class World:
         self.carry(lambda: self.do(self.core.on_ack(ack, self.now_ms)))
 
     def cancel(self) -> None:
-        """The attempt took too long: it is taken back, and made again elsewhere."""
+        """The attempt took too long: it is cancelled, and the next one goes to any node."""
         job = self.random.choice(self.jobs)
         if job.node_id and not job.done:
             frame = CancelJob(job.job_id, job.attempt, job.node_id, "t", "job_timeout")
@@ -187,13 +188,13 @@ class World:
             elif isinstance(effect, job_effects.StopJob):
                 stop = effect.cancel
                 self.nodes[stop.node_id].runs.discard((stop.job_id, stop.attempt))
-            elif isinstance(effect, job_effects.TellNode):
+            elif isinstance(effect, job_effects.AckToNode):
                 self.nodes[effect.node_id].unacknowledged.discard((effect.job_id, effect.attempt))
 
     def write(self, effect: job_effects.WriteJob) -> None:
         frame = effect.assign
         node = self.nodes[frame.node_id]
-        assert node.connected, "written to nobody"
+        assert node.connected, "written to a closed socket"
         assert effect.placed.late_after_ms == 500 and effect.payload == PAYLOAD
         if self.faulty and self.random.random() < 0.05:
             self.do(self.core.write_failed(frame))
@@ -218,44 +219,44 @@ class World:
             node.runs.remove((job_id, attempt))
             node.unacknowledged.add((job_id, attempt))
             if node.connected:
-                self.say_result(name, job_id, attempt)
+                self.send_result(name, job_id, attempt)
 
-    def say_result(self, name: str, job_id: str, attempt: int) -> None:
+    def send_result(self, name: str, job_id: str, attempt: int) -> None:
         report = job_effects.ResultReport(job_id, attempt, name, "s", 0, True)
         self.do(self.core.on_result(report, b"text", self.now_ms))
 
     def heartbeat(self, name: str) -> None:
         if self.nodes[name].connected:
-            self.say_jobs(name)
+            self.send_heartbeat(name)
         self.at(self.now_ms + NAMED_MS, lambda: self.heartbeat(name))
 
-    def say_jobs(self, name: str) -> None:
+    def send_heartbeat(self, name: str) -> None:
         node = self.nodes[name]
         named = sorted(node.runs) if node.names_jobs else []
         has = {job_effects.key_of(name, *job) for job in named} if node.names_jobs else None
-        self.do(self.core.on_jobs(name, has, self.now_ms))
-        told = self.core.jobs_of(name, named)
-        assert told is not None
-        self.audit(name, set(told))
+        self.do(self.core.on_jobs_reported(name, has, self.now_ms))
+        reported = self.core.running_at(name, named)
+        assert reported is not None
+        self.audit(name, set(reported))
 
-    def audit(self, name: str, told: set[str]) -> None:
-        """Nothing that runs is left out while somebody wants it; nothing that does not run is told for long."""
+    def audit(self, name: str, reported: set[str]) -> None:
+        """Every running job that is wanted is reported; a job that does not run is not reported for long."""
         node = self.nodes[name]
         for job_id, attempt in node.runs:
             job = self.by_id[job_id]
             wanted = not job.done and (job.attempt, job.node_id) == (attempt, name)
-            ended = self.core._memory.how(job_effects.key_of(name, job_id, attempt)) is not None
-            assert lease_member(job_id, attempt) in told or not wanted or ended
+            ended = self.core._recent.how(job_effects.key_of(name, job_id, attempt)) is not None
+            assert lease_member(job_id, attempt) in reported or not wanted or ended
         running = {lease_member(*job) for job in node.runs}
         results = {lease_member(r.done.job_id, r.done.attempt) for r in self.core.results.values()}
-        # Of a node that names its jobs, only what may have crossed its words, on this very socket.
-        believed_ms = max(self.now_ms - NAMED_MS, node.since_ms - 1) if node.names_jobs else self.now_ms - KEPT_MS
-        for member in told - running - results:
+        # Of a node that names its jobs, only a job that may have crossed its heartbeat on this socket.
+        believed_ms = max(self.now_ms - NAMED_MS, node.since_ms - 1) if node.names_jobs else self.now_ms - AGE_MS_MAX
+        for member in reported - running - results:
             job_id, _, attempt = member.partition("#")
             assert self.writes[name, job_id, int(attempt)] > believed_ms, f"{member} leaks"
 
-    def complain(self) -> None:
-        """The node gives up one of its jobs, or all of them."""
+    def fail_jobs(self) -> None:
+        """The node reports an error for one of its jobs, or for all."""
         name = self.random.choice(list(self.nodes))
         node = self.nodes[name]
         if not node.connected:
@@ -263,52 +264,52 @@ class World:
         job = self.random.choice(sorted(node.runs)) if node.runs and self.random.random() < 0.5 else (None, None)
         self.do(self.core.on_node_error(name, *job, self.now_ms))
 
-    def upset(self) -> None:
+    def disconnect(self) -> None:
         """A node loses its socket and keeps its jobs; or it dies with them. It is back soon, or late."""
         name = self.random.choice(list(self.nodes))
         node = self.nodes[name]
         if not node.connected:
             return
         node.connected = False
-        self.core.node_gone(name, node.epoch, self.now_ms)
+        self.core.node_detached(name, node.epoch, self.now_ms)
         if self.random.random() < 0.5:
             node.runs.clear()
             node.unacknowledged.clear()
-        self.at(self.now_ms + self.random.choice((GRACE_MS // 3, GRACE_MS * 3)), lambda: self.back(name))
+        self.at(self.now_ms + self.random.choice((GRACE_MS // 3, GRACE_MS * 3)), lambda: self.reconnect(name))
 
-    def back(self, name: str) -> None:
+    def reconnect(self, name: str) -> None:
         node = self.nodes[name]
         self.epochs += 1
         node.connected, node.epoch, node.since_ms = True, self.epochs, self.now_ms
-        self.do(self.core.node_back(name, self.now_ms))
+        self.do(self.core.node_reattached(name, self.now_ms))
         for job in sorted(node.unacknowledged):
-            self.say_result(name, *job)
-        self.say_jobs(name)
+            self.send_result(name, *job)
+        self.send_heartbeat(name)
 
 
 @pytest.mark.parametrize("block", range(8))
-def test_every_job_is_delivered_once_and_nothing_is_left_behind(block: int) -> None:
+def test_every_job_is_delivered_once_and_no_state_remains(block: int) -> None:
     reasons: Counter[str] = Counter()
-    held = 0
+    buffered = 0
     for seed in range(block * 25, block * 25 + 25):
         world = World(seed)
         try:
             world.run()
             assert all(count == 1 for count in world.delivered.values())
             assert len(world.delivered) == len(world.jobs), [job for job in world.jobs if not job.done]
-            assert not world.core.results, "results are kept for ever"
+            assert not world.core.results, "results are never dropped"
             for name in world.nodes:
-                assert world.core.jobs_of(name, []) == [], "jobs are remembered for ever"
+                assert world.core.running_at(name, []) == [], "jobs are never dropped"
         except AssertionError as error:
             raise AssertionError(f"seed {seed} at {world.now_ms} ms: {error}") from error
         reasons += world.reasons
-        held += world.core.outcomes["job_held"]
-    assert held and {"node_error", "drained", "job_lost", "node_gone", "node_stuck"} <= reasons.keys(), (
+        buffered += world.core.outcomes[JobOutcome.JOB_BUFFERED]
+    assert buffered and {"node_error", "drained", "job_lost", "node_gone", "node_stuck"} <= reasons.keys(), (
         "all of it was tried"
     )
 
 
-def test_the_same_seed_gives_the_same_story() -> None:
+def test_same_seed_gives_the_same_run() -> None:
     stories = []
     for _ in range(2):
         world = World(11)

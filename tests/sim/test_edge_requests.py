@@ -384,7 +384,7 @@ class World:
         if node.edge is None:
             return
         old, node.edge = node.edge, None
-        self.b[old].node_gone(name, node.epoch, self.now_ms)
+        self.b[old].node_detached(name, node.epoch, self.now_ms)
         dies = self.random.random() < 0.5
         if dies:
             node.jobs.clear()
@@ -394,9 +394,9 @@ class World:
             # Elsewhere only if it lost its jobs: what it would deliver there is tried in the unit tests.
             node.edge = self.random.choice(EDGES) if dies else old
             node.epoch = self.epochs
-            self.do_b(node.edge, self.b[node.edge].node_back(name, self.now_ms))
+            self.do_b(node.edge, self.b[node.edge].node_reattached(name, self.now_ms))
             has = {job_effects.key_of(name, job.job_id, job.attempt) for job in node.jobs.values()}
-            self.do_b(node.edge, self.b[node.edge].on_jobs(name, has, self.now_ms))
+            self.do_b(node.edge, self.b[node.edge].on_jobs_reported(name, has, self.now_ms))
 
         self.at(self.now_ms + (GRACE_MS * 3 if dies and self.random.random() < 0.5 else GRACE_MS // 2), back)
 

@@ -377,7 +377,7 @@ class World:
         segments = state.intake.segments
         if client.next_seq < client.said or not state.admission.is_clear or len(state.outcomes.unacked):
             return False
-        return segments is None or segments.is_empty
+        return segments is None or segments.next_due_ms is None
 
     def state_of(self, session_id: str) -> SessionState | None:
         return self.edges[self.place[session_id]].sessions.get(session_id)

@@ -1,4 +1,4 @@
-"""Audio: what the edge must know of it without decoding sound. Bytes in, milliseconds out."""
+"""Audio formats: durations and framing of PCM16 and Opus "Plan A", without decoding. Bytes in, milliseconds out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mesh.errors import ErrorCode, PeerError
 
 #: One Opus packet of "Plan A" holds this much sound.
 OPUS_PACKET_MS: Final = 20
-#: Five minutes of them, more than an utterance lasts. A message full of empty packets would hold the edge up for long.
+#: Five minutes of packets, more than an utterance lasts. Counting a message full of empty packets would block the edge.
 OPUS_PACKETS_MAX: Final = 15_000
 _SAMPLE_BYTES: Final = 2
 _PCM_FORMATS: Final = frozenset({"pcm16", "pcm", "s16le"})
@@ -27,7 +27,7 @@ def from_base64(text: str | bytes) -> bytes:
 
 
 def duration_ms(audio: bytes, audio_format: str, sample_rate: int) -> int:
-    """How long it sounds: PCM16 by its bytes, Opus "Plan A" by its packets; 0 for what we cannot tell."""
+    """The duration: PCM16 by its bytes, Opus "Plan A" by its packets; 0 for any other format."""
     name = audio_format.lower()
     if name in _PCM_FORMATS:
         return len(audio) * 1_000 // (_SAMPLE_BYTES * sample_rate) if sample_rate > 0 else 0
@@ -37,7 +37,7 @@ def duration_ms(audio: bytes, audio_format: str, sample_rate: int) -> int:
 
 
 def opus_packets(audio: bytes) -> int:
-    """Packets of Opus "Plan A": each behind its length, 2 bytes little-endian. A torn last one does not count."""
+    """Packets of Opus "Plan A": each behind its length, 2 bytes little-endian. A truncated last one does not count."""
     packets = place = 0
     for _ in range(OPUS_PACKETS_MAX):
         if place + 2 > len(audio):
@@ -53,9 +53,9 @@ def opus_packets(audio: bytes) -> int:
 
 
 class Sound(NamedTuple):
-    """How the sound of one stream is counted: in samples or packets.
+    """The unit in which the sound of one stream is counted: samples or packets.
 
-    Those add up exactly. Milliseconds, rounded for each small chunk, would drift away from the truth.
+    Units add up exactly. Milliseconds, rounded for each small chunk, would drift.
     """
 
     units_per_s: int
@@ -63,48 +63,48 @@ class Sound(NamedTuple):
     measure: Callable[[bytes], int]
 
     def ms(self, units: int) -> int:
-        """How long so many units sound."""
+        """The duration of that many units."""
         return units * 1_000 // self.units_per_s
 
     def units(self, ms: int) -> int:
-        """The least number of units that sound so long."""
+        """The least number of units that last at least `ms`."""
         return -(-ms * self.units_per_s // 1_000)
 
 
 def sound_of(audio_format: str, sample_rate: int) -> Sound:
-    """How to count the sound of a stream in the format that was agreed on: PCM16 or Opus "Plan A"."""
+    """The unit of a stream in the session's format: PCM16 or Opus "Plan A"."""
     name = audio_format.lower()
     if name == "opus":
         return Sound(1_000 // OPUS_PACKET_MS, whole_packets)
-    assert name in _PCM_FORMATS and sample_rate > 0, f"nobody agreed on {audio_format} at {sample_rate}"
+    assert name in _PCM_FORMATS and sample_rate > 0, f"session_init does not accept {audio_format} at {sample_rate}"
     return Sound(sample_rate, whole_samples)
 
 
 def whole_samples(audio: bytes) -> int:
-    """Samples of a PCM16 chunk; PeerError INVALID_AUDIO if the last one is torn."""
+    """Samples of a PCM16 chunk; PeerError INVALID_AUDIO if the last one is truncated."""
     if len(audio) % _SAMPLE_BYTES:
         raise PeerError(ErrorCode.INVALID_AUDIO, f"PCM16 has 2 bytes per sample; {len(audio)} bytes end within one")
     return len(audio) // _SAMPLE_BYTES
 
 
 def whole_packets(audio: bytes) -> int:
-    """Packets of an Opus "Plan A" chunk; PeerError INVALID_AUDIO if one is torn or empty, or if there are too many."""
+    """Packets of an Opus "Plan A" chunk; PeerError INVALID_AUDIO if one is truncated or empty, or too many."""
     packets = place = 0
     end = len(audio)
     while place < end:
         if packets == OPUS_PACKETS_MAX:
             raise _bad_packet(packets, place, f"is one too many: a chunk may have {OPUS_PACKETS_MAX}")
         if place + 1 == end:
-            raise _bad_packet(packets, place, "is torn: only half of its length is there")
+            raise _bad_packet(packets, place, "is truncated: it has half a length field")
         length = audio[place] | audio[place + 1] << 8
         if not length:
             raise _bad_packet(packets, place, "is empty")
         if place + 2 + length > end:
-            raise _bad_packet(packets, place, f"is torn: {length} bytes promised, {end - place - 2} there")
+            raise _bad_packet(packets, place, f"is truncated: {length} bytes announced, {end - place - 2} present")
         place += 2 + length
         packets += 1
     return packets
 
 
-def _bad_packet(number: int, place: int, what: str) -> PeerError:
-    return PeerError(ErrorCode.INVALID_AUDIO, f"Opus packet {number} at byte {place} {what}")
+def _bad_packet(number: int, place: int, fault: str) -> PeerError:
+    return PeerError(ErrorCode.INVALID_AUDIO, f"Opus packet {number} at byte {place} {fault}")

@@ -1,38 +1,41 @@
-"""Chunks in order: the pieces of a stream, sorted by their seq before anybody cuts them into utterances.
+"""Chunk reorder: puts the chunks of a stream in the order of their seq, before the segmenter finalizes utterances.
 
-A chunk that the edge was too busy for is sent again, behind later ones, and a client that lost its connection repeats
-what it does not know to have arrived. So:
+A chunk that was refused with SLOW_DOWN is resent behind later ones, and a client that reconnects resends every chunk
+that is not acknowledged. So:
 
-- The first chunk sets the numbering, unless the session is resumed at a known place.
-- The next seq is taken at once. That is nearly every chunk, and costs nothing more.
-- A lower one, by up to REPEATS_WINDOW, came before (or was given up): it is dropped and counted.
-- A higher one, by up to `early_max`, waits for those between. They get the hangover: `hangover_auto_ms` from the
-  arrival of the first that waits, but once a final chunk waits, `hangover_manual_ms` from its arrival: somebody wants
-  that cut now. Then the missing ones are given up and counted. Whatever waits is handed on, once and in order. Chunks
-  that wait may not have more than `early_bytes_max` bytes together; beyond that nobody waits for the missing ones.
-- A seq further away, in either direction, is a new numbering, and so is 0 or 1 behind a final chunk: clients may count
-  anew after each utterance that they end. What waits is handed on before it. A repeat of those chunks looks the same,
-  save that it is the final chunk itself or not newer than that by the client's clock: then it is a repeat. A client
-  that resumes never counts anew (`renumbers` False): whatever is lower came before.
+- The first chunk sets the numbering, unless the session is resumed at a known seq.
+- The next seq is released at once. That is nearly every chunk, and costs nothing more.
+- A lower one, by up to DUPLICATES_WINDOW, is a duplicate (or was abandoned): it is dropped and counted.
+- A higher one, by up to `early_max`, waits for those between, for the hangover: `hangover_auto_ms` from the arrival of
+  the first early chunk, but once a final chunk is early, `hangover_manual_ms` from its arrival: the client wants that
+  utterance finalized now. Then the missing chunks are abandoned and counted as gaps, and the early ones are released,
+  once and in order. Early chunks have at most `early_bytes_max` bytes; beyond that the missing ones are abandoned at
+  once.
+- A seq further away, in either direction, is a new numbering, and so is 0 or 1 behind a final chunk: clients may
+  restart their numbering after each utterance that they finalize. Early chunks are released before it. A duplicate of
+  those chunks looks the same, unless it is the final chunk itself or not newer than it by the client's clock: then it
+  is a duplicate. A client that resumes never restarts (`renumbers` False): every lower seq is a duplicate.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
 from typing import Final, NamedTuple
 
-#: A chunk so far behind the next one is a repeat; one further behind begins a new numbering.
-REPEATS_WINDOW: Final = 256
-#: Clients count from 0 or from 1.
+from mesh.words import ChunkAnomaly
+
+#: A chunk this far behind the next one is a duplicate; one further behind begins a new numbering.
+DUPLICATES_WINDOW: Final = 256
+#: Clients number from 0 or from 1.
 _FIRST_SEQ_MAX: Final = 1
 
-#: Binary frames carry the lower 32 bits of the client's clock, which come round every 49 days.
+#: Binary frames carry the lower 32 bits of the client's clock, which wrap around every 49 days.
 _CLOCK_MASK: Final = 2**32 - 1
 _CLOCK_HALF: Final = 2**31
 
 
 class Chunk(NamedTuple):
-    """A piece of streamed audio, perhaps without audio; is_final ends the utterance."""
+    """A piece of a stream, perhaps without audio; is_final finalizes the utterance."""
 
     seq: int
     audio: bytes
@@ -42,24 +45,11 @@ class Chunk(NamedTuple):
 
 
 class Arrived(NamedTuple):
-    """A chunk, how much sound it has (in units of edge.audio.core.formats.Sound), and when it came."""
+    """A chunk, its sound in units of edge.audio.core.formats.Sound, and its time of arrival."""
 
     chunk: Chunk
     units: int
     at_ms: int
-
-
-@dataclass(slots=True)
-class ChunkCounts:
-    """What was not as it should be."""
-
-    duplicates: int = 0
-    #: Chunks that never came, or too late.
-    gaps: int = 0
-    #: Ends of utterances that had no audio.
-    empty_finalizes: int = 0
-    #: New numberings.
-    restarts: int = 0
 
 
 def client_gap_ms(before: int | None, after: int | None) -> int | None:
@@ -76,7 +66,7 @@ class _Final(NamedTuple):
 
 
 class ChunkReorder:
-    """The chunks of one session: any order in, one order out."""
+    """The reorder buffer of one session."""
 
     __slots__ = (
         "_bytes_max",
@@ -88,13 +78,13 @@ class ChunkReorder:
         "_hangover_manual_ms",
         "_renumbers",
         "due_ms",
-        "held_bytes",
+        "early_bytes",
         "next_seq",
     )
 
     def __init__(
         self,
-        counts: ChunkCounts,
+        counts: Counter[ChunkAnomaly],
         *,
         early_max: int,
         early_bytes_max: int,
@@ -111,99 +101,101 @@ class ChunkReorder:
         self._hangover_auto_ms = hangover_auto_ms
         #: The seq that is expected; None before the first chunk.
         self.next_seq = next_seq
-        #: When the missing chunks are given up; None while nothing waits for them.
+        #: When the missing chunks are abandoned; None if there is no early chunk.
         self.due_ms: int | None = None
-        #: Audio of the chunks that wait.
-        self.held_bytes = 0
+        #: Bytes of audio in early chunks.
+        self.early_bytes = 0
         self._early: dict[int, Arrived] = {}
-        #: The chunk that was handed on last, if it was a final one.
+        #: The chunk that was released last, if it was a final one.
         self._final: _Final | None = None
 
     def __len__(self) -> int:
         return len(self._early)
 
     def drops(self, chunk: Chunk) -> bool:
-        """True if the chunk came before, which is counted."""
+        """True for a duplicate, which is counted: deduplicates by seq."""
         if self.next_seq is None:
             return False
         ahead = chunk.seq - self.next_seq
-        is_past = ahead < 0 and not (self._renumbers and (ahead < -REPEATS_WINDOW or self._begins_anew(chunk)))
-        repeated = is_past or chunk.seq in self._early
-        self._counts.duplicates += repeated
-        return repeated
+        is_past = ahead < 0 and not (self._renumbers and (ahead < -DUPLICATES_WINDOW or self._restarts(chunk)))
+        is_duplicate = is_past or chunk.seq in self._early
+        if is_duplicate:
+            self._counts[ChunkAnomaly.DUPLICATE] += 1
+        return is_duplicate
 
-    def put(self, came: Arrived) -> list[Arrived]:
-        """A chunk that is no repeat came; those whose turn it is now."""
-        chunk = came.chunk
+    def put(self, arrived: Arrived) -> list[Arrived]:
+        """Add a chunk that is no duplicate; the chunks that are released by it."""
+        chunk = arrived.chunk
         if self.next_seq is None:
             self.next_seq = chunk.seq
         ahead = chunk.seq - self.next_seq
         if ahead == 0 and not self._early:
-            self._pass(chunk)
-            return [came]
+            self._release(chunk)
+            return [arrived]
         if 0 <= ahead <= self._early_max:
-            self._early[chunk.seq] = came
-            self.held_bytes += len(chunk.audio)
+            self._early[chunk.seq] = arrived
+            self.early_bytes += len(chunk.audio)
             ready = self._ready()
-            while self.held_bytes > self._bytes_max:
-                ready += self._give_up()
+            while self.early_bytes > self._bytes_max:
+                ready += self._abandon()
             return ready
         ready = self.flush()
-        self._counts.restarts += 1
-        self._pass(chunk)
-        return [*ready, came]
+        self._counts[ChunkAnomaly.RESTART] += 1
+        self._release(chunk)
+        return [*ready, arrived]
 
     def pop_due(self, now_ms: int) -> list[Arrived]:
-        """Give up the chunks that were waited for long enough; those whose turn it is now."""
+        """Abandon the chunks whose hangover is over; the chunks that are released by it."""
         ready: list[Arrived] = []
         while self.due_ms is not None and self.due_ms <= now_ms:
-            ready += self._give_up()
+            ready += self._abandon()
         return ready
 
     def flush(self) -> list[Arrived]:
-        """Wait for nothing any more: all that waited."""
+        """Abandon all missing chunks; release every early one."""
         ready: list[Arrived] = []
         while self._early:
-            ready += self._give_up()
+            ready += self._abandon()
         return ready
 
     def forget_early(self) -> None:
-        """All from the next one on comes again."""
+        """Drop the early chunks: the client resends all from `next_seq` on."""
         self._early.clear()
-        self.held_bytes = 0
+        self.early_bytes = 0
         self.due_ms = None
 
-    def _give_up(self) -> list[Arrived]:
+    def _abandon(self) -> list[Arrived]:
         assert self.next_seq is not None
         first = min(self._early)
-        self._counts.gaps += first - self.next_seq
+        if first > self.next_seq:
+            self._counts[ChunkAnomaly.GAP] += first - self.next_seq
         self.next_seq = first
         return self._ready()
 
     def _ready(self) -> list[Arrived]:
-        """Those that wait for nothing; the wait for the next missing chunk begins."""
+        """The early chunks that are next in order; the hangover of the next missing chunk begins."""
         ready: list[Arrived] = []
         while self.next_seq in self._early:
-            came = self._early.pop(self.next_seq)
-            self.held_bytes -= len(came.chunk.audio)
-            self._pass(came.chunk)
-            ready.append(came)
+            arrived = self._early.pop(self.next_seq)
+            self.early_bytes -= len(arrived.chunk.audio)
+            self._release(arrived.chunk)
+            ready.append(arrived)
         self.due_ms = self._wait_until_ms()
         return ready
 
-    def _pass(self, chunk: Chunk) -> None:
+    def _release(self, chunk: Chunk) -> None:
         self.next_seq = chunk.seq + 1
         self._final = _Final(chunk.seq, chunk.client_ms) if chunk.is_final else None
 
     def _wait_until_ms(self) -> int | None:
         if not self._early:
             return None
-        finals = [seq for seq, came in self._early.items() if came.chunk.is_final]
+        finals = [seq for seq, arrived in self._early.items() if arrived.chunk.is_final]
         if finals:
             return self._early[min(finals)].at_ms + self._hangover_manual_ms
-        return min(came.at_ms for came in self._early.values()) + self._hangover_auto_ms
+        return min(arrived.at_ms for arrived in self._early.values()) + self._hangover_auto_ms
 
-    def _begins_anew(self, chunk: Chunk) -> bool:
+    def _restarts(self, chunk: Chunk) -> bool:
         if chunk.seq > _FIRST_SEQ_MAX:
             return False
         final = self._final
@@ -217,11 +209,11 @@ class ChunkReorder:
         return bool(client_gap_ms(final.client_ms, chunk.client_ms))
 
     def check(self) -> None:
-        """What waits is within its bounds, is ahead of the next chunk, and has a time at which it waits no longer."""
+        """Early chunks are within their bounds, ahead of the next chunk, and have a due time."""
         early = self._early
-        assert self.held_bytes == sum(len(came.chunk.audio) for came in early.values()) <= self._bytes_max
+        assert self.early_bytes == sum(len(arrived.chunk.audio) for arrived in early.values()) <= self._bytes_max
         assert len(early) <= self._early_max
         assert (self.due_ms is None) == (not early) and self.due_ms == self._wait_until_ms()
-        for seq, came in early.items():
-            assert self.next_seq is not None and came.chunk.seq == seq
+        for seq, arrived in early.items():
+            assert self.next_seq is not None and arrived.chunk.seq == seq
             assert self.next_seq < seq <= self.next_seq + self._early_max

@@ -1,4 +1,4 @@
-"""Cuts: what an utterance is once it is cut out of streamed audio, why it was cut, and the bounds for it."""
+"""Segment: an utterance finalized from streamed audio, the reason why, and its bounds. Data; no rules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mesh.config.sessions import SpeechConfig
 
 
 class SegmentLimits(NamedTuple):
-    """The bounds this core obeys, from the configuration: see mesh.config.sessions.SpeechConfig."""
+    """Bounds of the segmenter: see mesh.config.sessions.SpeechConfig."""
 
     pause_ms: int
     max_duration_ms: int
@@ -26,12 +26,12 @@ class SegmentLimits(NamedTuple):
 
     @classmethod
     def of(cls, config: SpeechConfig) -> SegmentLimits:
-        """What the configuration says."""
+        """The bounds in the configuration."""
         return cls(*(getattr(config, name) for name in cls._fields))
 
 
 class FinalizeReason(Enum):
-    """Why an utterance ended."""
+    """Why an utterance was finalized."""
 
     MANUAL = "manual"
     PAUSE = "pause"
@@ -43,44 +43,44 @@ class FinalizeReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SegmentStarted:
-    """The first audio of an utterance came."""
+    """The first audio of an utterance arrived."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """An utterance is complete."""
+    """An utterance that is finalized."""
 
     index: int
     audio: bytes
     audio_ms: int
     reason: FinalizeReason
-    #: The first chunk with audio, and the last chunk of all.
+    #: The first chunk with audio, and the last chunk, with or without.
     first_seq: int
     last_seq: int
     turn_id: str
     padding_ms: int
-    #: When its first audio was sent, by the client's clock, and when it came.
+    #: When its first audio was sent, by the client's clock, and when it arrived.
     first_client_ms: int | None
     began_ms: int
 
     @property
     def is_manual_cut(self) -> bool:
-        """The client asked for it."""
+        """The client sent is_final."""
         return self.reason is FinalizeReason.MANUAL
 
     @property
     def is_pause_triggered(self) -> bool:
-        """Audio came after a pause."""
+        """Audio arrived after a pause."""
         return self.reason is FinalizeReason.PAUSE
 
     @property
     def is_timeout_triggered(self) -> bool:
-        """No audio came any more."""
+        """No more audio arrived."""
         return self.reason is FinalizeReason.TIMEOUT
 
     @property
     def is_max_duration_triggered(self) -> bool:
-        """It went on for too long."""
+        """It reached its maximum duration."""
         return self.reason is FinalizeReason.MAX_DURATION

@@ -1,59 +1,57 @@
 """Segmenter: finalizes streamed audio into utterances. One per session; reorder.py puts its chunks in order.
 
-Where an utterance ends, and why there:
+When an utterance is finalized, and why then:
 
-- MANUAL: the chunk that says is_final is its last one. Once all before it is there it is cut at once: to wait would
-  cost every utterance the hangover and change no byte. Missing chunks get the hangover, as a due time; what comes
-  meanwhile belongs to the next utterance. With no audio there is no utterance: that is counted.
-- PAUSE: a chunk with audio that came more than `pause_ms` after the one before. The chunk opens the next utterance, so
-  no beginning is cut off and no tail glued on. The silence is measured by the client's clock where both chunks tell it:
-  a stalled network is no pause, and audio that is sent again in a burst is cut as it was the first time. Otherwise,
-  and if that clock went backwards, by arrival.
-- TIMEOUT: nothing was heard for `pause_ms` and the hangover. A chunk within the hangover is judged by its own silence.
-- MAX_DURATION, MAX_LENGTH: so much sound, or more bytes. The chunk that reaches it is the last one, unless that would
-  make more than twice the bytes: then it opens the next utterance.
-- CLOSE: the session ends; what waits for a missing chunk is part of it.
+- MANUAL: the chunk with is_final is its last one. Once all earlier chunks are there it is finalized at once: to wait
+  would add the hangover to every utterance and change no byte. Missing chunks get the hangover, as a due time; later
+  chunks belong to the next utterance. With no audio there is no utterance: that is counted.
+- PAUSE: a chunk with audio arrived more than `pause_ms` after the previous one. The chunk opens the next utterance, so
+  no beginning is lost and no tail is glued on. The silence is measured by the client's clock if both chunks carry it:
+  a stalled network is no pause, and audio that is resent in a burst is finalized as it was the first time. Otherwise,
+  and if that clock went backwards, it is measured by arrival.
+- TIMEOUT: no audio arrived for `pause_ms` and the hangover. A chunk within the hangover is judged by its own silence.
+- MAX_DURATION, MAX_LENGTH: the utterance reached its maximum sound, or exceeded its bytes. The chunk that does so is
+  the last one, unless that would make more than twice the bytes: then it opens the next utterance.
+- CLOSE: the session ends; early chunks are included.
 
-Of several reasons for one chunk MAX_LENGTH goes before MANUAL before MAX_DURATION. A pause before it is a cut of its
-own. Chunks without audio are no sign of speech: only is_final counts.
+Of several reasons for one chunk MAX_LENGTH goes before MANUAL before MAX_DURATION. A pause before it finalizes an
+utterance of its own. Chunks without audio are no sign of speech: only is_final counts.
 
-Short merge: with less than `short_merge_ms` of sound a pause cuts nothing yet. What is said within
-`short_merge_wait_ms` after the TIMEOUT would have come is added; otherwise it is cut alone, since a short "yes" wants
-translating too.
+Short merge: with less than `short_merge_ms` of sound a pause finalizes nothing yet. Audio that arrives within
+`short_merge_wait_ms` after the TIMEOUT would have fired is added; otherwise the utterance is finalized alone, because a
+short "yes" must be translated too.
 
-Playing: pauses do not count while the client plays a result, and are counted anew from its end.
+Playing: pauses do not count while the client plays a result, and are measured from its end.
 
-Turns: a cut in the middle of speech (MAX_DURATION, MAX_LENGTH) leaves the turn open for the next utterance, unless a
-pause or is_final comes between. Every other cut ends it.
+Turns: MAX_DURATION and MAX_LENGTH, in the middle of speech, leave the turn open for the next utterance, unless a pause
+or is_final comes between. Every other reason ends it.
 
-Sent again: chunks with client times are cut at the same places in a burst as they were in real time, short merge
-included, because the timer and the next chunk both judge by the silence alone. Reasons may differ: PAUSE for TIMEOUT,
-or MANUAL if the client ended an utterance that had timed out. The places differ where this core cannot know better:
-after a stall that outlasted pause and hangover, so that the timer cut where the client did not pause; where playing
-hid a pause; and where chunks were given up that come the second time. A turn that began before what is sent again
-gets another id.
+Resent audio: chunks with client times are finalized at the same chunks in a burst as they were in real time, short
+merge included, because the timer and the next chunk both judge by the silence alone. Reasons may differ: PAUSE for
+TIMEOUT, or MANUAL if the client finalized an utterance that had timed out. The chunks differ where this core has too
+little information: after a stall that outlasted pause and hangover, so that the timer fired where the client did not
+pause; where playing hid a pause; and where abandoned chunks arrive the second time. A turn that began before the resent
+audio gets another id.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from edge.audio.core.formats import sound_of
-from edge.audio.core.reorder import Arrived, ChunkCounts, ChunkReorder, client_gap_ms
-from edge.audio.core.reorder import Chunk as Chunk
-from edge.audio.core.segment import FinalizeReason as FinalizeReason
-from edge.audio.core.segment import Segment as Segment
-from edge.audio.core.segment import SegmentLimits as SegmentLimits
-from edge.audio.core.segment import SegmentStarted as SegmentStarted
+from edge.audio.core.reorder import Arrived, Chunk, ChunkReorder, client_gap_ms
+from edge.audio.core.segment import FinalizeReason, Segment, SegmentLimits, SegmentStarted
 from mesh.errors import PeerError
+from mesh.words import ChunkAnomaly
 
-#: Pieces of an utterance that are kept apart. Chunks of 100 ms make far fewer; tiny ones cost more than they hold.
+#: Pieces of an utterance before they are joined. Chunks of 100 ms make far fewer; tiny ones cost more than they hold.
 _PIECES_MAX: Final = 1_024
 _MID_SPEECH: Final = frozenset({FinalizeReason.MAX_DURATION, FinalizeReason.MAX_LENGTH})
 
 
 class Segmenter:
-    """The utterances of one session, and the one that is being spoken."""
+    """The stream of one session: finalized utterances out, the current one buffered."""
 
     def __init__(
         self,
@@ -66,8 +64,9 @@ class Segmenter:
         renumbers: bool = True,
     ) -> None:
         self.limits = limits
-        self.counts = ChunkCounts()
-        #: The index of the utterance that is being spoken, or else of the next one.
+        #: Irregularities so far. The session exports them as metrics and clears them.
+        self.counts: Counter[ChunkAnomaly] = Counter()
+        #: The index of the current utterance, or else of the next one.
         self.next_index = next_index
         self._session_id = session_id
         self._order = ChunkReorder(
@@ -94,28 +93,28 @@ class Segmenter:
         self._began_ms = 0
         #: Index of the first utterance of the turn; None = the next utterance begins one.
         self._turn_index: int | None = None
-        #: The last chunk with audio.
-        self._heard_ms = 0
-        self._heard_client_ms: int | None = None
-        #: The client plays a result until then, or played one until then.
+        #: Arrival and client time of the last chunk with audio.
+        self._audio_ms = 0
+        self._audio_client_ms: int | None = None
+        #: The client plays a result until then (a bound), or played one until then.
         self._playing_until_ms = 0
-        #: What a malformed chunk set free, to be handed out by the next call.
-        self._owed: list[SegmentStarted | Segment] = []
-        self._owed_ms = 0
+        #: Effects of a chunk that was refused as malformed; the next call returns them.
+        self._deferred: list[SegmentStarted | Segment] = []
+        self._deferred_ms = 0
 
-    # --- what happens -------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------
 
     def on_chunk(self, chunk: Chunk, now_ms: int) -> list[SegmentStarted | Segment]:
-        """A chunk came. PeerError INVALID_AUDIO if its audio is malformed: then only its seq counts as received."""
+        """A chunk arrived. PeerError INVALID_AUDIO if its audio is malformed: then only its seq counts as received."""
         if chunk.seq != self._order.next_seq and self._order.drops(chunk):
-            return self._take_owed()
+            return self._pop_deferred()
         try:
             units = self._sound.measure(chunk.audio)
         except PeerError:
-            self._put(Arrived(chunk._replace(audio=b"", is_final=False), 0, now_ms), self._owed)
-            self._owed_ms = now_ms
+            self._put(Arrived(chunk._replace(audio=b"", is_final=False), 0, now_ms), self._deferred)
+            self._deferred_ms = now_ms
             raise
-        effects = self._take_owed()
+        effects = self._pop_deferred()
         self._put(Arrived(chunk, units, now_ms), effects)
         return effects
 
@@ -124,150 +123,140 @@ class Segmenter:
         self._playing_until_ms = now_ms + self.limits.playing_ms_max if playing else now_ms
 
     def on_resumed(self, now_ms: int) -> None:
-        """The client was away and is back: silence until now was the network's, unless the client's clock says more.
+        """The client reattached: silence until now was the network's, unless the client's clock shows more.
 
-        It sends all chunks again from the one that is expected on: those that came too early, too.
+        It resends all chunks from `next_seq` on, also those that were early.
         """
         self.on_stalled(now_ms)
         self._order.forget_early()
 
     def on_stalled(self, now_ms: int) -> None:
-        """What the client said had to wait until now: that silence was not the client's."""
-        self._heard_ms = max(self._heard_ms, now_ms)
+        """The client's messages waited in the inbound queue until now: that silence was not the client's."""
+        self._audio_ms = max(self._audio_ms, now_ms)
 
     def passed(self, index: int) -> None:
-        """That index is taken by an utterance which came whole: what is spoken gets a later one."""
+        """That index belongs to an utterance that arrived whole: the current one gets a later index."""
         self.next_index = max(self.next_index, index + 1)
 
     def tick(self, now_ms: int) -> list[SegmentStarted | Segment]:
-        """Whatever is due."""
-        effects = self._take_owed()
-        for came in self._order.pop_due(now_ms):
-            self._add(came, effects)
+        """The effects that are due."""
+        effects = self._pop_deferred()
+        for arrived in self._order.pop_due(now_ms):
+            self._add(arrived, effects)
         due_ms = self.next_due_ms
         if due_ms is not None and due_ms <= now_ms:
-            self._cut(FinalizeReason.TIMEOUT, effects)
+            self._finalize(FinalizeReason.TIMEOUT, effects)
         return effects
 
     def close(self, now_ms: int) -> list[SegmentStarted | Segment]:
-        """The session ends: all that is left."""
-        effects = self._take_owed()
-        for came in self._order.flush():
-            self._add(came, effects)
+        """The session ends: finalize all remaining audio."""
+        effects = self._pop_deferred()
+        for arrived in self._order.flush():
+            self._add(arrived, effects)
         if self._pieces:
-            self._cut(FinalizeReason.CLOSE, effects)
+            self._finalize(FinalizeReason.CLOSE, effects)
         return effects
 
-    # --- what can be seen ---------------------------------------------------------------------------
+    # --- state ----------------------------------------------------------------------------------
 
     @property
     def next_due_ms(self) -> int | None:
-        """When to tick; None while there is nothing to wait for."""
-        if self._owed:
-            return self._owed_ms
+        """When to tick; None if nothing is buffered."""
+        if self._deferred:
+            return self._deferred_ms
         if self._order.due_ms is not None:
-            # What waits was heard: no timeout before it was looked at.
+            # Early chunks are audio that arrived: no timeout before they are released.
             return self._order.due_ms
         if not self._pieces:
             return None
         wait_ms = self._short_timeout_ms if self._units < self._short_units else self._timeout_ms
-        return max(self._heard_ms, self._playing_until_ms) + wait_ms
+        return max(self._audio_ms, self._playing_until_ms) + wait_ms
 
     @property
     def next_seq(self) -> int | None:
-        """The seq that is expected; None before the first chunk."""
+        """The expected seq; None before the first chunk."""
         return self._order.next_seq
 
-    @property
-    def held_bytes(self) -> int:
-        """Audio that is in no utterance yet."""
-        return self._bytes + self._order.held_bytes
+    # --- inside -----------------------------------------------------------------------------------
 
-    @property
-    def is_empty(self) -> bool:
-        """True if nothing would be lost with this object."""
-        return not (self._pieces or len(self._order) or self._owed)
+    def _pop_deferred(self) -> list[SegmentStarted | Segment]:
+        deferred, self._deferred = self._deferred, []
+        return deferred
 
-    # --- how it is done -----------------------------------------------------------------------------
-
-    def _take_owed(self) -> list[SegmentStarted | Segment]:
-        owed, self._owed = self._owed, []
-        return owed
-
-    def _put(self, came: Arrived, effects: list[SegmentStarted | Segment]) -> None:
+    def _put(self, arrived: Arrived, effects: list[SegmentStarted | Segment]) -> None:
         order = self._order
-        for ready in order.put(came):
+        for ready in order.put(arrived):
             self._add(ready, effects)
-        if order.due_ms is not None and order.due_ms <= came.at_ms:
-            for ready in order.pop_due(came.at_ms):
+        if order.due_ms is not None and order.due_ms <= arrived.at_ms:
+            for ready in order.pop_due(arrived.at_ms):
                 self._add(ready, effects)
 
-    def _add(self, came: Arrived, effects: list[SegmentStarted | Segment]) -> None:
+    def _add(self, arrived: Arrived, effects: list[SegmentStarted | Segment]) -> None:
         """The next chunk in order."""
-        chunk = came.chunk
+        chunk = arrived.chunk
         if chunk.audio:
-            self._cut_before(came, effects)
+            self._finalize_before(arrived, effects)
             if not self._pieces:
-                self._open(came, effects)
-            self._append(came)
+                self._open(arrived, effects)
+            self._append(arrived)
         self._last_seq = chunk.seq
         if self._bytes > self.limits.utterance_bytes_max:
-            self._cut(FinalizeReason.MAX_LENGTH, effects)
+            self._finalize(FinalizeReason.MAX_LENGTH, effects)
         elif chunk.is_final:
-            self._finalize(effects)
+            self._finalize_manually(effects)
         elif self._units >= self._max_units:
-            self._cut(FinalizeReason.MAX_DURATION, effects)
+            self._finalize(FinalizeReason.MAX_DURATION, effects)
         if chunk.is_final:
             self._turn_index = None
 
-    def _cut_before(self, came: Arrived, effects: list[SegmentStarted | Segment]) -> None:
-        """End what was spoken before this chunk, if the chunk does not belong to it."""
-        silence_ms = self._silence_ms(came)
+    def _finalize_before(self, arrived: Arrived, effects: list[SegmentStarted | Segment]) -> None:
+        """Finalize the current utterance if this chunk does not belong to it."""
+        silence_ms = self._silence_ms(arrived)
         if not self._pieces:
             if silence_ms > self.limits.pause_ms:
                 self._turn_index = None
         elif silence_ms > self.limits.pause_ms and not self._merges(silence_ms):
-            self._cut(FinalizeReason.PAUSE, effects)
-        elif self._bytes + len(came.chunk.audio) > 2 * self.limits.utterance_bytes_max:
-            self._cut(FinalizeReason.MAX_LENGTH, effects)
+            self._finalize(FinalizeReason.PAUSE, effects)
+        elif self._bytes + len(arrived.chunk.audio) > 2 * self.limits.utterance_bytes_max:
+            self._finalize(FinalizeReason.MAX_LENGTH, effects)
 
-    def _silence_ms(self, came: Arrived) -> int:
-        """How long nothing was said before this chunk, and no result was played."""
-        by_client = client_gap_ms(self._heard_client_ms, came.chunk.client_ms)
-        silence_ms = came.at_ms - self._heard_ms if by_client is None else by_client
-        if self._playing_until_ms > self._heard_ms:
-            return min(silence_ms, came.at_ms - self._playing_until_ms)
+    def _silence_ms(self, arrived: Arrived) -> int:
+        """The silence before this chunk, without the time in which a result was played."""
+        by_client = client_gap_ms(self._audio_client_ms, arrived.chunk.client_ms)
+        silence_ms = arrived.at_ms - self._audio_ms if by_client is None else by_client
+        if self._playing_until_ms > self._audio_ms:
+            return min(silence_ms, arrived.at_ms - self._playing_until_ms)
         return silence_ms
 
     def _merges(self, silence_ms: int) -> bool:
         return self._units < self._short_units and silence_ms < self._short_timeout_ms
 
-    def _open(self, came: Arrived, effects: list[SegmentStarted | Segment]) -> None:
-        self._first_seq = came.chunk.seq
-        self._first_client_ms = came.chunk.client_ms
-        self._began_ms = came.at_ms
+    def _open(self, arrived: Arrived, effects: list[SegmentStarted | Segment]) -> None:
+        self._first_seq = arrived.chunk.seq
+        self._first_client_ms = arrived.chunk.client_ms
+        self._began_ms = arrived.at_ms
         if self._turn_index is None:
             self._turn_index = self.next_index
         effects.append(SegmentStarted(self.next_index))
 
-    def _append(self, came: Arrived) -> None:
-        audio = came.chunk.audio
+    def _append(self, arrived: Arrived) -> None:
+        audio = arrived.chunk.audio
         self._pieces.append(audio)
         self._bytes += len(audio)
-        self._units += came.units
-        # A chunk that was late may come after the ones that waited for it.
-        self._heard_ms = max(self._heard_ms, came.at_ms)
-        self._heard_client_ms = came.chunk.client_ms
+        self._units += arrived.units
+        # A late chunk may arrive after early ones that are released with it.
+        self._audio_ms = max(self._audio_ms, arrived.at_ms)
+        self._audio_client_ms = arrived.chunk.client_ms
         if len(self._pieces) > _PIECES_MAX:
             self._pieces = [b"".join(self._pieces)]
 
-    def _finalize(self, effects: list[SegmentStarted | Segment]) -> None:
+    def _finalize_manually(self, effects: list[SegmentStarted | Segment]) -> None:
         if self._pieces:
-            self._cut(FinalizeReason.MANUAL, effects)
+            self._finalize(FinalizeReason.MANUAL, effects)
         else:
-            self.counts.empty_finalizes += 1
+            self.counts[ChunkAnomaly.EMPTY_FINALIZE] += 1
 
-    def _cut(self, reason: FinalizeReason, effects: list[SegmentStarted | Segment]) -> None:
+    def _finalize(self, reason: FinalizeReason, effects: list[SegmentStarted | Segment]) -> None:
         effects.append(
             Segment(
                 index=self.next_index,
@@ -294,11 +283,12 @@ class Segmenter:
         return self.limits.padding_manual_ms if reason is FinalizeReason.MANUAL else self.limits.padding_auto_ms
 
     def check(self) -> None:
-        """All counts are true, all bounds hold, and whatever is here has a time at which it is looked at."""
+        """All counts are true, all bounds hold, and buffered audio has a due time."""
         self._order.check()
         assert self._bytes == sum(map(len, self._pieces)) <= self.limits.utterance_bytes_max
         assert self._units == self._sound.measure(b"".join(self._pieces)) < self._max_units
         assert all(self._pieces) and len(self._pieces) <= _PIECES_MAX
-        assert self.is_empty == (self.next_due_ms is None)
+        is_empty = not (self._pieces or len(self._order) or self._deferred)
+        assert is_empty == (self.next_due_ms is None)
         assert self._turn_index is None or self._turn_index <= self.next_index
         assert self._turn_index is not None or not self._pieces

@@ -1,4 +1,4 @@
-"""Draining: nodes that an operator takes out of service, and until when each may finish what it has."""
+"""Drains: nodes that an operator takes out of service, and the deadline of each for its running jobs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class NodeDrain:
 
     control: ControlNode
     due_ms: int
-    #: It was said already that the node has no job left.
-    told_empty: bool = False
+    #: That the node has no job left is reported.
+    reported_empty: bool = False
 
 
 class Drains:
@@ -24,7 +24,7 @@ class Drains:
     def __init__(self) -> None:
         self._drains: dict[str, NodeDrain] = {}
         self._deadlines: Timers[str] = Timers()
-        #: Nodes that finished their last job since the last look.
+        #: Nodes that finished their last job since the last `pop_emptied`.
         self._emptied: dict[str, None] = {}
 
     def of(self, node_id: str) -> NodeDrain | None:
@@ -37,30 +37,30 @@ class Drains:
         self._deadlines.set(control.node_id, due_ms)
 
     def stop(self, node_id: str) -> None:
-        """The node is in service again, or gone."""
+        """End the drain: the node is resumed or offline."""
         self._drains.pop(node_id, None)
         self._deadlines.drop(node_id)
         self._emptied.pop(node_id, None)
 
     def has_no_job(self, node_id: str) -> None:
-        """The node's last job ended; told once per drain."""
+        """The node's last job ended; reported once per drain."""
         drain = self._drains.get(node_id)
-        if drain is not None and not drain.told_empty:
-            drain.told_empty = True
+        if drain is not None and not drain.reported_empty:
+            drain.reported_empty = True
             self._emptied[node_id] = None
 
     def next_due_ms(self) -> int | None:
-        """When there is something to do; 0 = at once, None while nothing waits."""
+        """When `pop_emptied` or `pop_due` has something; 0 = at once, None if neither will."""
         return 0 if self._emptied else self._deadlines.next_due_ms()
 
     def pop_emptied(self) -> list[str]:
-        """The nodes that finished all they had."""
+        """The nodes that finished their last job."""
         nodes = list(self._emptied)
         self._emptied.clear()
         return nodes
 
     def pop_due(self, now_ms: int) -> list[str]:
-        """The nodes whose time is up; they are forgotten here."""
+        """The nodes whose deadline has passed. Their drains are removed."""
         nodes = self._deadlines.pop_due(now_ms)
         for node_id in nodes:
             self.stop(node_id)

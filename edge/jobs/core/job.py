@@ -1,4 +1,4 @@
-"""Assignment: a job at a node, its result, and the effects that deliveries may ask of their rim. Holds no rules."""
+"""Job: a job at a node, its result, and the effects of the job tracker. Data and frame builders; no rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mesh.words import NoticeEvent, StopReason
 
 
 class Payload(NamedTuple):
-    """What rides behind an Assign."""
+    """The payload of an Assign."""
 
     work: bytes
     audio: bytes
@@ -19,37 +19,39 @@ class Payload(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A job that a node of ours runs."""
+    """A job that a node of this edge runs."""
 
-    frame: Assign
+    assign: Assign
+    #: `key_of_assign(assign)`.
+    key: str
     #: When it was written to the node's socket.
     written_ms: int
-    #: The furthest event so far, and those the mesh has not been told (edge/jobs/core/progress.py).
+    #: The furthest event so far, and the events that are not reported yet (edge/jobs/core/running_jobs.py).
     reached: JobAction | None = None
-    untold: list[str] = field(default_factory=list)
-    tell_ms: int = 0
-    #: Written to a socket that the node has replaced; whether the node still has it is not known yet.
-    in_doubt: bool = False
-    #: The same, for good: how long it took says nothing of the node's speed.
+    unreported: list[str] = field(default_factory=list)
+    report_due_ms: int = 0
+    #: Written to a socket that the node has replaced; the node has not confirmed that it has the job.
+    unconfirmed: bool = False
+    #: The node reconnected meanwhile: the duration is no measure of its speed.
     interrupted: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class UnackedResult:
-    """A job_result that is kept until acknowledged."""
+    """A job_result that is not acknowledged yet."""
 
     done: JobDone
     text: bytes
     received_ms: int
-    #: We gave the node this job. If not, there is only the node's word for it.
+    #: This edge assigned the job. Otherwise its fields are the node's claim.
     known: bool
     sends: int = 0
-    no_session: int = 0
+    no_session_acks: int = 0
     broker: str = ""
 
 
 class ResultReport(NamedTuple):
-    """What a node's job_result says, as far as delivery needs it."""
+    """The fields of a job_result that the tracker needs."""
 
     job_id: str
     attempt: int
@@ -57,8 +59,8 @@ class ResultReport(NamedTuple):
     session_id: str
     utterance_index: int
     success: bool
-    #: How long it took says something of the node's speed.
-    is_telling: bool = True
+    #: The duration, or the failure, is a measure of the node's speed.
+    measures_node: bool = True
 
 
 # --- effects --------------------------------------------------------------------------------------
@@ -84,7 +86,7 @@ class SendToEdge:
 
 @dataclass(frozen=True, slots=True)
 class SendToJob:
-    """A frame for whichever selector serves the job's cell."""
+    """A frame for the selector of the job's cell."""
 
     job_id: str
     frame: JobEvent | AssignFailed
@@ -101,8 +103,8 @@ class SendDone:
 
 
 @dataclass(frozen=True, slots=True)
-class TellNode:
-    """The result is in good hands: the node may forget it (only nodes that asked are told)."""
+class AckToNode:
+    """Acknowledge the result to the node, which may drop it (only nodes that asked for acknowledgements)."""
 
     node_id: str
     job_id: str
@@ -111,14 +113,14 @@ class TellNode:
 
 @dataclass(frozen=True, slots=True)
 class StopJob:
-    """Write job_cancel to the node's socket, if it is there."""
+    """Write job_cancel to the node's socket, if it has one."""
 
     cancel: CancelJob
 
 
 @dataclass(frozen=True, slots=True)
-class TellControl:
-    """Write node_control to the node's socket, if it is there. A drain ends at `due_ms`."""
+class SendControl:
+    """Write node_control to the node's socket, if it has one. A drain ends at `due_ms`."""
 
     control: ControlNode
     due_ms: int
@@ -126,17 +128,17 @@ class TellControl:
 
 @dataclass(frozen=True, slots=True)
 class NodeDrained:
-    """For the log: the node has no job left, after so many were given to others."""
+    """For the log: the node has no job left; `handed_over` jobs went to other nodes."""
 
     node_id: str
     handed_over: int
 
 
-Effect = WriteJob | SendToEdge | SendToJob | SendDone | TellNode | StopJob | TellControl | NodeDrained
+Effect = WriteJob | SendToEdge | SendToJob | SendDone | AckToNode | StopJob | SendControl | NodeDrained
 
 
 def key_of(node_id: str, job_id: str, attempt: int) -> str:
-    """The name of one attempt at a job by one node: what another node says of the job concerns only that node."""
+    """The key of one attempt at a job by one node. A message of another node about the job has another key."""
     return f"{node_id}/{job_id}#{attempt}"
 
 
@@ -149,7 +151,7 @@ def key_of_assign(assign: Assign) -> str:
 
 
 def placed(assign: Assign) -> Placed:
-    """The node has it."""
+    """The job is at its node."""
     return Placed(
         request_id=assign.request_id,
         attempt=assign.attempt,
@@ -162,7 +164,7 @@ def placed(assign: Assign) -> Placed:
 
 
 def notice(assign: Assign, event: NoticeEvent, *payload: bytes) -> SendToEdge:
-    """Something that the client may be shown."""
+    """Progress for the client."""
     frame = Notice(
         session_id=assign.session_id,
         utterance_index=assign.utterance_index,
@@ -174,8 +176,8 @@ def notice(assign: Assign, event: NoticeEvent, *payload: bytes) -> SendToEdge:
     return SendToEdge(assign.session_edge, frame, payload)
 
 
-def failed(assign: Assign, reason: str) -> SendToJob:
-    """The node does not have it, or no longer."""
+def assign_failed(assign: Assign, reason: str) -> SendToJob:
+    """The node does not run the job, or no longer."""
     frame = AssignFailed(
         job_id=assign.job_id,
         attempt=assign.attempt,
@@ -188,14 +190,14 @@ def failed(assign: Assign, reason: str) -> SendToJob:
     return SendToJob(assign.job_id, frame)
 
 
-def stopped(assign: Assign, reason: StopReason) -> StopJob:
-    """Nobody wants it of that node any more."""
+def stop(assign: Assign, reason: StopReason) -> StopJob:
+    """Cancel the job at its node, on the edge's own account."""
     return StopJob(CancelJob(assign.job_id, assign.attempt, assign.node_id, assign.trace_id, reason))
 
 
-def done(edge: str, report: ResultReport, assignment: Job | None, now_ms: int) -> JobDone:
-    """The result of a job of ours. Of one that we do not know, only what the node says."""
-    if assignment is None:
+def job_done(edge: str, report: ResultReport, job: Job | None, now_ms: int) -> JobDone:
+    """The JobDone for a result. If this edge did not assign the job (None), all fields are the node's claim."""
+    if job is None:
         return JobDone(
             job_id=report.job_id,
             attempt=report.attempt,
@@ -206,11 +208,11 @@ def done(edge: str, report: ResultReport, assignment: Job | None, now_ms: int) -
             utterance_index=report.utterance_index,
             session_edge="",
             success=report.success,
-            # Whose session it is must be looked up at once, as if this were a repeat.
+            # As a retry: the selector must look up the owner of the session at once.
             resend=1,
         )
-    # What we were told when the job was assigned counts, not what the node repeats.
-    frame = assignment.frame
+    # The fields of the Assign, not those that the node repeats.
+    frame = job.assign
     return JobDone(
         job_id=frame.job_id,
         attempt=frame.attempt,
@@ -221,7 +223,7 @@ def done(edge: str, report: ResultReport, assignment: Job | None, now_ms: int) -
         utterance_index=frame.utterance_index,
         session_edge=frame.session_edge,
         success=report.success,
-        took_ms=-1 if assignment.interrupted or not report.is_telling else now_ms - assignment.written_ms,
+        took_ms=-1 if job.interrupted or not report.measures_node else now_ms - job.written_ms,
         pair=frame.pair,
         audio_ms=frame.audio_ms,
     )

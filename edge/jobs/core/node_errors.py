@@ -1,4 +1,4 @@
-"""Complaints: what the free-form `details` of a node's errors mean. Whatever is not as agreed counts as not said."""
+"""Node errors: reads the free-form `details` of a node's errors. A field of the wrong type counts as missing."""
 
 from __future__ import annotations
 
@@ -6,31 +6,36 @@ from typing import Any, Final, NamedTuple
 
 from mesh.errors import ErrorCode, PeerError
 
-#: The code by which a node says that it lacks what a service needs.
+#: The code of a node that lacks a model for a service.
 MODEL_MISSING: Final = ErrorCode.MODEL_NOT_AVAILABLE.name
-#: Longest words that are passed on; what is longer is cut.
-_WORD_MAX: Final = 128
+#: Longest text that is forwarded; the rest is cut off.
+_TEXT_MAX: Final = 128
 
 
 class NodeErrorScope(NamedTuple):
-    """Which job a node_error is about; without a job, everything that the node has."""
+    """The job that a node_error is about; without a job, all jobs of the node."""
 
     job_id: str | None
     attempt: int | None
 
 
 class MissingModel(NamedTuple):
-    """What a node says that it lacks."""
+    """The model that a node reports as missing."""
 
     service_id: str
     version: str
     reason: str
 
 
-def trouble_of(details: Any) -> NodeErrorScope:
-    """The job that `details` names; PeerError if that can be no job."""
-    said = details if isinstance(details, dict) else {}
-    job_id, attempt = said.get("job_id"), said.get("attempt_id")
+def is_model_missing(code: str) -> bool:
+    """True for the code MODEL_NOT_AVAILABLE, in any case."""
+    return code.strip().upper() == MODEL_MISSING
+
+
+def scope_of(details: Any) -> NodeErrorScope:
+    """The job that `details` names; PeerError if `job_id` is no text."""
+    fields = details if isinstance(details, dict) else {}
+    job_id, attempt = fields.get("job_id"), fields.get("attempt_id")
     if job_id is None:
         return NodeErrorScope(None, None)
     if not isinstance(job_id, str):
@@ -39,13 +44,13 @@ def trouble_of(details: Any) -> NodeErrorScope:
 
 
 def missing_model(code: str, message: str, details: Any) -> MissingModel | None:
-    """The model that an error is about; None if it is about something else, or names no service."""
-    said = details if isinstance(details, dict) else {}
-    service_id = _word(said.get("service_id"))
-    if code.strip().upper() != MODEL_MISSING or not service_id:
+    """The model that an error reports as missing; None for another error, or one that names no service."""
+    fields = details if isinstance(details, dict) else {}
+    service_id = _text(fields.get("service_id"))
+    if not is_model_missing(code) or not service_id:
         return None
-    return MissingModel(service_id, _word(said.get("service_version")), _word(said.get("reason")) or _word(message))
+    return MissingModel(service_id, _text(fields.get("service_version")), _text(fields.get("reason")) or _text(message))
 
 
-def _word(value: Any) -> str:
-    return value.strip()[:_WORD_MAX] if isinstance(value, str) else ""
+def _text(value: Any) -> str:
+    return value.strip()[:_TEXT_MAX] if isinstance(value, str) else ""

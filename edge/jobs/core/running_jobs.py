@@ -1,6 +1,10 @@
-"""Running: the jobs that the nodes of this edge have, by node, and what the mesh has not been told of their progress.
+"""Running jobs: unfinished jobs of this edge's nodes, by node, and their progress that is not reported yet.
 
-The table outlives a node's socket, so that a result sent after a reconnect still finds its job.
+The table outlives a node's socket, so that a result sent after a reconnect finds its job.
+
+Progress is coalesced into one JobEvent per job. Each JobEvent costs two broker hops and a script, and most results
+arrive before a reader could use the event that the job was started. So events wait for `job_event_delay_ms`; a job that
+ends in that time reports none, because finish and release lie ahead of all of them (mesh/states/job.py).
 """
 
 from __future__ import annotations
@@ -10,67 +14,99 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from edge.jobs.core.job import Job, key_of, key_of_assign
-from edge.jobs.core.progress import JobProgress
-from mesh.frames import Assign
+from edge.jobs.core.job import Job, key_of
+from mesh.frames import Assign, JobEvent
+from mesh.states.job import JobAction
 
-_NONE: Final[Mapping[str, Job]] = MappingProxyType({})
+_NO_JOBS: Final[Mapping[str, Job]] = MappingProxyType({})
+_ORDER: Final = {event: place for place, event in enumerate(JobAction)}
 
 
 class RunningJobs:
     """Unfinished jobs by node, oldest first."""
 
     def __init__(self, per_node_max: int, job_event_delay_ms: int) -> None:
-        self.progress = JobProgress(job_event_delay_ms)
         self._per_node_max = per_node_max
+        self._delay_ms = job_event_delay_ms
         self._nodes: dict[str, OrderedDict[str, Job]] = {}
+        #: Jobs with unreported events. All wait equally long, so they fall due in this order.
+        self._unreported: dict[str, Job] = {}
 
     def of(self, node_id: str) -> Mapping[str, Job]:
         """The node's jobs by key."""
-        return self._nodes.get(node_id, _NONE)
+        return self._nodes.get(node_id, _NO_JOBS)
 
-    def add(self, assign: Assign, now_ms: int) -> tuple[Job, int]:
-        """Remember a job that is about to be written; also, how many had to be forgotten for it."""
+    def add(self, assign: Assign, key: str, now_ms: int) -> int:
+        """Add a job that is about to be written. Returns how many older ones were evicted for it."""
         jobs = self._nodes.setdefault(assign.node_id, OrderedDict())
-        assignment = jobs[key_of_assign(assign)] = Job(assign, now_ms)
-        forgotten = 0
+        job = jobs[key] = Job(assign, key, now_ms)
+        evicted = 0
         while len(jobs) > self._per_node_max:
-            self.progress.drop(jobs.popitem(last=False)[0])
-            forgotten += 1
-        return assignment, forgotten
+            self._unreported.pop(jobs.popitem(last=False)[0], None)
+            evicted += 1
+        self.note(job, JobAction.DISPATCH, now_ms)
+        return evicted
 
     def find(self, node_id: str, job_id: str, attempt: int | None) -> Job | None:
         """The job; without an attempt its latest one."""
         jobs = self.of(node_id)
         if attempt is not None:
             return jobs.get(key_of(node_id, job_id, attempt))
-        latest = [assignment for assignment in jobs.values() if assignment.frame.job_id == job_id]
-        return max(latest, key=lambda assignment: assignment.frame.attempt, default=None)
+        attempts = [job for job in jobs.values() if job.assign.job_id == job_id]
+        return max(attempts, key=lambda job: job.assign.attempt, default=None)
 
     def pop(self, node_id: str, key: str) -> Job | None:
-        """Forget a job; None if it is not here."""
+        """Remove a job; None if it is not here. Its unreported events are dropped."""
         jobs = self._nodes.get(node_id)
-        assignment = jobs.pop(key, None) if jobs else None
-        if assignment is not None:
-            self.progress.drop(key)
+        job = jobs.pop(key, None) if jobs else None
+        if job is not None:
+            self._unreported.pop(key, None)
             if not jobs:
                 del self._nodes[node_id]
-        return assignment
+        return job
 
     def pop_node(self, node_id: str) -> list[Job]:
-        """Forget all jobs of a node."""
+        """Remove all jobs of a node."""
         jobs = self._nodes.pop(node_id, OrderedDict())
         for key in jobs:
-            self.progress.drop(key)
+            self._unreported.pop(key, None)
         return list(jobs.values())
 
     def keys(self) -> set[str]:
-        """All of them, for checks."""
+        """The keys of all jobs, for checks."""
         return {key for jobs in self._nodes.values() for key in jobs}
 
+    # --- progress -----------------------------------------------------------------------------
+
+    def note(self, job: Job, event: JobAction, now_ms: int) -> None:
+        """Record an event of a job. Only an event that takes the job further is reported, and each once."""
+        if job.reached is not None and _ORDER[event] <= _ORDER[job.reached]:
+            return
+        job.reached = event
+        job.unreported.append(event)
+        if job.key not in self._unreported:
+            job.report_due_ms = now_ms + self._delay_ms
+            self._unreported[job.key] = job
+
+    def next_due_ms(self) -> int | None:
+        """When the first JobEvent is due; None if every event is reported."""
+        for job in self._unreported.values():
+            return job.report_due_ms
+        return None
+
+    def pop_due(self, now_ms: int) -> list[JobEvent]:
+        """One frame for each job whose events have waited long enough."""
+        frames: list[JobEvent] = []
+        while (due_ms := self.next_due_ms()) is not None and due_ms <= now_ms:
+            job = self._unreported.pop(next(iter(self._unreported)))
+            assign = job.assign
+            frames.append(JobEvent(assign.job_id, assign.attempt, assign.node_id, " ".join(job.unreported)))
+            job.unreported.clear()
+        return frames
+
     def check(self) -> None:
-        """All bounds hold; what is untold is waiting to be told."""
+        """All bounds hold; every job with unreported events has a due time."""
         for node_id, jobs in self._nodes.items():
             assert 0 < len(jobs) <= self._per_node_max, node_id
-        untold = {key for jobs in self._nodes.values() for key, assignment in jobs.items() if assignment.untold}
-        assert len(untold) == len(self.progress) and all(key in self.progress for key in untold)
+        unreported = {key for jobs in self._nodes.values() for key, job in jobs.items() if job.unreported}
+        assert unreported == self._unreported.keys()

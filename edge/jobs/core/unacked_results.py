@@ -1,6 +1,6 @@
-"""Kept: the results that an edge holds until they are acknowledged, and when each is to be sent again.
+"""Unacked results: buffered until acknowledged, each with its retry timer.
 
-Bounded in number, in bytes, in age, and per node in what that node says of jobs it was never given here.
+Bounded in number, in bytes, in age, and per node in results of jobs that this edge did not assign to it.
 """
 
 from __future__ import annotations
@@ -11,34 +11,35 @@ from typing import NamedTuple
 
 import msgspec
 
-from edge.core.timers import Timers, resend_wait_ms
+from edge.core.backoff import retry_wait_ms
+from edge.core.timers import Timers
 from edge.jobs.core.job import SendDone, UnackedResult
 
 
 class UnackedLimits(NamedTuple):
-    """The bounds this core obeys, from the configuration."""
+    """Bounds of unacked results, from the configuration."""
 
     results_max: int
     bytes_max: int
     unknown_per_node_max: int
-    #: A result older than this belongs to a job that the mesh has forgotten.
-    kept_ms: int
-    resend_ms: int
-    resend_ms_max: int
-    #: Between the first few repeats: half of the time in which the mesh notices a peer that hangs.
-    resend_early_ms_max: int
+    #: A result older than this belongs to a job whose record has expired.
+    age_ms_max: int
+    retry_ms: int
+    retry_ms_max: int
+    #: Cap of the first retry intervals: see edge.link.link.early_ms_max.
+    retry_early_ms_max: int
 
 
 class UnackedResults:
-    """Results by key, oldest first."""
+    """Unacked results by key, oldest first."""
 
     def __init__(self, limits: UnackedLimits) -> None:
         self.limits = limits
         self.results: OrderedDict[str, UnackedResult] = OrderedDict()
         self.bytes = 0
-        self._resends: Timers[str] = Timers()
+        self._retries: Timers[str] = Timers()
         self._of_node: dict[str, dict[str, UnackedResult]] = {}
-        #: Keys of results without a job here, oldest first, and how many each node has.
+        #: Keys of results whose job this edge did not assign, oldest first, and their number per node.
         self._unknown: OrderedDict[str, None] = OrderedDict()
         self._unknown_of: Counter[str] = Counter()
 
@@ -46,17 +47,17 @@ class UnackedResults:
         """The node's results."""
         return self._of_node.get(node_id, {}).values()
 
-    def takes_unknown(self, node_id: str) -> bool:
-        """False if the node has as many results without a job here as it may.
+    def accepts_unknown(self, node_id: str) -> bool:
+        """False if the node has reached its bound of results whose job this edge did not assign.
 
-        An edge that restarted gets a few such results from honest nodes; a node that invents them gets no further.
+        After a restart an edge receives a few such results from honest nodes; the bound stops a node that invents them.
         """
         return self._unknown_of.get(node_id, 0) < self.limits.unknown_per_node_max
 
     def add(self, key: str, result: UnackedResult) -> list[str]:
-        """Keep a result. Returns the keys of those dropped for it, which may be itself.
+        """Buffer a result. Returns the keys of the results evicted for it, which may include itself.
 
-        Those without a job here go first: what somebody certainly waits for is not given up for what may be invented.
+        Results of unknown jobs are evicted first: a result that a client waits for is not evicted for an invented one.
         """
         self.results[key] = result
         self._of_node.setdefault(result.done.node_id, {})[key] = result
@@ -64,18 +65,18 @@ class UnackedResults:
         if not result.known:
             self._unknown[key] = None
             self._unknown_of[result.done.node_id] += 1
-        self._resends.set(key, result.received_ms)
-        shed: list[str] = []
+        self._retries.set(key, result.received_ms)
+        evicted: list[str] = []
         while len(self.results) > self.limits.results_max or self.bytes > self.limits.bytes_max:
-            shed.append(next(iter(self._unknown or self.results)))
-            self.pop(shed[-1])
-        return shed
+            evicted.append(next(iter(self._unknown or self.results)))
+            self.pop(evicted[-1])
+        return evicted
 
     def pop(self, key: str) -> None:
-        """Keep it no longer."""
+        """Remove a result."""
         result = self.results.pop(key)
         self.bytes -= len(result.text)
-        self._resends.drop(key)
+        self._retries.drop(key)
         node_id = result.done.node_id
         of_node = self._of_node[node_id]
         del of_node[key]
@@ -90,9 +91,9 @@ class UnackedResults:
     # --- sending ------------------------------------------------------------------------------
 
     def send(self, key: str, now_ms: int) -> SendDone:
-        """Send it now, and again when nobody acknowledged it for a while."""
+        """Send a result now, and schedule its retry."""
         result = self.results[key]
-        self._resends.set(key, now_ms + self._wait_ms(self.limits.resend_ms, result.sends))
+        self._retries.set(key, now_ms + self._wait_ms(self.limits.retry_ms, result.sends))
         frame = result.done
         if result.sends:
             frame = msgspec.structs.replace(frame, resend=frame.resend + result.sends)
@@ -100,43 +101,43 @@ class UnackedResults:
         return SendDone(key, frame, result.text, result.broker if result.sends > 1 else "")
 
     def sent(self, key: str, broker: str) -> None:
-        """Which broker took the last JobDone ("" = none is alive)."""
+        """The broker that accepted the last JobDone ("" = none is live). The retry avoids it."""
         result = self.results.get(key)
         if result is not None:
             result.broker = broker
 
-    def hurry(self, key: str, now_ms: int) -> None:
-        """The mesh seems not to know: send it as soon as can be."""
-        self._resends.set(key, now_ms)
+    def retry_now(self, key: str, now_ms: int) -> None:
+        """Retry at the next tick: a selector does not know of the result."""
+        self._retries.set(key, now_ms)
 
-    def came_back(self, key: str, retry_after_ms: int, now_ms: int) -> None:
-        """A broker could not pass it on: try again sooner than if it had been lost."""
+    def on_returned(self, key: str, retry_after_ms: int, now_ms: int) -> None:
+        """A broker returned the JobDone: retry sooner than after a loss."""
         result = self.results.get(key)
         if result is not None:
-            wait_ms = max(retry_after_ms, self.limits.resend_ms // 4)
-            self._resends.set(key, now_ms + self._wait_ms(wait_ms or 1, result.sends - 1))
+            wait_ms = max(retry_after_ms, self.limits.retry_ms // 4)
+            self._retries.set(key, now_ms + self._wait_ms(wait_ms or 1, result.sends - 1))
 
     def next_due_ms(self) -> int | None:
-        """When one is to be sent again; None while there is none."""
-        return self._resends.next_due_ms()
+        """When the next retry is due; None if there is no result."""
+        return self._retries.next_due_ms()
 
     def pop_due(self, now_ms: int) -> tuple[list[SendDone], list[str]]:
-        """What is to be sent again, and the keys of those that are too old; these are still here, without a timer."""
-        again: list[SendDone] = []
+        """The retries that are due, and the keys of expired results, which the caller must `pop`."""
+        retries: list[SendDone] = []
         expired: list[str] = []
-        for key in self._resends.pop_due(now_ms):
-            if now_ms - self.results[key].received_ms >= self.limits.kept_ms:
+        for key in self._retries.pop_due(now_ms):
+            if now_ms - self.results[key].received_ms >= self.limits.age_ms_max:
                 expired.append(key)
             else:
-                again.append(self.send(key, now_ms))
-        return again, expired
+                retries.append(self.send(key, now_ms))
+        return retries, expired
 
-    def _wait_ms(self, first_ms: int, tries: int) -> int:
-        return resend_wait_ms(first_ms, tries, self.limits.resend_early_ms_max, self.limits.resend_ms_max)
+    def _wait_ms(self, first_ms: int, retries: int) -> int:
+        return retry_wait_ms(first_ms, retries, self.limits.retry_early_ms_max, self.limits.retry_ms_max)
 
     def check(self) -> None:
         """All bounds hold, all counts are true, and every result has its timer."""
-        assert len(self._resends) == len(self.results) <= self.limits.results_max
+        assert len(self._retries) == len(self.results) <= self.limits.results_max
         assert self.bytes == sum(len(result.text) for result in self.results.values()) <= self.limits.bytes_max
         assert sum(len(results) for results in self._of_node.values()) == len(self.results)
         assert list(self._unknown) == [key for key, result in self.results.items() if not result.known]

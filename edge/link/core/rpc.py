@@ -1,8 +1,12 @@
-"""Asks: questions to the mesh that somebody waits for, until answered or timed out.
+"""RPC: pending calls to selectors, each retried with backoff until it has a reply or times out.
 
-An ask is repeated, because whoever had it may have died. Registrations and claims may be asked twice: the later one
-gets the higher epoch, so every answer is passed on and the asker keeps the highest. Every other question has one
-answer, and an operator's command is repeated only if a broker gave it back: a silent selector may have obeyed.
+A call is retried because the selector that had it may have died. Registrations and claims may be executed twice: the
+later one gets the higher epoch, so every reply is delivered and the caller keeps the highest. Every other call has one
+reply. An operator's command is retried only if a broker returned it: a selector that does not reply may have executed
+it.
+
+`on_reply` and `may_retry` are callbacks of the rim, which registers the call and waits for its reply. They are stored
+here and not interpreted; all decisions (when to retry, when a call is over) depend on data alone.
 """
 
 from __future__ import annotations
@@ -11,7 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from edge.core.timers import Timers, resend_wait_ms
+from edge.core.backoff import retry_wait_ms
+from edge.core.timers import Timers
 from mesh.frames import (
     Failed,
     Mail,
@@ -36,7 +41,7 @@ from mesh.frames import (
 
 
 class QueryReply(NamedTuple):
-    """A selector's answer to a Query: what QueryAnswer says, and its payload."""
+    """The reply to a Query: the fields of QueryAnswer, and its payload."""
 
     ref: str
     status: int
@@ -44,53 +49,53 @@ class QueryReply(NamedTuple):
 
 
 class MailPage(NamedTuple):
-    """A selector's answer to a MailAsk: what Mail says, and its payload."""
+    """The reply to a MailAsk: the Mail frame, and its payload."""
 
     ref: str
     mail: Mail
     parts: tuple[bytes, ...]
 
 
-#: Questions whose every answer counts.
-EpochQuestion = NodeRegister | SessionClaim
-Question = EpochQuestion | SessionRelease | Query | MailAsk | Post | RoomRequest | RoomSignal | PairingAsk | PairingUse
-#: Answers that are frames and nothing more.
-PlainAnswer = NodeRegistered | SessionClaimed | SessionReleased | Posted | RoomState | PairingCode | Paired | Failed
-Reply = PlainAnswer | QueryReply | MailPage
+#: Calls of which every reply is delivered.
+EpochCall = NodeRegister | SessionClaim
+CallFrame = EpochCall | SessionRelease | Query | MailAsk | Post | RoomRequest | RoomSignal | PairingAsk | PairingUse
+#: Replies without a payload.
+PlainReply = NodeRegistered | SessionClaimed | SessionReleased | Posted | RoomState | PairingCode | Paired | Failed
+Reply = PlainReply | QueryReply | MailPage
 
 
 class CallLimits(NamedTuple):
-    """The bounds this core obeys, from the configuration."""
+    """Bounds of calls, from the configuration."""
 
-    resend_ms: int
-    #: Between repeats: half of the time in which the mesh notices a peer that hangs.
-    resend_early_ms_max: int
+    retry_ms: int
+    #: Cap of the first retry intervals: see edge.link.link.early_ms_max.
+    retry_early_ms_max: int
     timeout_ms: int
 
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One question. `on_answer` hears each answer, or None once if there was none in time."""
+    """One call. `on_reply` gets each reply, or None once if there was none in time."""
 
-    frame: Question
+    frame: CallFrame
     cell: int
-    on_answer: Callable[[Reply | None], None]
+    on_reply: Callable[[Reply | None], None]
     end_ms: int
-    #: Asked before each repeat: False once the asker is gone. An answer is still passed on then.
-    may_repeat: Callable[[], bool]
-    #: What follows the frame.
+    #: Called before each retry: False once the caller is gone. A reply is still delivered then.
+    may_retry: Callable[[], bool]
+    #: The parts behind the frame.
     payload: tuple[bytes, ...] = ()
-    #: The one selector that can tell; "" = any of the cell.
+    #: The one selector that can reply; "" = any of the cell.
     to: str = ""
-    #: Repeated only if a broker gave it back.
+    #: A command: retried only if a broker returned it.
     once: bool = False
     sends: int = 0
     broker: str = ""
-    answered: bool = False
+    has_reply: bool = False
 
 
 class PendingCalls:
-    """All open questions of this edge."""
+    """All pending calls of this edge."""
 
     def __init__(self, limits: CallLimits) -> None:
         self.limits = limits
@@ -99,78 +104,78 @@ class PendingCalls:
 
     def ask(
         self,
-        frame: Question,
+        frame: CallFrame,
         cell: int,
-        on_answer: Callable[[Reply | None], None],
+        on_reply: Callable[[Reply | None], None],
         now_ms: int,
-        may_repeat: Callable[[], bool] = lambda: True,
+        may_retry: Callable[[], bool] = lambda: True,
         *,
         payload: tuple[bytes, ...] = (),
         to: str = "",
         once: bool = False,
         timeout_ms: int = 0,
     ) -> Call:
-        """Open a question. Send what is returned, and note the broker in it. `timeout_ms` 0: as long as usual."""
+        """Register a call. The rim must send the returned one, and set its `broker`. `timeout_ms` 0: the default."""
         assert frame.ref not in self.open
         end_ms = now_ms + (timeout_ms or self.limits.timeout_ms)
-        ask = self.open[frame.ref] = Call(frame, cell, on_answer, end_ms, may_repeat, payload, to, once)
-        return self._send(ask, now_ms)
+        call = self.open[frame.ref] = Call(frame, cell, on_reply, end_ms, may_retry, payload, to, once)
+        return self._send(call, now_ms)
 
-    def on_answer(self, answer: Reply) -> None:
-        """Pass an answer on. Of a claim that was repeated, another answer may come until its time is up."""
-        ask = self.open.get(answer.ref)
-        if ask is None or (ask.answered and isinstance(answer, Failed)):
+    def on_answer(self, reply: Reply) -> None:
+        """Deliver a reply. A claim that was retried may have another reply until its timeout."""
+        call = self.open.get(reply.ref)
+        if call is None or (call.has_reply and isinstance(reply, Failed)):
             return
-        ask.answered = True
-        if ask.sends == 1 or not isinstance(ask.frame, EpochQuestion):
-            self._close(answer.ref)
+        call.has_reply = True
+        if call.sends == 1 or not isinstance(call.frame, EpochCall):
+            self._close(reply.ref)
         else:
-            self._timers.set(answer.ref, ask.end_ms)
-        ask.on_answer(answer)
+            self._timers.set(reply.ref, call.end_ms)
+        call.on_reply(reply)
 
     def on_lost(self, ref: str, retry_after_ms: int, now_ms: int) -> None:
-        """A broker gave the question back (Busy or Bounce): ask again soon. The one who can tell is gone: no answer."""
-        ask = self.open.get(ref)
-        if ask is None or ask.answered:
+        """A broker returned the call (Busy or Bounce): retry soon. If the one selector that can reply is gone: None."""
+        call = self.open.get(ref)
+        if call is None or call.has_reply:
             return
-        if ask.to:
+        if call.to:
             self._close(ref)
-            ask.on_answer(None)
+            call.on_reply(None)
             return
-        if ask.once:
-            ask.sends = 0  # nobody has it
-        self._timers.set(ref, min(now_ms + max(1, retry_after_ms), ask.end_ms))
+        if call.once:
+            call.sends = 0  # no selector has it
+        self._timers.set(ref, min(now_ms + max(1, retry_after_ms), call.end_ms))
 
     def next_due_ms(self) -> int | None:
-        """When `tick` has something to do; None while nothing waits."""
+        """When `tick` has something to do; None if no call is pending."""
         return self._timers.next_due_ms()
 
     def tick(self, now_ms: int) -> list[Call]:
-        """The questions to send again; those whose time is up are closed."""
-        again: list[Call] = []
+        """The calls to retry; those that timed out are closed."""
+        retries: list[Call] = []
         for ref in self._timers.pop_due(now_ms):
-            ask = self.open[ref]
-            if now_ms >= ask.end_ms:
+            call = self.open[ref]
+            if now_ms >= call.end_ms:
                 self._close(ref)
-                if not ask.answered:
-                    ask.on_answer(None)
-            elif ask.may_repeat() and not ask.answered and not (ask.once and ask.sends):
-                again.append(self._send(ask, now_ms))
+                if not call.has_reply:
+                    call.on_reply(None)
+            elif call.may_retry() and not call.has_reply and not (call.once and call.sends):
+                retries.append(self._send(call, now_ms))
             else:
-                self._timers.set(ref, ask.end_ms)
-        return again
+                self._timers.set(ref, call.end_ms)
+        return retries
 
-    def _send(self, ask: Call, now_ms: int) -> Call:
+    def _send(self, call: Call, now_ms: int) -> Call:
         limits = self.limits
-        wait_ms = resend_wait_ms(limits.resend_ms, ask.sends, limits.resend_early_ms_max, limits.timeout_ms)
-        self._timers.set(ask.frame.ref, min(now_ms + wait_ms, ask.end_ms))
-        ask.sends += 1
-        return ask
+        wait_ms = retry_wait_ms(limits.retry_ms, call.sends, limits.retry_early_ms_max, limits.timeout_ms)
+        self._timers.set(call.frame.ref, min(now_ms + wait_ms, call.end_ms))
+        call.sends += 1
+        return call
 
     def _close(self, ref: str) -> None:
         del self.open[ref]
         self._timers.drop(ref)
 
     def check(self) -> None:
-        """Every open question has a timer."""
+        """Every pending call has a timer."""
         assert len(self._timers) == len(self.open)

@@ -1,4 +1,4 @@
-"""What a node's words mean for scheduling: the rules a registration must pass, flat capabilities, bounded load."""
+"""Capabilities: checks a registration and flattens it for the scheduler; applies heartbeats; clamps the load. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mesh.messages.node import (
 
 _SCHEMA_MAJOR: Final = "2"
 _RUNNING_JOBS_MAX: Final = 1_000_000
-#: Models of one node that jobs may ask for; the first ones count.
+#: Models of one node that jobs may require; the first ones count.
 MODELS_MAX: Final = 256
 
 
@@ -34,8 +34,8 @@ def caps_from(register: NodeRegisterMessage, limits: NodeConfig) -> NodeCaps:
     if not gpus:
         raise PeerError(ErrorCode.NO_GPU_AVAILABLE, "hardware.gpus is empty: this node has no GPU")
     ready = _ready(register.capability_by_type or [])
-    said = register.language_capabilities
-    languages = languages_of(said, register.installed_models)
+    given = register.language_capabilities
+    languages = languages_of(given, register.installed_models)
     _check_languages(languages)
     return NodeCaps(
         version=register.version,
@@ -55,12 +55,12 @@ def caps_from(register: NodeRegisterMessage, limits: NodeConfig) -> NodeCaps:
         gpu_tier=register.gpu_tier or "",
         tenant_id=_tenant(register.tenant_id),
         models=_models(register.installed_models),
-        pairs=pairs_of(said, languages) or [],
+        pairs=pairs_of(given, languages) or [],
     )
 
 
 def caps_after(caps: NodeCaps, heartbeat: NodeHeartbeatMessage) -> NodeCaps:
-    """`caps` with what `heartbeat` changes: the same object when that is nothing.
+    """`caps` with the changes of `heartbeat`: the same object if there are none.
 
     A list that the heartbeat leaves out, and a language list that is empty, changes nothing.
     """
@@ -71,12 +71,14 @@ def caps_after(caps: NodeCaps, heartbeat: NodeHeartbeatMessage) -> NodeCaps:
     )
     ready = caps.services_ready if capabilities is None else _ready(capabilities)
     installed = caps.services_installed if services is None else [service.type for service in services]
-    said = languages_of(heartbeat.language_capabilities, models or [])
-    languages = Languages(said.asr or caps.asr_langs, said.semantic or caps.semantic_langs, said.tts or caps.tts_langs)
+    changed = languages_of(heartbeat.language_capabilities, models or [])
+    languages = Languages(
+        changed.asr or caps.asr_langs, changed.semantic or caps.semantic_langs, changed.tts or caps.tts_langs
+    )
     pairs = pairs_of(heartbeat.language_capabilities, languages)
     after = msgspec.structs.replace(
         caps,
-        services_installed=_tidy([*installed, *ready]),
+        services_installed=_normalized([*installed, *ready]),
         services_ready=ready,
         asr_langs=languages.asr,
         semantic_langs=languages.semantic,
@@ -88,7 +90,7 @@ def caps_after(caps: NodeCaps, heartbeat: NodeHeartbeatMessage) -> NodeCaps:
 
 
 def load_from(heartbeat: NodeHeartbeatMessage) -> NodeLoad:
-    """The load in `heartbeat`, each value brought into its range. GPU memory is not load: loaded models fill it."""
+    """The load in `heartbeat`, each value clamped. GPU memory is not load: loaded models fill it."""
     usage = heartbeat.resource_usage
     return NodeLoad(
         cpu_percent=_percent(usage.cpu_percent),
@@ -101,7 +103,7 @@ def load_from(heartbeat: NodeHeartbeatMessage) -> NodeLoad:
 def service_types(
     services: list[InstalledService] | None, capabilities: list[CapabilityByType] | None, config: ModelsConfig
 ) -> dict[str, str]:
-    """Service id -> type: by the node's own word, else by what the configuration says of well-known ids."""
+    """Service id -> type: as the node reports it, else as configured for well-known ids."""
     types = {
         config.asr_service_id: "asr",
         config.nmt_service_id: "nmt",
@@ -134,14 +136,14 @@ def _check_languages(languages: Languages) -> None:
         raise PeerError(ErrorCode.MISSING_LANG_CAPABILITIES, text, {"missing": missing})
 
 
-def _max_jobs(asked: int | None, limits: NodeConfig) -> int:
-    return max(1, min(limits.max_jobs_default if asked is None else asked, limits.max_jobs_limit))
+def _max_jobs(wanted: int | None, limits: NodeConfig) -> int:
+    return max(1, min(limits.max_jobs_default if wanted is None else wanted, limits.max_jobs_limit))
 
 
-def _tenant(said: str | None) -> str:
-    if said and not is_id(said):
+def _tenant(tenant_id: str | None) -> str:
+    if tenant_id and not is_id(tenant_id):
         raise PeerError(ErrorCode.INVALID_ID, "`tenant_id` is not an id")
-    return said or ""
+    return tenant_id or ""
 
 
 def _models(models: list[InstalledModel]) -> list[str]:
@@ -150,17 +152,17 @@ def _models(models: list[InstalledModel]) -> list[str]:
 
 
 def _ready(capabilities: list[CapabilityByType]) -> list[str]:
-    return _tidy(capability.type for capability in capabilities if capability.ready)
+    return _normalized(capability.type for capability in capabilities if capability.ready)
 
 
 def _installed(
     services: list[InstalledService] | None, capabilities: list[CapabilityByType] | None, ready: list[str]
 ) -> list[str]:
-    # Without a list of services, what the node reports on counts as installed. Ready implies installed.
+    # Without a list of services, the reported types count as installed. Ready implies installed.
     named = [service.type for service in services] if services is not None else [c.type for c in capabilities or []]
-    return _tidy([*named, *ready])
+    return _normalized([*named, *ready])
 
 
-def _tidy(words: Iterable[str]) -> list[str]:
-    # Sorted, so that a node which lists them in another order has not changed.
-    return sorted({language(word) for word in words if word.strip()})
+def _normalized(names: Iterable[str]) -> list[str]:
+    # Sorted: another order is no change.
+    return sorted({language(name) for name in names if name.strip()})

@@ -1,4 +1,4 @@
-"""Languages of a node: tags as they are compared, by stage, and the directed pairs that it translates."""
+"""Languages of a node: normalized tags by stage, and the directed pairs that it translates. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from mesh.messages.node import InstalledModel, NmtCapability, NodeLanguageCapabi
 _TAG: Final = re.compile(r"[a-z]{2,8}(-[a-z0-9]{1,8})*")
 _TAG_CHARACTERS_MAX: Final = 35
 #: Different languages of one node, all lists together; the first ones count. A large speech model knows about a
-#: hundred. Selectors have room for 256 (docs/adr/0005-kernel.md), which one node must not fill alone.
+#: hundred. Selectors have 256 bits for them (docs/adr/0005-kernel.md), which one node must not fill alone.
 LANGUAGES_MAX: Final = 128
 #: Directed pairs of one node; the first ones count. Only for nodes that do not translate from each to each.
 PAIRS_MAX: Final = 1_024
-#: The rules of all of a node's translation models are spelled out this far: a message must not cost us a second.
-_PAIRS_LOOKED_AT_MAX: Final = 2 * LANGUAGES_MAX * LANGUAGES_MAX
+#: Bound of pairs that are expanded from the rules of a node's models: a message must not block the edge.
+_PAIRS_EXPANDED_MAX: Final = 2 * LANGUAGES_MAX * LANGUAGES_MAX
 
 Pair = tuple[str, str]
 
@@ -34,7 +34,7 @@ _NOTHING: Final[tuple[list[str], list[str]]] = ([], [])
 
 
 class Languages(NamedTuple):
-    """What a node recognises, translates to and speaks; sorted."""
+    """The languages that a node recognises, translates to and speaks; sorted."""
 
     asr: list[str]
     semantic: list[str]
@@ -42,39 +42,39 @@ class Languages(NamedTuple):
 
 
 def language(text: str) -> str:
-    """A language tag as it is compared everywhere: trimmed, lower case."""
+    """A normalized language tag: trimmed, lower case."""
     return text.strip().lower()
 
 
-def languages_of(said: NodeLanguageCapabilities | None, models: list[InstalledModel]) -> Languages:
-    """The languages by stage: what is said outright, else what the models are for."""
-    said = said or NodeLanguageCapabilities()
+def languages_of(given: NodeLanguageCapabilities | None, models: list[InstalledModel]) -> Languages:
+    """The languages by stage: as the node lists them, else those of its models."""
+    given = given or NodeLanguageCapabilities()
     enabled = [model for model in models if model.enabled is not False]
-    asr, semantic, tts = said.asr_languages, said.semantic_languages, said.tts_languages
+    asr, semantic, tts = given.asr_languages, given.semantic_languages, given.tts_languages
     if asr is None:
         asr = [m.src_lang for m in enabled if m.kind.lower() == "asr" and m.src_lang]
     if semantic is None:
-        semantic = _translated(said) or [m.tgt_lang for m in enabled if m.kind.lower() == "nmt" and m.tgt_lang]
+        semantic = _translated(given) or [m.tgt_lang for m in enabled if m.kind.lower() == "nmt" and m.tgt_lang]
     if tts is None:
         tts = [m.tgt_lang for m in enabled if m.kind.lower() == "tts" and m.tgt_lang]
     known: set[str] = set()
     return Languages(_tags(asr, known), _tags(semantic, known), _tags(tts, known))
 
 
-def pairs_of(said: NodeLanguageCapabilities | None, languages: Languages) -> list[str] | None:
-    """The directed pairs, sorted, as `pair_of` spells them; [] = from each to each; None if nothing is said of them.
+def pairs_of(given: NodeLanguageCapabilities | None, languages: Languages) -> list[str] | None:
+    """The directed pairs, sorted, as `pair_of` spells them; [] = from each to each; None if the node gives none.
 
-    The node's own list of pairs counts; without one, what the rules of its translation models allow. Pairs that the
+    The node's own list of pairs counts; without one, the pairs that its translation models allow. Pairs that the
     node's other languages rule out are left out, unless that leaves none: then it is a node that no job suits, and not
     one that suits them all.
     """
-    if said is None:
+    if given is None:
         return None
     everything = {(src, tgt) for src in languages.asr for tgt in languages.semantic if src != tgt}
     sources, targets = set(languages.asr), set(languages.semantic)
-    useful = {pair: None for pair in _pairs(said, sources, targets) if pair[0] in sources and pair[1] in targets}
+    useful = {pair: None for pair in _pairs(given, sources, targets) if pair[0] in sources and pair[1] in targets}
     if not useful:
-        elsewhere = sorted(pair_of(*pair) for pair in set(islice(_pairs(said), PAIRS_MAX)))
+        elsewhere = sorted(pair_of(*pair) for pair in set(islice(_pairs(given), PAIRS_MAX)))
         return elsewhere or None
     if everything <= useful.keys():
         return []
@@ -82,20 +82,20 @@ def pairs_of(said: NodeLanguageCapabilities | None, languages: Languages) -> lis
 
 
 def _pairs(
-    said: NodeLanguageCapabilities, sources: Set[str] | None = None, targets: Set[str] | None = None
+    given: NodeLanguageCapabilities, sources: Set[str] | None = None, targets: Set[str] | None = None
 ) -> Iterator[Pair]:
-    """Everything that is said of pairs; what rules allow, only between those languages, if any are given."""
-    listed = list(_clean((pair.src, pair.tgt) for pair in said.supported_language_pairs or []))
+    """All pairs of the node; pairs allowed by rules only between those languages, if any are given."""
+    listed = list(_clean((pair.src, pair.tgt) for pair in given.supported_language_pairs or []))
     if listed:
         return iter(listed)
-    allowed = (_allowed(capability, sources, targets) for capability in said.nmt_capabilities or [])
-    return islice(chain.from_iterable(allowed), _PAIRS_LOOKED_AT_MAX)
+    allowed = (_allowed(capability, sources, targets) for capability in given.nmt_capabilities or [])
+    return islice(chain.from_iterable(allowed), _PAIRS_EXPANDED_MAX)
 
 
 def _allowed(
     capability: NmtCapability, sources: Set[str] | None = None, targets: Set[str] | None = None
 ) -> Iterator[Pair]:
-    """The pairs of one translation model. A rule that we do not know allows none."""
+    """The pairs of one translation model. An unknown rule allows none."""
     langs = _tags(capability.languages, set())
     rule = capability.rule.strip().lower()
     if rule == "specific_pairs":
@@ -117,7 +117,7 @@ def _among(langs: list[str], wanted: Set[str] | None) -> list[str]:
 
 
 def _listed(pairs: Any) -> Iterator[tuple[Any, Any]]:
-    """Pairs in either spelling, {"src": .., "tgt": ..} or [src, tgt]; whatever else stands there is skipped."""
+    """Pairs in either spelling, {"src": .., "tgt": ..} or [src, tgt]; any other entry is skipped."""
     for pair in pairs if isinstance(pairs, list) else ():
         if isinstance(pair, dict):
             yield pair.get("src"), pair.get("tgt")
@@ -131,10 +131,10 @@ def _clean(pairs: Iterable[tuple[Any, Any]]) -> Iterator[Pair]:
             yield language(src), language(tgt)
 
 
-def _translated(said: NodeLanguageCapabilities) -> list[str]:
+def _translated(given: NodeLanguageCapabilities) -> list[str]:
     """Target languages in the lists that one generation of nodes sends in place of semantic_languages."""
-    listed = [pair.tgt for pair in said.supported_language_pairs or []]
-    return listed or [lang for capability in said.nmt_capabilities or [] for lang in _targets(capability)]
+    listed = [pair.tgt for pair in given.supported_language_pairs or []]
+    return listed or [lang for capability in given.nmt_capabilities or [] for lang in _targets(capability)]
 
 
 def _targets(capability: NmtCapability) -> list[str]:
@@ -150,11 +150,11 @@ def _is_tag(tag: str) -> bool:
     return len(tag) <= _TAG_CHARACTERS_MAX and _TAG.fullmatch(tag) is not None
 
 
-def _tags(words: Iterable[str], known: set[str]) -> list[str]:
-    """The language tags among `words`. `known` gathers those of all lists, at most LANGUAGES_MAX."""
+def _tags(names: Iterable[str], known: set[str]) -> list[str]:
+    """The language tags among `names`. `known` collects those of all lists, at most LANGUAGES_MAX."""
     tags = set()
-    for word in words:
-        tag = language(word)
+    for name in names:
+        tag = language(name)
         if _is_tag(tag) and (tag in known or len(known) < LANGUAGES_MAX):
             known.add(tag)
             tags.add(tag)

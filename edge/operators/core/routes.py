@@ -1,12 +1,6 @@
-"""Pages: which question to the selectors answers which HTTP address, and how several answers become one. Pure.
+"""Routes: the query to selectors behind each HTTP path, and the merging of several replies. Pure.
 
-| address | question | whom |
-|---|---|---|
-| /api/v1/explain/<job or request id> | explain | all, the first that remembers |
-| /api/v1/metrics | metrics | all, added up |
-| /api/v1/recording?selector=<identity> | recording | that one |
-| /api/v1/nodes/<id> | node | any, by the node's cell |
-| /api/v1/phase3/pools, /api/v1/phase3/simulate, the others below | | any |
+A page of the HTTP API is one row of PAGES; its kind is in mesh.words.QueryKind.
 """
 
 from __future__ import annotations
@@ -17,37 +11,65 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, unquote
 
 from mesh.errors import ErrorCode
-from mesh.words import QueryKind
+from mesh.words import COMMAND_KINDS, QueryKind
 
 API: Final = "/api/v1/"
-#: Names and values in one query.
+#: Names and values in one query string.
 FIELDS_MAX: Final = 100
 #: Entries of a list of the most frequent, and examples beside one of them.
 TOP_MAX: Final = 20
 EXAMPLES_MAX: Final = 5
 
 
-class Whom(Enum):
-    """Which selectors are asked."""
+class QueryTarget(Enum):
+    """Which selectors receive the query."""
 
+    #: One; if the page is about a record, the one of its cell.
     ANY = auto()
-    FIRST = auto()  # all, until one knows
-    SUM = auto()  # all, and added up
+    #: All, until one has a result.
+    FIRST = auto()
+    #: All; their counts are added up.
+    SUM = auto()
+    #: The one that the parameter `selector` names.
     NAMED = auto()
 
 
-class Route(NamedTuple):
-    """One address, as a question."""
+class Page(NamedTuple):
+    """A row of the HTTP API."""
 
-    kind: str
-    whom: Whom
+    #: Behind /api/v1/. A path that ends with "/" is followed by the id of a record.
+    path: str
+    kind: QueryKind
+    target: QueryTarget = QueryTarget.ANY
+
+
+PAGES: Final = (
+    Page("explain/", QueryKind.EXPLAIN, QueryTarget.FIRST),
+    Page("invariants", QueryKind.INVARIANTS),
+    Page("metrics", QueryKind.METRICS, QueryTarget.SUM),
+    Page("nodes/", QueryKind.NODE),
+    Page("phase3/pools", QueryKind.POOLS),
+    Page("phase3/simulate", QueryKind.SIMULATE),
+    Page("recording", QueryKind.RECORDING, QueryTarget.NAMED),
+    Page("selectors", QueryKind.SELECTORS),
+    Page("weights", QueryKind.WEIGHTS),
+)
+_BY_PATH: Final = {page.path: page for page in PAGES}
+assert {page.kind for page in PAGES} == set(QueryKind) - COMMAND_KINDS, "every kind of query has its page"
+
+
+class Route(NamedTuple):
+    """A request for a page, as a query."""
+
+    kind: QueryKind
+    target: QueryTarget
     params: dict[str, list[str]]
-    #: The record whose cell it belongs to, or the selector that is meant; "" = none.
-    about: str = ""
+    #: The record that the page is about, or the selector that is named; "" = none.
+    subject: str = ""
 
 
 class RouteError(Exception):
-    """There is no such page, or no answer; `status` as in HTTP."""
+    """There is no such page, or no reply; `status` as in HTTP."""
 
     def __init__(self, status: int, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -55,48 +77,40 @@ class RouteError(Exception):
         self.code = code
 
     def body(self) -> dict[str, Any]:
-        """What the reader is told."""
+        """The JSON body of the response."""
         return {"code": self.code.name, "message": str(self), "hint": self.code.hint}
 
 
-_PLAIN: Final = {
-    "invariants": QueryKind.INVARIANTS,
-    "phase3/pools": QueryKind.POOLS,
-    "phase3/simulate": QueryKind.SIMULATE,
-    "weights": QueryKind.WEIGHTS,
-    "selectors": QueryKind.SELECTORS,
-}
-
-
-def route_of(target: str) -> Route:
-    """The question behind a request target; PageError if there is none."""
-    path, _, query = target.partition("?")
+def route_of(request_target: str) -> Route:
+    """The query for a request target; RouteError if there is no such page."""
+    path, _, query = request_target.partition("?")
     try:
         params = parse_qs(query, max_num_fields=FIELDS_MAX)
     except ValueError:
         raise RouteError(400, ErrorCode.INVALID_MESSAGE, f"more than {FIELDS_MAX} parameters") from None
     name = path.removeprefix(API).rstrip("/")
-    if name in _PLAIN:
-        return Route(_PLAIN[name], Whom.ANY, params)
-    if name == "metrics":
-        return Route(QueryKind.METRICS, Whom.SUM, params)
-    if name == "recording":
-        return Route(QueryKind.RECORDING, Whom.NAMED, params, params.get("selector", [""])[-1])
-    head, _, rest = name.partition("/")
-    record_id = unquote(rest)
-    if head == "explain" and record_id:
-        key = "job_id" if record_id.startswith("job-") else "request_id"
-        return Route(QueryKind.EXPLAIN, Whom.FIRST, {key: [record_id]}, record_id)
-    if head == "nodes" and record_id:
-        return Route(QueryKind.NODE, Whom.ANY, {"node_id": [record_id]}, record_id)
-    raise RouteError(404, ErrorCode.INVALID_MESSAGE, f"there is no page {path[:200]}; see docs/protocol.md")
+    page = _BY_PATH.get(name)
+    if page is not None:
+        subject = params.get("selector", [""])[-1] if page.target is QueryTarget.NAMED else ""
+        return Route(page.kind, page.target, params, subject)
+    head, slash, rest = name.partition("/")
+    page, record_id = _BY_PATH.get(head + slash), unquote(rest)
+    if page is None or not record_id:
+        raise RouteError(404, ErrorCode.INVALID_MESSAGE, f"there is no page {path[:200]}; see docs/protocol.md")
+    return Route(page.kind, page.target, {_id_param(page.kind, record_id): [record_id]}, record_id)
 
 
-def added_up(answers: Iterable[Any]) -> Any:
-    """Several selectors' counts as one: numbers are added, objects and lists of counts are joined by their names."""
+def _id_param(kind: QueryKind, record_id: str) -> str:
+    if kind is QueryKind.NODE:
+        return "node_id"
+    return "job_id" if record_id.startswith("job-") else "request_id"
+
+
+def sum_counts(bodies: Iterable[Any]) -> Any:
+    """The counts of several selectors as one: numbers are added, objects and lists of counts are merged by name."""
     total: Any = None
-    for answer in answers:
-        total = answer if total is None else _add(total, answer)
+    for body in bodies:
+        total = body if total is None else _add(total, body)
     return total
 
 
@@ -117,7 +131,7 @@ def _add_lists(one: list[Any], other: list[Any]) -> list[Any]:
         return list(dict.fromkeys(both))[:EXAMPLES_MAX] if all(isinstance(item, str) for item in both) else one
     joined: dict[str, dict[str, Any]] = {}
     for item in both:
-        # What is counted is named by the first text in it: `key` or `reason`.
+        # The name of a count is the first text in it: `key` or `reason`.
         name = next((value for value in item.values() if isinstance(value, str)), "")
         joined[name] = _add(joined[name], item) if name in joined else item
     return sorted(joined.values(), key=_count, reverse=True)[:TOP_MAX]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -12,12 +12,6 @@ from mesh.errors import ErrorCode
 from mesh.frames import Cancel, Dispatch, Push, Refused
 from mesh.messages.node import JobResult, NodeAsrPartial
 from mesh.words import HedgeOutcome, ResultVerdict
-
-#: Failures of a node that another node may not have.
-FAILOVER_CODES: Final = frozenset({
-    "MODEL_NOT_AVAILABLE", "MODEL_LOAD_FAILED", "MODEL_VERIFY_FAILED", "MODEL_CORRUPTED", "NODE_OVERLOADED",
-    "NODE_UNAVAILABLE", "NO_GPU_AVAILABLE", "INTERNAL_ERROR", "PROCESSING_ERROR",
-})  # fmt: skip
 
 
 class Stage(Enum):
@@ -150,13 +144,6 @@ class Request:
                 reason=reason,
             )
         )
-
-
-def is_failover(result: JobResult) -> bool:
-    """True for a failure that another node may not have."""
-    if result.success:
-        return False
-    return result.error is None or result.error.code.strip().upper() in FAILOVER_CODES
 
 
 # --- effects --------------------------------------------------------------------------------------

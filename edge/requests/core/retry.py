@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from edge.core.timers import resend_wait_ms
+from edge.core.backoff import retry_wait_ms
 from edge.requests.core.request import Attempt, Request, SendDispatch, Stage, Why
 from edge.requests.core.table import RequestTable
 
@@ -65,7 +65,7 @@ class RetryTimer:
     def wait_ms(self, first_ms: int, tries: int) -> int:
         """How long to wait after the `tries`-th unanswered send."""
         limits = self._limits
-        return resend_wait_ms(first_ms, tries, limits.resend_early_ms_max, limits.resend_ms_max)
+        return retry_wait_ms(first_ms, tries, limits.resend_early_ms_max, limits.resend_ms_max)
 
     def limit_ms(self, request: Request, attempt: Attempt) -> int:
         """When the attempt has taken too long: to be placed, or to bring its result once placed."""

@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from edge.core.timers import back_off_ms
+from edge.core.backoff import backoff_ms
+from edge.core.failover import is_failover
 from edge.requests.core.completion import Completion
 from edge.requests.core.hedge_budget import HedgeBudget
 from edge.requests.core.request import (
@@ -35,7 +36,6 @@ from edge.requests.core.request import (
     TellBackpressure,
     TellPlaced,
     Why,
-    is_failover,
 )
 from edge.requests.core.retry import RetryLimits as RetryLimits
 from edge.requests.core.retry import RetryTimer
@@ -213,7 +213,7 @@ class RequestTracker:
         request, attempt = found
         if attempt is request.hedge:
             return self._drop_hedge(request, HedgeOutcome.REFUSED)
-        wait_ms = back_off_ms(max(1, retry_after_ms), attempt.busy, self.limits.resend_ms_max)
+        wait_ms = backoff_ms(max(1, retry_after_ms), attempt.busy, self.limits.resend_ms_max)
         attempt.busy += 1
         self.pacing.rest(request, attempt, now_ms + wait_ms)
         return [TellBackpressure(request.session_id, wait_ms)]

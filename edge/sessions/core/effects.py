@@ -170,14 +170,16 @@ class CounterName(Enum):
     BACKPRESSURE = "backpressure_total"
     MISSING = "missing_total"
     UTTERANCES = "utterances_total"
+    CHUNK_ANOMALIES = "chunk_anomalies_total"
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Increment a counter; label "" = it has none."""
+    """Increase a counter; label "" = it has none."""
 
     counter: CounterName
     label: str = ""
+    amount: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from edge.requests.core.request import is_failover
+from edge.core.failover import is_failover
 from edge.rooms.core.events import RelayReceived
 from edge.sessions.core.effects import TakeResult, TrimMail
 from edge.sessions.core.events import Attached, FoundMail, MailedResult

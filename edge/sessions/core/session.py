@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from edge.audio.core.formats import duration_ms
-from edge.audio.core.segmenter import Segment
+from edge.audio.core.segment import Segment
 from edge.core.convert import work_from
 from edge.sessions.core.utterances.features import required
 from edge.sessions.core.utterances.groups import GroupPosition

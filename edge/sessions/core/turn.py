@@ -38,6 +38,6 @@ class Turn:
         if self.is_attached:
             self.effects.append(SendError(error))
 
-    def count(self, counter: CounterName, label: str = "") -> None:
-        """Increment a counter."""
-        self.effects.append(Count(counter, label))
+    def count(self, counter: CounterName, label: str = "", amount: int = 1) -> None:
+        """Increase a counter."""
+        self.effects.append(Count(counter, label, amount))

@@ -27,7 +27,7 @@ def counts(rig: Rig) -> dict[str, int]:
     return rig.edges[0].sessions.requests.counts()
 
 
-async def test_waiting_in_line_is_not_told_and_is_no_resend(tmp: Path) -> None:
+async def test_waiting_in_the_wait_queue_is_not_sent_to_the_client_and_is_no_retry(tmp: Path) -> None:
     async with running(tmp) as rig:
         node, client = await rig.node(), await rig.session()
         rig.selector.in_line = 3
@@ -40,7 +40,7 @@ async def test_waiting_in_line_is_not_told_and_is_no_resend(tmp: Path) -> None:
         assert len(asked) == 4 and {frame.attempt for frame in asked} == {1}
 
 
-async def test_line_that_never_moves_ends_in_a_refusal(tmp: Path) -> None:
+async def test_wait_queue_that_never_moves_ends_in_a_refusal(tmp: Path) -> None:
     async with running(tmp, edges=0) as rig:
         rig.edges.append(await rig.start_edge("e", job_pending_timeout_ms=300, resend_ms_max=200))
         rig.selector.in_line = 1_000
@@ -53,7 +53,7 @@ async def test_line_that_never_moves_ends_in_a_refusal(tmp: Path) -> None:
         assert counts(rig)["refused"] == 1
 
 
-async def test_node_that_cannot_do_it_is_replaced_by_one_that_can(tmp: Path) -> None:
+async def test_failed_attempt_is_followed_by_one_at_another_node(tmp: Path) -> None:
     async with running(tmp) as rig:
         nodes, client = [await rig.node(), await rig.node()], await rig.session()
         await client.utter(0)
@@ -74,7 +74,7 @@ async def test_node_that_cannot_do_it_is_replaced_by_one_that_can(tmp: Path) -> 
         assert rig.selector.seen_of(Dispatch)[-1].warm_node == good.id
 
 
-async def test_failure_of_the_only_node_reaches_the_client_with_the_utterance_it_is_about(tmp: Path) -> None:
+async def test_failure_of_the_only_node_reaches_the_client_with_its_utterance_index(tmp: Path) -> None:
     async with running(tmp) as rig:
         node, client = await rig.node(), await rig.session()
         await client.utter(0)
@@ -88,7 +88,7 @@ async def test_failure_of_the_only_node_reaches_the_client_with_the_utterance_it
         await client.hear("translation_result")
 
 
-async def test_node_that_never_answers_loses_the_job_to_another(tmp: Path) -> None:
+async def test_node_without_a_result_loses_the_job_to_another(tmp: Path) -> None:
     async with running(tmp, edges=0) as rig:
         rig.edges.append(await rig.start_edge("e", job_dispatched_timeout_ms=200))
         nodes, client = [await rig.node(), await rig.node()], await rig.session()
@@ -101,7 +101,7 @@ async def test_node_that_never_answers_loses_the_job_to_another(tmp: Path) -> No
         assert cancelled["reason"] == "job_timeout"
 
 
-async def test_late_job_goes_to_a_second_node_and_the_first_result_counts(tmp: Path) -> None:
+async def test_late_job_is_hedged_and_the_first_result_counts(tmp: Path) -> None:
     async with running(tmp, edges=0) as rig:
         rig.edges.append(await rig.start_edge("e", job_hedging=True, job_hedge_budget_percent=100.0))
         nodes, client = [await rig.node(), await rig.node()], await rig.session()
@@ -127,7 +127,7 @@ async def test_late_job_goes_to_a_second_node_and_the_first_result_counts(tmp: P
         assert rig.edges[0].sessions.custody.hedging.outcomes["won"] == 1
 
 
-async def test_features_ask_for_services_and_models(tmp: Path) -> None:
+async def test_features_require_services_and_models(tmp: Path) -> None:
     async with running(tmp) as rig:
         await rig.node()
         client = await rig.session(features={"speech_rate_control": True}, region="eu", gpu_tier="large")

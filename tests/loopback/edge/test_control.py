@@ -34,7 +34,7 @@ from tests.support.processes.edge import Talk, running
         ),
     ],
 )
-async def test_command_is_put_to_a_selector(
+async def test_command_is_sent_to_a_selector(
     tmp: Path, command: dict[str, Any], kind: str, params: dict[str, list[str]]
 ) -> None:
     async with running(tmp) as rig:
@@ -55,7 +55,7 @@ async def test_command_is_put_to_a_selector(
     ["", "no json", "[]", "{}", '{"type":"reboot"}', '{"type":"drain"}', '{"type":"drain","node_id":7}',
      '{"type":"drain","node_id":"n","deadline_ms":-1}', '{"type":"weights_set","weights":[]}', b"bytes"],
 )  # fmt: skip
-async def test_malformed_command_is_refused_and_the_socket_lives_on(tmp: Path, text: str | bytes) -> None:
+async def test_malformed_command_is_refused_and_the_socket_stays_open(tmp: Path, text: str | bytes) -> None:
     async with running(tmp) as rig:
         rig.selector.answers["drain"] = (200, {"status": "draining"})
         operator = await rig.talk("/ws/control")
@@ -66,7 +66,7 @@ async def test_malformed_command_is_refused_and_the_socket_lives_on(tmp: Path, t
         await operator.hear("done")
 
 
-async def test_command_is_not_repeated_when_the_selector_is_silent(tmp: Path) -> None:
+async def test_command_is_not_retried_without_a_reply(tmp: Path) -> None:
     async with running(tmp, page_timeout_ms=1_000) as rig:
         rig.selector.mute = lambda frame: isinstance(frame, Query)
         operator = await rig.talk("/ws/control")
@@ -76,7 +76,7 @@ async def test_command_is_not_repeated_when_the_selector_is_silent(tmp: Path) ->
         assert len(rig.selector.seen_of(Query)) == 1, "it may have taken effect"
 
 
-async def test_command_that_no_selector_had_is_tried_again(tmp: Path) -> None:
+async def test_command_returned_by_a_broker_is_retried(tmp: Path) -> None:
     async with running(tmp) as rig:
         rig.selector.answers["drain"] = (200, {"status": "draining"})
         operator = await rig.talk("/ws/control")
@@ -97,7 +97,7 @@ async def test_command_that_no_selector_had_is_tried_again(tmp: Path) -> None:
     "headers",
     [{"Origin": "http://127.0.0.1"}, {"X-Forwarded-For": "10.0.0.1"}, {"Forwarded": "for=10.0.0.1"}],
 )
-async def test_browsers_and_proxies_may_not_command(tmp: Path, headers: dict[str, str]) -> None:
+async def test_command_of_a_browser_or_proxy_is_refused(tmp: Path, headers: dict[str, str]) -> None:
     async with running(tmp) as rig:
         with pytest.raises(InvalidStatus) as refused:
             await rig.talk("/ws/control", additional_headers=headers)
@@ -109,7 +109,7 @@ async def test_browsers_and_proxies_may_not_command(tmp: Path, headers: dict[str
     [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("::ffff:127.0.0.1", True), ("10.0.0.1", False),
      ("::ffff:10.0.0.1", False), ("fe80::1", False), ("", False)],
 )  # fmt: skip
-def test_only_this_machine_is_this_machine(host: str, allowed: bool) -> None:
+def test_only_loopback_addresses_may_command(host: str, allowed: bool) -> None:
     assert is_loopback(host) is allowed
 
 
@@ -127,7 +127,7 @@ async def test_operators_and_their_messages_are_bounded(tmp: Path) -> None:
         assert operator.socket.close_code == 1009
 
 
-async def test_operator_hears_that_the_edge_goes(tmp: Path) -> None:
+async def test_operator_socket_is_closed_when_the_edge_stops(tmp: Path) -> None:
     async with running(tmp, edges=0) as rig:
         edge = await rig.start_edge("going")
         operator = Talk(await connect(f"ws://127.0.0.1:{edge.server.own_port}/ws/control"))

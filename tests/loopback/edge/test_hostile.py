@@ -68,7 +68,7 @@ BAD_FROM_NODES: list[tuple[str | bytes, str]] = [
 ]
 
 
-async def test_bad_input_of_clients_gets_a_typed_error_and_the_connection_lives_on(tmp: Path) -> None:
+async def test_bad_input_of_clients_gets_a_typed_error_and_the_connection_stays_open(tmp: Path) -> None:
     async with running(tmp) as rig:
         talk = await rig.talk("/ws/session")
         for message, code in BAD_FROM_CLIENTS:
@@ -100,7 +100,7 @@ async def test_bad_input_of_clients_gets_a_typed_error_and_the_connection_lives_
         await until(lambda: rig.selector.sessions == {}, "the session is released")
 
 
-async def test_bad_input_of_nodes_gets_a_typed_error_and_the_connection_lives_on(tmp: Path) -> None:
+async def test_bad_input_of_nodes_gets_a_typed_error_and_the_connection_stays_open(tmp: Path) -> None:
     async with running(tmp) as rig:
         talk = await rig.talk("/ws/node")
         for message, code in BAD_FROM_NODES:
@@ -139,7 +139,7 @@ async def test_second_init_releases_the_first_session(tmp: Path) -> None:
 
 
 @pytest.mark.parametrize("other_edge", [0, 1])
-async def test_old_socket_of_a_node_never_takes_the_new_one_down(tmp: Path, other_edge: int) -> None:
+async def test_superseded_socket_of_a_node_does_not_affect_the_new_one(tmp: Path, other_edge: int) -> None:
     async with running(tmp, edges=2) as rig:
         old = await rig.node(edge=0, node_id="node-1")
         new = await rig.node(edge=other_edge, node_id="node-1")
@@ -172,7 +172,7 @@ async def test_late_close_of_the_old_socket_carries_its_own_epoch_only(tmp: Path
         await client.hear("translation_result")
 
 
-async def test_node_whose_record_is_gone_is_registered_again_without_its_help(tmp: Path) -> None:
+async def test_node_whose_record_expired_is_registered_again_by_the_edge(tmp: Path) -> None:
     async with running(tmp) as rig:
         node = await rig.node()
         rig.selector.nodes.clear()
@@ -184,7 +184,7 @@ async def test_node_whose_record_is_gone_is_registered_again_without_its_help(tm
         await client.hear("translation_result")
 
 
-async def test_flood_of_heartbeats_does_not_reach_the_mesh_but_the_last_of_them_does(tmp: Path) -> None:
+async def test_flood_of_heartbeats_is_throttled_to_the_latest(tmp: Path) -> None:
     async with running(tmp, heartbeat_min_ms=200) as rig:
         node = await rig.node()
         for number in range(100):
@@ -198,7 +198,7 @@ async def test_flood_of_heartbeats_does_not_reach_the_mesh_but_the_last_of_them_
         assert told()[0] == 0.0 and len(told()) < 100
 
 
-async def test_mesh_that_does_not_answer_is_a_typed_error(tmp: Path) -> None:
+async def test_mesh_without_a_reply_is_a_typed_error(tmp: Path) -> None:
     async with running(tmp, answer_timeout_ms=300) as rig:
         rig.selector.mute = lambda frame: True
         client, node = await rig.talk("/ws/session"), await rig.talk("/ws/node")
@@ -274,7 +274,7 @@ async def test_idle_sockets_are_closed(tmp: Path) -> None:
         await asyncio.wait([beating])
 
 
-async def test_stuck_reader_is_cut_off_while_others_go_on(tmp: Path) -> None:
+async def test_stuck_reader_is_aborted_while_others_go_on(tmp: Path) -> None:
     async with running(tmp, send_timeout_ms=500, send_buffer_bytes_max=2 * 1024 * 1024) as rig:
         node, client = await rig.node(), await rig.session()
         stuck = await raw_session(rig)
@@ -301,7 +301,7 @@ async def test_stuck_reader_is_cut_off_while_others_go_on(tmp: Path) -> None:
         stuck.close()
 
 
-async def test_stopping_edge_tells_its_peers_and_the_mesh(tmp: Path) -> None:
+async def test_stopping_edge_notifies_its_peers_and_the_mesh(tmp: Path) -> None:
     async with running(tmp) as rig:
         edge = await rig.start_edge("leaving")
         rig.edges.append(edge)

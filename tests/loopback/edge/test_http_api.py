@@ -56,7 +56,7 @@ async def two_selectors(tmp: Path, **settings: Any) -> AsyncIterator[tuple[Rig, 
         ),
     ],
 )
-async def test_page_is_a_question_to_a_selector(tmp: Path, path: str, kind: str, params: dict[str, list[str]]) -> None:
+async def test_page_is_a_query_to_a_selector(tmp: Path, path: str, kind: str, params: dict[str, list[str]]) -> None:
     async with running(tmp) as rig:
         rig.selector.answers[kind] = (200, {"words": "好", "list": [1, 2]})
         status, headers, body = await page(rig, path)
@@ -85,7 +85,7 @@ async def test_unknown_page_is_a_json_error(tmp: Path, path: str, status: int, t
         assert rig.selector.seen_of(Query) == []
 
 
-async def test_selectors_that_are_silent_are_said_to_be(tmp: Path) -> None:
+async def test_page_without_a_reply_is_a_504(tmp: Path) -> None:
     async with running(tmp, page_timeout_ms=300) as rig:
         rig.selector.mute = lambda frame: isinstance(frame, Query)
         for path in ("weights", "metrics", "explain/job-00-1", "recording", "invariants"):
@@ -95,7 +95,7 @@ async def test_selectors_that_are_silent_are_said_to_be(tmp: Path) -> None:
         assert len(rig.selector.seen_of(Query)) > 5, "a question is repeated"
 
 
-async def test_questions_under_way_are_bounded(tmp: Path) -> None:
+async def test_pending_requests_are_bounded(tmp: Path) -> None:
     async with running(tmp, page_timeout_ms=2_000, pages_max=2) as rig:
         rig.selector.mute = lambda frame: isinstance(frame, Query)
         slow = [asyncio.create_task(page(rig, "/api/v1/weights")) for _ in range(2)]
@@ -105,7 +105,7 @@ async def test_questions_under_way_are_bounded(tmp: Path) -> None:
         assert [(await task)[0] for task in slow] == [504, 504]
 
 
-async def test_explain_asks_everybody_and_takes_the_first_who_remembers(tmp: Path) -> None:
+async def test_explain_queries_all_selectors_and_responds_with_the_first_result(tmp: Path) -> None:
     async with two_selectors(tmp, page_timeout_ms=500) as (rig, one, other):
         one.answers["explain"] = (404, {"code": "INVALID_MESSAGE", "message": "not here"})
         other.answers["explain"] = (200, {"job_id": "job-03-ab", "words": ["It was the fastest."]})
@@ -119,7 +119,7 @@ async def test_explain_asks_everybody_and_takes_the_first_who_remembers(tmp: Pat
         assert (await page(rig, "/api/v1/explain/job-03-ab"))[0] == 200
         other.answers["explain"] = one.answers["explain"]
         status, _, body = await page(rig, "/api/v1/explain/job-03-ab")
-        assert status == 404 and "none of 1 selectors remembers" in body["message"]
+        assert status == 404 and "none of 1 selectors has" in body["message"]
         assert "1 did not answer" in body["message"] and "selector.decisions_kept" in body["message"]
 
 
@@ -142,7 +142,7 @@ async def test_metrics_of_all_selectors_are_added_up(tmp: Path) -> None:
         assert body["selectors"] == {"asked": 2, "answered": 1} and body["model_not_available"]["received_total"] == 2
 
 
-async def test_recording_is_that_selectors_bytes(tmp: Path) -> None:
+async def test_recording_is_the_reply_of_the_named_selector(tmp: Path) -> None:
     async with two_selectors(tmp) as (rig, one, other):
         one.answers["recording"], other.answers["recording"] = (200, b"one"), (200, b"other")
         status, headers, body = await page(rig, f"/api/v1/recording?selector={other.link.identity}")
@@ -158,7 +158,7 @@ async def test_recording_is_that_selectors_bytes(tmp: Path) -> None:
         assert (status, body["code"]) == (413, "MESSAGE_TOO_LARGE")
 
 
-async def test_invariants_add_what_this_edge_counts_itself_and_reports_tell_the_mesh(tmp: Path) -> None:
+async def test_invariants_include_the_counts_of_this_edge_and_presence_reports_them(tmp: Path) -> None:
     async with running(tmp) as rig:
         rig.selector.answers["invariants"] = (200, {"ok": True, "oversold": []})
         node, client = await rig.node(), await rig.session()

@@ -26,6 +26,7 @@ from mesh.frames import (
     Work,
     encode,
 )
+from mesh.words import JobOutcome
 from tests.support.processes.edge import CELLS, REGISTER, Rig, Talk, running, until
 
 WORK = encode(Work("zh", "en", "pcm16", 16_000, {"use_asr": True}, "t"))
@@ -108,7 +109,7 @@ async def test_registration_carries_models_pairs_tenant_and_the_number_of_jobs(t
         assert (await stranger.hear("error"))["code"] == "INVALID_ID"
 
 
-async def test_result_tells_how_long_the_node_took_and_of_what(tmp: Path) -> None:
+async def test_result_carries_duration_language_pair_and_audio_length(tmp: Path) -> None:
     async with running(tmp) as rig:
         node = await rig.node()
         give(rig, assign(rig, node))
@@ -134,7 +135,7 @@ def failing(code: str) -> dict[str, Any]:
         ({"text_asr": "", "text_translated": "", "tts_audio": ""}, False),
     ],
 )
-async def test_only_what_is_the_nodes_own_doing_tells_of_its_speed(
+async def test_duration_is_measured_only_if_it_is_a_property_of_the_node(
     tmp: Path, said: dict[str, Any], is_telling: bool
 ) -> None:
     async with running(tmp) as rig:
@@ -145,7 +146,7 @@ async def test_only_what_is_the_nodes_own_doing_tells_of_its_speed(
         assert (rig.selector.seen_of(JobDone)[0].took_ms >= 0) is is_telling
 
 
-async def test_heartbeat_names_what_runs_by_the_nodes_word_and_the_edges(tmp: Path) -> None:
+async def test_heartbeat_names_jobs_of_the_node_and_of_the_edge(tmp: Path) -> None:
     async with running(tmp, heartbeat_min_ms=1) as rig:
         rig.selector.mute = lambda frame: isinstance(frame, JobDone)
         node = await rig.node()
@@ -165,7 +166,7 @@ async def test_heartbeat_names_what_runs_by_the_nodes_word_and_the_edges(tmp: Pa
         await until(lambda: rig.selector.seen_of(JobDone) != [], "the result is repeated until acknowledged")
 
 
-async def test_node_that_names_no_jobs_runs_what_it_was_given_once_others_lapsed(tmp: Path) -> None:
+async def test_node_that_names_no_jobs_runs_those_of_this_edge_after_a_lease(tmp: Path) -> None:
     async with running(tmp, heartbeat_min_ms=1, job_lease_ms=1) as rig:
         node = await rig.node()
         frame = assign(rig, node)
@@ -174,7 +175,7 @@ async def test_node_that_names_no_jobs_runs_what_it_was_given_once_others_lapsed
         assert (await beat(rig, node)).jobs == [f"{frame.job_id}#1"]
 
 
-async def test_job_for_a_node_that_just_left_waits_until_it_is_back(tmp: Path) -> None:
+async def test_job_for_a_detached_node_is_buffered_until_it_reattaches(tmp: Path) -> None:
     async with running(tmp, reconnect_grace_ms=LONG_MS) as rig:
         keep_nodes(rig)
         node = await rig.node()
@@ -183,9 +184,9 @@ async def test_job_for_a_node_that_just_left_waits_until_it_is_back(tmp: Path) -
         give(rig, held)
         give(rig, cancelled)
         deliveries = rig.edges[0].nodes.deliveries
-        await until(lambda: deliveries.outcomes["job_held"] == 2, "both jobs are held")
+        await until(lambda: deliveries.outcomes[JobOutcome.JOB_BUFFERED] == 2, "both jobs are buffered")
         tell(rig, node, CancelJob(cancelled.job_id, 1, node.id, "t", "session_closed"))
-        await until(lambda: deliveries.jobs_of(node.id, [(cancelled.job_id, 1)]) == [], "it is cancelled")
+        await until(lambda: deliveries.running_at(node.id, [(cancelled.job_id, 1)]) == [], "it is cancelled")
         assert rig.selector.seen_of(Placed) == []
         again = await rig.node(node_id=node.id)
         job = await again.hear("job_assign")
@@ -196,7 +197,7 @@ async def test_job_for_a_node_that_just_left_waits_until_it_is_back(tmp: Path) -
         assert [message["type"] for message in again.heard] == ["node_register_ack", "job_assign"]
 
 
-async def test_held_job_goes_elsewhere_when_the_node_stays_away(tmp: Path) -> None:
+async def test_buffered_job_fails_when_the_node_stays_detached(tmp: Path) -> None:
     async with running(tmp, reconnect_grace_ms=300) as rig:
         keep_nodes(rig)
         node = await rig.node()
@@ -209,7 +210,7 @@ async def test_held_job_goes_elsewhere_when_the_node_stays_away(tmp: Path) -> No
         assert dict(failures(rig)) in ({1: "node_gone", 2: "job_lost"}, {1: "node_gone", 2: "node_absent"})
 
 
-async def test_node_error_gives_jobs_back_at_once(tmp: Path) -> None:
+async def test_node_error_fails_its_jobs_at_once(tmp: Path) -> None:
     async with running(tmp) as rig:
         keep_nodes(rig)
         node = await rig.node()
@@ -229,23 +230,24 @@ async def test_node_error_gives_jobs_back_at_once(tmp: Path) -> None:
         assert rig.selector.seen_of(JobDone)[0].request_id == ""
 
 
-async def test_superseded_connection_gives_no_jobs_back(tmp: Path) -> None:
+async def test_error_on_a_superseded_connection_fails_no_job(tmp: Path) -> None:
     async with running(tmp) as rig:
         keep_nodes(rig)
         old = await rig.node()
         nodes = rig.edges[0].nodes
         (socket,) = nodes.sockets
         new = await rig.node(node_id=old.id)
-        give(rig, assign(rig, new))
+        job = assign(rig, new)
+        give(rig, job)
         await new.hear("job_assign")
         error = {"type": "node_error", "node_id": old.id, "code": "OOM", "message": "no memory"}
-        nodes._on_text(socket, json.dumps(error).encode())  # it was under way when the socket was closed
-        assert nodes.deliveries.outcomes["node_error"] == 0
+        nodes._on_text(socket, json.dumps(error).encode())  # it was in flight when the socket was closed
+        assert nodes.deliveries.running_at(new.id, []) == [f"{job.job_id}#1"]
         await new.say(error)
         await until(lambda: failures(rig) == [(1, "node_error")], "the connection in force is believed")
 
 
-async def test_words_about_missing_models_are_gathered_and_take_no_other_jobs(tmp: Path) -> None:
+async def test_missing_model_reports_are_coalesced_and_fail_no_other_jobs(tmp: Path) -> None:
     async with running(tmp) as rig:
         keep_nodes(rig)
         node = await rig.node()
@@ -271,7 +273,7 @@ async def test_words_about_missing_models_are_gathered_and_take_no_other_jobs(tm
         assert failures(rig) == [], "the other job goes on"
 
 
-async def test_status_is_told_to_the_node_of_that_connection(tmp: Path) -> None:
+async def test_status_is_sent_to_the_connection_of_its_epoch(tmp: Path) -> None:
     async with running(tmp) as rig:
         node = await rig.node()
         epoch = rig.selector.nodes[node.id][1]
@@ -284,7 +286,7 @@ async def test_status_is_told_to_the_node_of_that_connection(tmp: Path) -> None:
         assert (await node.hear("node_status"))["reason"] == "unhealthy"
 
 
-async def test_drain_hands_over_at_the_deadline_and_resume_takes_it_back(tmp: Path) -> None:
+async def test_drain_hands_jobs_over_at_the_deadline_unless_resumed(tmp: Path) -> None:
     async with running(tmp) as rig:
         keep_nodes(rig)
         node = await rig.node()
@@ -307,7 +309,7 @@ async def test_drain_hands_over_at_the_deadline_and_resume_takes_it_back(tmp: Pa
         assert rig.edges[0].metrics.given_back_total.labels("drained")._value.get() == 1
 
 
-async def test_drained_node_that_comes_back_is_told_again(tmp: Path) -> None:
+async def test_reattached_node_receives_its_drain_again(tmp: Path) -> None:
     async with running(tmp, reconnect_grace_ms=LONG_MS) as rig:
         keep_nodes(rig)
         node = await rig.node()

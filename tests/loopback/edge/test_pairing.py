@@ -1,4 +1,4 @@
-"""Pairing through real sockets: nodes that ask for codes, and what an edge does with a code that a client presents."""
+"""Pairing through real sockets: nodes that request codes, and codes that a client redeems."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mesh.ids import is_id
 from tests.support.processes.edge import Rig, Talk, running, until
 
 CLIENT = client_digest("127.0.0.1")
-#: Nothing is repeated meanwhile.
+#: No call is retried meanwhile.
 LONG_MS = 4_000
 
 
@@ -38,7 +38,7 @@ async def test_node_gets_a_code(tmp: Path) -> None:
         assert int(second.ref) > int(first.ref), "by which a late copy of the first is known"
 
 
-async def test_node_may_ask_for_itself_only(tmp: Path) -> None:
+async def test_node_gets_codes_for_itself_only(tmp: Path) -> None:
     async with running(tmp) as rig:
         stranger = await rig.talk("/ws/node")
         await stranger.say({"type": "pairing_code_request", "node_id": "node-1"})
@@ -54,7 +54,7 @@ async def test_node_may_ask_for_itself_only(tmp: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", [ErrorCode.SLOW_DOWN, ErrorCode.NOT_REGISTERED])
-async def test_node_hears_why_it_gets_none_and_may_ask_again(tmp: Path, fault: ErrorCode) -> None:
+async def test_refused_code_request_is_an_error_and_may_be_sent_again(tmp: Path, fault: ErrorCode) -> None:
     async with running(tmp) as rig:
         node = await rig.node()
         rig.selector.fault = fault
@@ -66,12 +66,12 @@ async def test_node_hears_why_it_gets_none_and_may_ask_again(tmp: Path, fault: E
         await node.hear("pairing_code")
 
 
-async def test_node_waits_for_one_code_at_a_time(tmp: Path) -> None:
+async def test_node_has_one_pending_code_request(tmp: Path) -> None:
     async with running(tmp) as rig:
         node, other = await rig.node(), await rig.node()
         rig.selector.mute = lambda frame: isinstance(frame, PairingAsk)
         await node.say(request(node))
-        await until(lambda: rig.selector.seen_of(PairingAsk) != [], "the first request is under way")
+        await until(lambda: rig.selector.seen_of(PairingAsk) != [], "the first request is pending")
         await node.say(request(node))
         await node.hear("error", code="SLOW_DOWN")
         await other.say(request(other))
@@ -87,7 +87,7 @@ async def test_node_waits_for_one_code_at_a_time(tmp: Path) -> None:
         await node.hear("pairing_code")
 
 
-async def test_silent_mesh_is_an_error(tmp: Path) -> None:
+async def test_code_request_without_a_reply_is_an_error(tmp: Path) -> None:
     async with running(tmp, answer_timeout_ms=300) as rig:
         node = await rig.node()
         rig.selector.mute = lambda frame: isinstance(frame, PairingAsk)
@@ -98,12 +98,12 @@ async def test_silent_mesh_is_an_error(tmp: Path) -> None:
         await node.hear("pairing_code")
 
 
-async def test_node_that_leaves_meanwhile_costs_nothing(tmp: Path) -> None:
+async def test_reply_for_a_disconnected_node_is_dropped(tmp: Path) -> None:
     async with running(tmp) as rig:
         node = await rig.node(node_id="node-1")
         rig.selector.mute = lambda frame: isinstance(frame, PairingAsk)
         await node.say(request(node))
-        await until(lambda: rig.selector.seen_of(PairingAsk) != [], "the request is under way")
+        await until(lambda: rig.selector.seen_of(PairingAsk) != [], "the request is pending")
         await node.close()
         rig.selector.mute = lambda frame: False
         again = await rig.node(node_id="node-1")
@@ -120,7 +120,7 @@ async def a_code(rig: Rig) -> str:
     return str((await node.hear("pairing_code"))["code"])
 
 
-async def test_code_that_a_client_presents_names_the_node(tmp: Path) -> None:
+async def test_redeemed_code_names_its_node(tmp: Path) -> None:
     async with running(tmp, resend_ms=LONG_MS) as rig:
         pairing, code = PairingClient(rig.edges[0].link), await a_code(rig)
         assert await pairing.use(code, CLIENT) == "node-1"
@@ -132,7 +132,7 @@ async def test_code_that_a_client_presents_names_the_node(tmp: Path) -> None:
         assert first.use != second.use and is_id(first.use), "each is a use of its own"
 
 
-async def test_use_whose_answer_is_lost_is_repeated_as_the_same_use(tmp: Path) -> None:
+async def test_use_whose_reply_is_lost_is_retried_as_the_same_use(tmp: Path) -> None:
     async with running(tmp) as rig:
         pairing, code = PairingClient(rig.edges[0].link), await a_code(rig)
         rig.selector.mute = lambda frame: isinstance(frame, PairingUse)
@@ -144,7 +144,7 @@ async def test_use_whose_answer_is_lost_is_repeated_as_the_same_use(tmp: Path) -
 
 
 @pytest.mark.parametrize("fault", [ErrorCode.SLOW_DOWN, ErrorCode.SCHEDULER_DEPENDENCY_DOWN])
-async def test_client_hears_why_it_is_not_paired(tmp: Path, fault: ErrorCode) -> None:
+async def test_refused_code_is_an_error_for_the_client(tmp: Path, fault: ErrorCode) -> None:
     async with running(tmp) as rig:
         rig.selector.fault = fault
         with pytest.raises(PeerError) as refused:
@@ -152,21 +152,9 @@ async def test_client_hears_why_it_is_not_paired(tmp: Path, fault: ErrorCode) ->
         assert refused.value.code is fault
 
 
-async def test_client_hears_that_nobody_answers(tmp: Path) -> None:
+async def test_code_without_a_reply_is_an_error_for_the_client(tmp: Path) -> None:
     async with running(tmp, answer_timeout_ms=300) as rig:
         rig.selector.mute = lambda frame: isinstance(frame, PairingUse)
         with pytest.raises(PeerError) as refused:
             await PairingClient(rig.edges[0].link).use("123456", CLIENT)
         assert refused.value.code is ErrorCode.SCHEDULER_DEPENDENCY_DOWN
-
-
-def test_client_is_known_by_where_it_comes_from() -> None:
-    same = [
-        ("10.0.0.1", "::ffff:10.0.0.1"),
-        ("2001:db8::1", "2001:db8::ffff:1"),  # whoever has one address of a /64 has all of them
-        ("somewhere", "somewhere"),
-    ]
-    for one, other in same:
-        assert client_digest(one) == client_digest(other) and is_id(client_digest(one))
-    others = ["10.0.0.1", "10.0.0.2", "2001:db8::1", "2001:db8:0:1::1", "", "somewhere"]
-    assert len({client_digest(address) for address in others}) == len(others)

@@ -11,16 +11,13 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from edge.transport.listener import check_host
 from linguamesh.local.redis_server import free_port
-from mesh.config.network import EdgeConfig
-from mesh.errors import ConfigError
 from mesh.frames import Dispatch
 from tests.support.processes.edge import INIT, REGISTER, Talk, get, running, until
 from tests.support.processes.running_mesh import ROOT, MeshProcess
 
 
-async def test_two_processes_share_a_port_and_stop_politely(tmp: Path) -> None:
+async def test_two_processes_share_a_port_and_stop_cleanly(tmp: Path) -> None:
     async with running(tmp, edges=0) as rig:
         port = free_port()
         env = {"LINGUA_LINK_FRONTENDS": rig.front, "LINGUA_EDGE_PORT": str(port), "LINGUA_EDGE_DRAIN_MS": "10"}
@@ -76,7 +73,7 @@ async def test_two_processes_share_a_port_and_stop_politely(tmp: Path) -> None:
         ),
     ],
 )
-def test_what_keeps_it_from_starting_is_one_line_and_an_exit_code(
+def test_startup_error_is_one_line_and_an_exit_code(
     options: list[str], env: dict[str, str], code: int, text: str
 ) -> None:
     done = subprocess.run(
@@ -87,16 +84,7 @@ def test_what_keeps_it_from_starting_is_one_line_and_an_exit_code(
     assert text in lines[0]
 
 
-def test_only_loopback_is_served_unless_told_otherwise() -> None:
-    for host in ("127.0.0.1", "127.1.2.3", "::1", "localhost"):
-        check_host(EdgeConfig(host=host))
-    for host in ("0.0.0.0", "::", "10.0.0.1", "", "example.org"):
-        with pytest.raises(ConfigError):
-            check_host(EdgeConfig(host=host))
-        check_host(EdgeConfig(host=host, insecure=True))
-
-
-async def test_full_mesh_asks_clients_to_slow_down_and_loses_nothing(tmp: Path) -> None:
+async def test_full_mesh_sends_backpressure_and_loses_no_utterance(tmp: Path) -> None:
     async with running(tmp) as rig:
         node, client = await rig.node(), await rig.session()
         rig.selector.holds_credit = True

@@ -91,19 +91,19 @@ async def test_order_holds_when_the_reader_lags_and_catches_up() -> None:
         both.client.transport.resume_reading()
         assert [int((await hear(both.client))[:8]) for _ in range(count + 50)] == list(range(count + 50))
         assert both.outbox.put(b"more") and await hear(both.client) == "more"
-        assert not both.cuts and not both.outbox._untaken
+        assert not both.cuts and not both.outbox._unsent
 
 
-async def test_reader_that_stops_is_cut_though_nothing_more_is_sent() -> None:
+async def test_reader_that_stops_is_aborted_without_further_messages() -> None:
     async with pair(ROOMY._replace(timeout_s=0.2)) as both:
         await both.fill()
         await until(lambda: both.cuts != [], "the reader is cut off")
-        assert both.cuts == ["the reader is too slow: a message was not taken in time"]
+        assert both.cuts == ["the reader is too slow: a message was not sent in time"]
         assert not both.outbox.is_open and not both.outbox.put(b"x")
         await both.connection.wait_closed()
 
 
-async def test_slow_reader_is_not_cut_while_it_takes_each_message_in_time() -> None:
+async def test_slow_reader_is_not_aborted_while_each_message_is_sent_in_time() -> None:
     async with pair(ROOMY._replace(timeout_s=0.3)) as both:
         count = await both.fill()
         for number in range(count, count + 40):
@@ -115,16 +115,16 @@ async def test_slow_reader_is_not_cut_while_it_takes_each_message_in_time() -> N
         assert not both.cuts
 
 
-async def test_too_many_messages_and_too_many_bytes_cut_at_once() -> None:
+async def test_too_many_messages_or_bytes_abort_at_once() -> None:
     for bounds, size in ((ROOMY._replace(messages_max=40), 1), (ROOMY._replace(bytes_max=200_000), 9_000)):
         async with pair(bounds) as both:
             await both.fill()
             put = [both.outbox.put(b"x" * size) for _ in range(40)]
             assert put[0] is True and put[-1] is False
-            assert both.cuts == ["the reader is too slow: too much waits for it"]
+            assert both.cuts == ["the reader is too slow: its send buffer is full"]
 
 
-async def test_message_larger_than_the_bound_goes_to_a_reader_that_keeps_up() -> None:
+async def test_message_larger_than_the_bound_is_sent_to_a_reader_that_keeps_up() -> None:
     async with pair(ROOMY._replace(bytes_max=200_000)) as both:
         for _ in range(3):
             assert both.outbox.put(b"x" * 900_000)
@@ -132,10 +132,10 @@ async def test_message_larger_than_the_bound_goes_to_a_reader_that_keeps_up() ->
             await until(lambda: both.held == 0, "all of it is taken")
         both.client.transport.pause_reading()
         assert both.outbox.put(b"x" * 900_000) and not both.outbox.put(b"x"), "behind it nothing more may wait"
-        assert both.cuts == ["the reader is too slow: too much waits for it"]
+        assert both.cuts == ["the reader is too slow: its send buffer is full"]
 
 
-async def test_close_sends_what_waits_first() -> None:
+async def test_close_sends_buffered_messages_first() -> None:
     async with pair(ROOMY) as both:
         count = await both.fill()
         both.outbox.close(4_009, "enough")
@@ -158,7 +158,7 @@ async def test_close_of_a_stuck_reader_ends_in_time() -> None:
         assert len(both.cuts) == 1
 
 
-async def test_peer_that_left_takes_nothing() -> None:
+async def test_closed_connection_accepts_no_message() -> None:
     async with pair(ROOMY) as both:
         await both.client.close()
         await both.connection.wait_closed()

@@ -1,45 +1,82 @@
-"""Samples for the tests of deliveries: tight limits, and the frames of jobs that differ by a number."""
+"""Builders for tests of the job tracker: tight limits, and frames of jobs that differ by a number."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from edge.jobs.core import reconnect_grace, unacked_results
-from edge.jobs.core.job import Payload, ResultReport
-from edge.jobs.core.tracker import JobLimits
-from mesh.frames import Assign
+from edge.jobs.core.job import Effect, Payload, ResultReport, SendToJob, WriteJob
+from edge.jobs.core.tracker import JobLimits, JobTracker
+from mesh.frames import Assign, AssignFailed, Placed, ResultAck
 
 DELAY_MS = 25
 NAMED_MS = 15_000
-KEPT_MS = 90_000
+AGE_MS_MAX = 90_000
 GRACE_MS = 2_000
 PAYLOAD = Payload(b"work", b"audio")
 LIMITS = JobLimits(
-    kept=unacked_results.UnackedLimits(4, 1_000, 5, 60_000, 400, 5_000, 1_500),
-    away=reconnect_grace.GraceLimits(
+    unacked=unacked_results.UnackedLimits(4, 1_000, 5, 60_000, 400, 5_000, 1_500),
+    grace=reconnect_grace.GraceLimits(
         GRACE_MS, nodes_max=4, jobs_max=4, bytes_max=40, jobs_per_node_max=3, bytes_per_node_max=30
     ),
     no_session_tries_max=3,
     jobs_per_node_max=3,
-    job_kept_ms=KEPT_MS,
+    job_age_ms_max=AGE_MS_MAX,
     job_named_ms=NAMED_MS,
-    ended_kept_max=16,
-    ended_kept_ms=30_000,
+    recent_max=16,
+    recent_ms=30_000,
     job_event_delay_ms=DELAY_MS,
 )
 
 
 def assign(number: int = 1, **fields: Any) -> Assign:
     base: dict[str, Any] = {
-        "job_id": f"job-00-{number}", "attempt": 1, "node_id": "n", "node_epoch": 7, "request_id": f"r{number}",
-        "session_id": "s", "utterance_index": number, "session_edge": "a", "deadline_ms": 0, "trace_id": "t",
-    }  # fmt: skip
+        "job_id": f"job-00-{number}",
+        "attempt": 1,
+        "node_id": "n",
+        "node_epoch": 7,
+        "request_id": f"r{number}",
+        "session_id": "s",
+        "utterance_index": number,
+        "session_edge": "a",
+        "deadline_ms": 0,
+        "trace_id": "t",
+    }
     return Assign(**{**base, **fields})
 
 
 def report(number: int = 1, **fields: Any) -> ResultReport:
     base: dict[str, Any] = {
-        "job_id": f"job-00-{number}", "attempt": 1, "node_id": "n", "session_id": "forged", "utterance_index": 99,
+        "job_id": f"job-00-{number}",
+        "attempt": 1,
+        "node_id": "n",
+        "session_id": "forged",
+        "utterance_index": 99,
         "success": True,
-    }  # fmt: skip
+    }
     return ResultReport(**{**base, **fields})
+
+
+def tracker_with_jobs(*numbers: int) -> JobTracker:
+    """A tracker whose node `n` of epoch 7 runs these jobs since 0."""
+    core = JobTracker("b", LIMITS)
+    for number in numbers:
+        (write,) = core.on_assign(assign(number), PAYLOAD, 7, 0)
+        assert isinstance(write, WriteJob) and isinstance(write.placed, Placed)
+        core.check()
+    return core
+
+
+def failed_assigns(effects: list[Effect]) -> list[tuple[str, str]]:
+    """The last digit of the job, and the reason, of every AssignFailed."""
+    frames = [effect.frame for effect in effects if isinstance(effect, SendToJob)]
+    return [(frame.job_id[-1], frame.reason) for frame in frames if isinstance(frame, AssignFailed)]
+
+
+def written(effects: list[Effect]) -> list[str]:
+    """The last digit of every job that is written."""
+    return [effect.assign.job_id[-1] for effect in effects if isinstance(effect, WriteJob)]
+
+
+def ack(verdict: str, number: int = 1) -> ResultAck:
+    return ResultAck(f"job-00-{number}", 1, "n", verdict)

@@ -37,6 +37,7 @@ EDGE_LABELS: dict[str, dict[int, Any]] = {
     "pages_total": {0: [*(set(words.QueryKind) - words.COMMAND_KINDS), NO_PAGE]},
     "results_total": {0: words.ResultOutcome},
     "cuts_total": {0: [reason.name.lower() for reason in FinalizeReason]},
+    "chunk_anomalies_total": {0: words.ChunkAnomaly},
     "missing_total": {0: words.MissingReason},
     "resumes_total": {0: words.ResumeOutcome},
     "posts_total": {0: [*words.PostVerdict, *words.PostFailure]},
@@ -45,6 +46,7 @@ EDGE_LABELS: dict[str, dict[int, Any]] = {
     "resends_total": {0: [frame.__name__ for frame in frames.FRAMES]},
     "dropped_results_total": {0: words.ResultDrop},
     "given_back_total": {0: words.AssignFailure},
+    "job_outcomes_total": {0: [*words.JobOutcome, *words.ResultVerdict]},
     "backpressure_total": {0: words.BackpressureAction},
 }
 SELECTOR_LABELS: dict[str, dict[int, Any]] = {

@@ -138,8 +138,9 @@ class Intake:
     def _handle(self, event: Inbound) -> None:
         try:
             if type(event) is Chunk:
-                made = (self._segments or self._segmenter()).on_chunk(event, self._turn.now_ms)
-                if made:
+                segments = self._segments or self._segmenter()
+                made = segments.on_chunk(event, self._turn.now_ms)
+                if made or segments.counts:
                     self.take(made)
             else:
                 _ON_MESSAGE[type(event)](self, event)
@@ -172,8 +173,12 @@ class Intake:
         return self._segments
 
     def take(self, made: list[SegmentStarted | Segment]) -> None:
-        """Utterances began or are complete."""
+        """Utterances began or are complete. Also counts the anomalies that the segmenter found on the way."""
         turn = self._turn
+        if self._segments is not None and self._segments.counts:
+            for anomaly, amount in self._segments.counts.items():
+                turn.count(CounterName.CHUNK_ANOMALIES, anomaly, amount)
+            self._segments.counts.clear()
         for one in made:
             if isinstance(one, Segment):
                 turn.count(CounterName.SEGMENTS, one.reason.name.lower())

@@ -38,12 +38,12 @@ def test_opus_is_whole_packets(packets: list[bytes]) -> None:
 
 
 @given(PACKETS, st.binary(min_size=1, max_size=300), st.data())
-def test_a_torn_packet_is_refused_and_its_place_is_named(
-    packets: list[bytes], torn: bytes, data: st.DataObject
+def test_truncated_packet_is_refused_with_its_position(
+    packets: list[bytes], cut_off: bytes, data: st.DataObject
 ) -> None:
-    whole, last = plan_a(packets), plan_a([torn])
+    whole, last = plan_a(packets), plan_a([cut_off])
     part = last[: data.draw(st.integers(1, len(last) - 1))]
-    assert f"packet {len(packets)} at byte {len(whole)} is torn" in refusal(whole + part, "opus")
+    assert f"packet {len(packets)} at byte {len(whole)} is truncated" in refusal(whole + part, "opus")
 
 
 @given(st.binary(max_size=60))
@@ -56,14 +56,14 @@ def test_opus_of_any_bytes_is_counted_in_full_or_refused(noise: bytes) -> None:
         assert packets == opus_packets(noise)
 
 
-def test_what_is_wrong_with_a_packet_is_said() -> None:
-    assert "packet 1 at byte 4 is torn: only half of its length is there" in refusal(b"\x02\x00ab\x05", "opus")
-    assert "packet 1 at byte 4 is torn: 5 bytes promised, 1 there" in refusal(b"\x02\x00ab\x05\x00x", "opus")
-    assert "packet 0 at byte 0 is torn: 256 bytes promised, 0 there" in refusal(b"\x00\x01", "opus")
+def test_error_text_names_the_fault_of_the_packet() -> None:
+    assert "packet 1 at byte 4 is truncated: it has half a length field" in refusal(b"\x02\x00ab\x05", "opus")
+    assert "packet 1 at byte 4 is truncated: 5 bytes announced, 1 present" in refusal(b"\x02\x00ab\x05\x00x", "opus")
+    assert "packet 0 at byte 0 is truncated: 256 bytes announced, 0 present" in refusal(b"\x00\x01", "opus")
     assert "packet 1 at byte 4 is empty" in refusal(b"\x02\x00ab\x00\x00", "opus")
 
 
-def test_a_chunk_has_a_bounded_number_of_packets() -> None:
+def test_packets_per_chunk_are_bounded() -> None:
     assert whole_packets(b"\x01\x00x" * OPUS_PACKETS_MAX) == OPUS_PACKETS_MAX
     assert f"packet {OPUS_PACKETS_MAX} at byte" in refusal(b"\x01\x00x" * (OPUS_PACKETS_MAX + 1), "opus")
 
@@ -76,7 +76,7 @@ def test_small_chunks_of_pcm_add_up_without_drift(samples: list[int], rate: int)
 
 
 @given(st.integers(0, 30_000), st.sampled_from([("opus", 16_000), ("pcm16", 11_025), ("S16LE", 44_100)]))
-def test_units_are_the_least_that_sound_so_long(ms: int, stream: tuple[str, int]) -> None:
+def test_units_are_the_least_that_last_at_least_that_long(ms: int, stream: tuple[str, int]) -> None:
     sound = sound_of(*stream)
     units = sound.units(ms)
     assert units * 1_000 >= ms * sound.units_per_s
@@ -90,6 +90,6 @@ def test_opus_sounds_20_ms_per_packet_at_any_rate() -> None:
 
 
 @pytest.mark.parametrize(("audio_format", "rate"), [("mp3", 16_000), ("pcm16", 0)])
-def test_a_format_that_nobody_agreed_on_is_our_own_bug(audio_format: str, rate: int) -> None:
+def test_format_outside_session_init_is_an_assertion_error(audio_format: str, rate: int) -> None:
     with pytest.raises(AssertionError):
         sound_of(audio_format, rate)

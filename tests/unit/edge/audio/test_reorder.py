@@ -1,11 +1,14 @@
-"""Chunks out of order: late, early, twice, never, and numbered anew; and what that does to utterances."""
+"""Chunks out of order: late, early, duplicate, missing and renumbered; and the utterances made of them."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
-from edge.audio.core.reorder import REPEATS_WINDOW, Arrived, Chunk, ChunkCounts, ChunkReorder, client_gap_ms
-from edge.audio.core.segmenter import FinalizeReason, Segment, SegmentStarted
+from edge.audio.core.reorder import DUPLICATES_WINDOW, Arrived, Chunk, ChunkReorder, client_gap_ms
+from edge.audio.core.segment import FinalizeReason, Segment, SegmentStarted
+from mesh.words import ChunkAnomaly
 from tests.support.builders.segments import Talk, sound
 
 A, B, C, D = (sound(500, mark) for mark in (1, 2, 3, 4))
@@ -15,7 +18,7 @@ def order(
     next_seq: int | None = None, early_max: int = 4, early_bytes_max: int = 1_000, renumbers: bool = True
 ) -> ChunkReorder:
     return ChunkReorder(
-        ChunkCounts(),
+        Counter(),
         early_max=early_max,
         early_bytes_max=early_bytes_max,
         hangover_manual_ms=200,
@@ -41,33 +44,33 @@ def given_up(own: ChunkReorder, now_ms: int) -> list[int]:
     return out
 
 
-def counted(own: ChunkReorder) -> ChunkCounts:
+def counted(own: ChunkReorder) -> dict[ChunkAnomaly, int]:
     return own._counts
 
 
 # --- sorting --------------------------------------------------------------------------------------
 
 
-def test_chunks_in_order_are_handed_on_at_once() -> None:
+def test_chunks_in_order_are_released_at_once() -> None:
     own = order()
     assert [put(own, seq) for seq in (5, 6, 7)] == [[5], [6], [7]]
-    assert own.next_seq == 8 and own.due_ms is None and counted(own) == ChunkCounts()
+    assert own.next_seq == 8 and own.due_ms is None and counted(own) == {}
 
 
-def test_an_early_chunk_waits_for_those_between() -> None:
+def test_early_chunk_waits_for_missing_ones() -> None:
     own = order(next_seq=0)
-    assert put(own, 2, 1) == [] and len(own) == 2 and own.held_bytes == 4
+    assert put(own, 2, 1) == [] and len(own) == 2 and own.early_bytes == 4
     assert put(own, 0) == [0, 1, 2]
-    assert own.due_ms is None and len(own) == 0 and counted(own) == ChunkCounts()
+    assert own.due_ms is None and len(own) == 0 and counted(own) == {}
 
 
-def test_missing_chunks_are_given_up_after_the_hangover_and_counted() -> None:
+def test_missing_chunks_are_abandoned_after_the_hangover_and_counted() -> None:
     own = order(next_seq=0)
     put(own, 2, at_ms=100)
     put(own, 3, at_ms=180)
     assert own.due_ms == 250 and given_up(own, 249) == []
-    assert given_up(own, 250) == [2, 3] and counted(own).gaps == 2
-    assert put(own, 1) == [] and counted(own).duplicates == 1, "too late"
+    assert given_up(own, 250) == [2, 3] and own._counts[ChunkAnomaly.GAP] == 2
+    assert put(own, 1) == [] and own._counts[ChunkAnomaly.DUPLICATE] == 1, "too late"
     assert put(own, 4) == [4]
 
 
@@ -82,7 +85,7 @@ def test_each_gap_has_its_own_hangover() -> None:
     assert given_up(own, 460) == [5, 7], "both are due"
 
 
-def test_a_final_chunk_that_waits_sets_the_hangover_of_a_cut_that_was_asked_for() -> None:
+def test_early_final_chunk_sets_the_manual_hangover() -> None:
     own = order(next_seq=0)
     put(own, 1, at_ms=0)
     put(own, 2, at_ms=100, final=True)
@@ -92,83 +95,83 @@ def test_a_final_chunk_that_waits_sets_the_hangover_of_a_cut_that_was_asked_for(
     assert given_up(own, 300) == [1, 2, 3, 4]
 
 
-def test_a_repeat_is_dropped_and_counted_taken_or_waiting() -> None:
+def test_duplicate_is_dropped_and_counted_whether_released_or_early() -> None:
     own = order(next_seq=0)
     assert put(own, 0, 0, 2, 2, 1, 1, 2) == [0, 1, 2]
-    assert counted(own).duplicates == 4
+    assert own._counts[ChunkAnomaly.DUPLICATE] == 4
 
 
-def test_no_more_than_the_bound_may_wait() -> None:
+def test_early_chunks_are_bounded_in_number() -> None:
     own = order(next_seq=0, early_max=4)
     assert put(own, 4, 3, 2, 1) == [] and len(own) == 4
     assert put(own, 5) == [1, 2, 3, 4, 5], "one further ahead than the bound is a new place"
-    assert counted(own) == ChunkCounts(gaps=1, restarts=1) and own.due_ms is None
+    assert counted(own) == {"gap": 1, "restart": 1} and own.due_ms is None
 
 
-def test_no_more_bytes_than_the_bound_may_wait() -> None:
+def test_early_chunks_are_bounded_in_bytes() -> None:
     own = order(next_seq=0, early_bytes_max=5)
-    assert put(own, 1, 3) == [] and own.held_bytes == 4
-    assert put(own, 4) == [1] and own.held_bytes == 4, "only as much is given up as must be"
-    assert counted(own).gaps == 1 and own.next_seq == 2
+    assert put(own, 1, 3) == [] and own.early_bytes == 4
+    assert put(own, 4) == [1] and own.early_bytes == 4, "only as much is given up as must be"
+    assert own._counts[ChunkAnomaly.GAP] == 1 and own.next_seq == 2
 
 
-def test_a_jump_takes_what_waited_with_it() -> None:
+def test_jump_releases_early_chunks() -> None:
     own = order(next_seq=0)
     put(own, 2)
     assert put(own, 1_000_000) == [2, 1_000_000]
-    assert own.next_seq == 1_000_001 and counted(own) == ChunkCounts(gaps=2, restarts=1)
+    assert own.next_seq == 1_000_001 and counted(own) == {"gap": 2, "restart": 1}
 
 
-def test_a_seq_far_behind_is_a_new_numbering() -> None:
+def test_seq_far_behind_is_a_new_numbering() -> None:
     own = order(next_seq=1_000)
-    assert put(own, 1_000 - REPEATS_WINDOW) == [] and counted(own) == ChunkCounts(duplicates=1)
+    assert put(own, 1_000 - DUPLICATES_WINDOW) == [] and counted(own) == {"duplicate": 1}
     put(own, 1_002)
-    assert put(own, 1_000 - REPEATS_WINDOW - 1) == [1_002, 1_000 - REPEATS_WINDOW - 1]
-    assert own.next_seq == 1_000 - REPEATS_WINDOW and counted(own) == ChunkCounts(duplicates=1, gaps=2, restarts=1)
+    assert put(own, 1_000 - DUPLICATES_WINDOW - 1) == [1_002, 1_000 - DUPLICATES_WINDOW - 1]
+    assert own.next_seq == 1_000 - DUPLICATES_WINDOW and counted(own) == {"duplicate": 1, "gap": 2, "restart": 1}
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_client_may_count_anew_after_each_end(first: int) -> None:
+def test_client_may_restart_its_numbering_after_a_final_chunk(first: int) -> None:
     own = order()
     put(own, first, first + 1)
     put(own, first + 2, final=True)
     assert put(own, first, first + 1, first + 2) == [first, first + 1, first + 2]
-    assert counted(own) == ChunkCounts(restarts=1)
+    assert counted(own) == {"restart": 1}
 
 
 @pytest.mark.parametrize("seq", [0, 1, 2])
-def test_without_an_end_before_it_a_low_seq_is_a_repeat(seq: int) -> None:
+def test_low_seq_without_a_final_chunk_before_it_is_a_duplicate(seq: int) -> None:
     own = order()
     put(own, 0, 1, 2)
-    assert put(own, seq) == [] and counted(own).duplicates == 1
+    assert put(own, seq) == [] and own._counts[ChunkAnomaly.DUPLICATE] == 1
 
 
-def test_the_end_itself_sent_twice_is_a_repeat() -> None:
+def test_final_chunk_sent_twice_is_a_duplicate() -> None:
     own = order()
     put(own, 0)
     put(own, 1, final=True)
-    assert put(own, 1, final=True) == [] and counted(own) == ChunkCounts(duplicates=1)
+    assert put(own, 1, final=True) == [] and counted(own) == {"duplicate": 1}
 
 
 @pytest.mark.parametrize(("client_ms", "is_repeat"), [(4_900, True), (5_000, True), (5_001, False), (None, False)])
-def test_the_client_s_clock_tells_a_repeat_from_a_new_numbering(client_ms: int | None, is_repeat: bool) -> None:
+def test_client_clock_distinguishes_duplicate_from_new_numbering(client_ms: int | None, is_repeat: bool) -> None:
     own = order()
     put(own, 0, 1)
     own.put(Arrived(Chunk(2, b"", True, 5_000), 0, 0))
     assert own.drops(Chunk(0, b"xy", False, client_ms)) is is_repeat
 
 
-def test_a_client_may_count_anew_while_its_end_still_waits() -> None:
+def test_client_may_restart_its_numbering_while_its_final_chunk_is_early() -> None:
     own = order(next_seq=5)
     put(own, 7, final=True)
-    assert put(own, 0) == [7, 0] and counted(own) == ChunkCounts(gaps=2, restarts=1)
+    assert put(own, 0) == [7, 0] and counted(own) == {"gap": 2, "restart": 1}
 
 
-def test_behind_an_end_that_is_not_the_newest_nobody_counts_anew() -> None:
+def test_low_seq_behind_a_final_chunk_that_is_not_the_newest_is_a_duplicate() -> None:
     own = order(next_seq=5)
     put(own, 5, final=True)
     put(own, 7)
-    assert put(own, 0) == [] and counted(own).duplicates == 1
+    assert put(own, 0) == [] and own._counts[ChunkAnomaly.DUPLICATE] == 1
 
 
 @pytest.mark.parametrize(
@@ -184,14 +187,14 @@ def test_behind_an_end_that_is_not_the_newest_nobody_counts_anew() -> None:
         (0, None, None),
     ],
 )
-def test_gaps_of_a_clock_that_comes_round(before: int | None, after: int | None, gap: int | None) -> None:
+def test_gap_of_a_client_clock_that_wraps_around(before: int | None, after: int | None, gap: int | None) -> None:
     assert client_gap_ms(before, after) == gap
 
 
 # --- what that does to utterances -----------------------------------------------------------------
 
 
-def test_defect_07_chunks_are_put_in_order_by_their_seq() -> None:
+def test_defect_07_chunks_are_reordered_by_seq() -> None:
     talk = Talk()
     talk.say(500, 1)
     assert talk.chunk(C, seq=2) == [] and talk.chunk(B, seq=1) == []
@@ -199,18 +202,18 @@ def test_defect_07_chunks_are_put_in_order_by_their_seq() -> None:
     assert talk.heard == [A + B + C]
 
 
-def test_an_end_waits_for_chunks_that_are_missing_and_no_longer() -> None:
+def test_final_chunk_waits_for_missing_chunks_within_the_hangover() -> None:
     talk = Talk(seq=10)
     talk.say(500, 1)
     assert talk.chunk(C, seq=12, final=True) == []
     assert talk.wait(199) == []
     (cut,) = talk.wait(1)
     assert isinstance(cut, Segment) and (cut.audio, cut.reason, cut.last_seq) == (A + C, FinalizeReason.MANUAL, 12)
-    assert talk.segments.counts.gaps == 1
-    assert talk.chunk(B, seq=11) == [] and talk.segments.is_empty, "too late"
+    assert talk.segments.counts[ChunkAnomaly.GAP] == 1
+    assert talk.chunk(B, seq=11) == [] and talk.segments.next_due_ms is None, "too late"
 
 
-def test_an_end_is_cut_as_soon_as_all_is_there() -> None:
+def test_utterance_is_finalized_when_the_last_missing_chunk_arrives() -> None:
     talk = Talk()
     talk.say(500, 1)
     talk.chunk(C, seq=2, final=True)
@@ -219,7 +222,7 @@ def test_an_end_is_cut_as_soon_as_all_is_there() -> None:
     assert isinstance(cut, Segment) and cut.audio == A + B + C
 
 
-def test_defect_05_an_end_that_waits_holds_up_nobody() -> None:
+def test_defect_05_early_final_chunk_does_not_block_later_chunks() -> None:
     talk = Talk()
     talk.say(500, 1)
     talk.chunk(C, seq=2, final=True)
@@ -233,14 +236,14 @@ def test_defect_05_an_end_that_waits_holds_up_nobody() -> None:
     assert talk.cuts[1].began_ms == 1_000_050, "when it came, not when its turn came"
 
 
-def test_defect_05_an_end_with_all_before_it_waits_for_nothing() -> None:
+def test_defect_05_final_chunk_in_order_finalizes_at_once() -> None:
     talk = Talk()
     talk.say(500, 1)
     assert [type(each) for each in talk.chunk(final=True)] == [Segment]
     assert talk.segments.next_due_ms is None
 
 
-def test_no_timeout_is_called_while_something_heard_waits() -> None:
+def test_no_timeout_while_early_chunks_wait() -> None:
     talk = Talk(hangover_auto_ms=1_000)
     talk.say(500, 1, client=0)
     talk.now += 3_990
@@ -250,7 +253,7 @@ def test_no_timeout_is_called_while_something_heard_waits() -> None:
     assert talk.close()[0] == talk.cuts[0] and talk.heard == [A + B + C]
 
 
-def test_the_silence_before_a_chunk_that_waited_ends_when_it_came() -> None:
+def test_silence_before_an_early_chunk_ends_at_its_arrival() -> None:
     talk = Talk()
     talk.say(500, 1)
     talk.now += 2_990
@@ -259,7 +262,7 @@ def test_the_silence_before_a_chunk_that_waited_ends_when_it_came() -> None:
     assert talk.segments.next_due_ms == talk.now - 150 + 3_150
 
 
-def test_the_timer_goes_by_what_came_last_even_if_it_was_said_earlier() -> None:
+def test_timeout_is_measured_from_the_latest_arrival() -> None:
     talk = Talk()
     talk.say(500, 1)
     talk.wait(100)
@@ -269,15 +272,15 @@ def test_the_timer_goes_by_what_came_last_even_if_it_was_said_earlier() -> None:
     assert talk.segments.next_due_ms == talk.now + 3_150
 
 
-def test_without_a_hangover_nobody_waits() -> None:
+def test_early_chunks_do_not_wait_without_a_hangover() -> None:
     talk = Talk(hangover_auto_ms=0, hangover_manual_ms=0)
     talk.say(500, 1)
     assert talk.chunk(C, seq=2) == [] and talk.segments.next_seq == 3
     (cut,) = talk.chunk(final=True, seq=5)
-    assert isinstance(cut, Segment) and cut.audio == A + C and talk.segments.counts.gaps == 3
+    assert isinstance(cut, Segment) and cut.audio == A + C and talk.segments.counts[ChunkAnomaly.GAP] == 3
 
 
-def test_closing_cuts_what_waits_for_an_earlier_chunk() -> None:
+def test_close_finalizes_early_chunks() -> None:
     talk = Talk()
     talk.say(500, 1)
     talk.chunk(B, seq=2, final=True)
@@ -287,46 +290,46 @@ def test_closing_cuts_what_waits_for_an_earlier_chunk() -> None:
     assert [cut.reason for cut in talk.cuts] == [FinalizeReason.MANUAL, FinalizeReason.CLOSE]
 
 
-def test_a_client_that_counts_anew_for_each_utterance_is_understood() -> None:
+def test_numbering_that_restarts_for_each_utterance_is_accepted() -> None:
     talk = Talk()
     for _ in range(3):
         talk.chunk(A, seq=0)
         talk.chunk(B, seq=1)
         talk.chunk(final=True, seq=2)
-    assert talk.heard == [A + B] * 3 and talk.segments.counts.restarts == 2
+    assert talk.heard == [A + B] * 3 and talk.segments.counts[ChunkAnomaly.RESTART] == 2
 
 
-def test_a_client_that_ended_with_audio_and_counts_anew_is_understood() -> None:
+def test_numbering_that_restarts_after_a_final_chunk_with_audio_is_accepted() -> None:
     talk = Talk()
     for _ in range(3):
         talk.chunk(A, seq=1)
         talk.chunk(B, seq=2, final=True)
-    assert talk.heard == [A + B] * 3 and talk.segments.counts.duplicates == 0
+    assert talk.heard == [A + B] * 3 and talk.segments.counts[ChunkAnomaly.DUPLICATE] == 0
 
 
-def test_chunks_sent_again_after_their_utterance_was_cut_change_nothing() -> None:
+def test_chunks_resent_after_their_utterance_was_finalized_are_dropped() -> None:
     talk = Talk()
     talk.chunk(A, seq=0, client=100)
     talk.chunk(B, seq=1, client=200, final=True)
     talk.chunk(A, seq=0, client=100)
     talk.chunk(B, seq=1, client=200, final=True)
     talk.chunk(C, seq=2, client=300, final=True)
-    assert talk.heard == [A + B, C] and talk.segments.counts.duplicates == 2
+    assert talk.heard == [A + B, C] and talk.segments.counts[ChunkAnomaly.DUPLICATE] == 2
 
 
 # --- clients that resume --------------------------------------------------------------------------
 
 
-def test_a_client_that_resumes_never_counts_anew() -> None:
+def test_resuming_client_never_restarts_its_numbering() -> None:
     own = order(next_seq=0, renumbers=False)
     assert put(own, *range(400)) == list(range(400)) and put(own, 400, final=True) == [400]
     assert put(own, 0, 1, 5, 399, 400) == [], "whatever is lower came before"
-    assert counted(own) == ChunkCounts(duplicates=5) and put(own, 401) == [401]
+    assert counted(own) == {"duplicate": 5} and put(own, 401) == [401]
 
 
-def test_what_came_too_early_is_forgotten_when_it_comes_again() -> None:
+def test_early_chunks_are_dropped_when_the_client_resends_them() -> None:
     own = order(next_seq=0)
     assert put(own, 1, 2) == [] and own.due_ms is not None
     own.forget_early()
     own.check()
-    assert own.due_ms is None and len(own) == 0 and put(own, 0, 1, 2) == [0, 1, 2] and counted(own) == ChunkCounts()
+    assert own.due_ms is None and len(own) == 0 and put(own, 0, 1, 2) == [0, 1, 2] and counted(own) == {}

@@ -1,4 +1,4 @@
-"""How streamed audio is cut: which bytes go into which utterance, and what is said about it."""
+"""Segmenter: which bytes go into which utterance, when it is finalized, and its fields."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from edge.audio.core.segmenter import Chunk, FinalizeReason, Segment, Segmenter, SegmentLimits, SegmentStarted
+from edge.audio.core.reorder import Chunk
+from edge.audio.core.segment import FinalizeReason, Segment, SegmentLimits, SegmentStarted
+from edge.audio.core.segmenter import Segmenter
 from mesh.config.sessions import SpeechConfig
 from mesh.errors import ErrorCode, PeerError
+from mesh.words import ChunkAnomaly
 from tests.support.builders.segments import LIMITS, Talk, sound
 
 A, B, C = sound(500, 1), sound(500, 2), sound(500, 3)
@@ -84,7 +87,7 @@ def by_close(talk: Talk) -> None:
         (by_close, FinalizeReason.CLOSE, 1, 220, (False, False, False, False)),
     ],
 )
-def test_each_reason_cuts_the_same_audio_and_says_why(
+def test_each_reason_finalizes_the_same_audio(
     story: Callable[[Talk], None],
     reason: FinalizeReason,
     last_seq: int,
@@ -111,7 +114,7 @@ def test_each_reason_cuts_the_same_audio_and_says_why(
     assert talk.heard == [A + B, *rest], "what came after a pause is the next utterance, and nothing is lost"
 
 
-def test_the_bounds_come_from_the_configuration() -> None:
+def test_limits_come_from_the_configuration() -> None:
     limits = SegmentLimits.of(SpeechConfig(pause_ms=1_234, chunks_early_max=5))
     assert (limits.pause_ms, limits.chunks_early_max, limits.max_duration_ms) == (1_234, 5, 20_000)
     assert set(SegmentLimits._fields) <= set(SpeechConfig.__struct_fields__)
@@ -120,7 +123,7 @@ def test_the_bounds_come_from_the_configuration() -> None:
 # --- pauses ---------------------------------------------------------------------------------------
 
 
-def test_defect_01_the_first_chunk_after_a_pause_opens_the_next_utterance() -> None:
+def test_defect_01_first_chunk_after_a_pause_opens_the_next_utterance() -> None:
     talk = Talk()
     talk.say(500, 1)
     talk.wait(3_001)
@@ -129,7 +132,7 @@ def test_defect_01_the_first_chunk_after_a_pause_opens_the_next_utterance() -> N
     assert talk.heard == [A, B + C], "neither a tail on the first nor a beginning cut off the second"
 
 
-def test_defect_01_the_first_chunk_after_the_timer_is_not_cut_alone() -> None:
+def test_defect_01_first_chunk_after_the_timeout_is_not_finalized_alone() -> None:
     talk = Talk()
     talk.say(500, 1)
     talk.wait(60_000)
@@ -140,7 +143,7 @@ def test_defect_01_the_first_chunk_after_the_timer_is_not_cut_alone() -> None:
     assert [cut.reason for cut in talk.cuts] == [FinalizeReason.TIMEOUT, FinalizeReason.MANUAL]
 
 
-def test_a_silence_of_exactly_the_pause_is_none() -> None:
+def test_silence_of_exactly_the_pause_is_no_pause() -> None:
     talk = Talk()
     talk.say(500, 1)
     talk.wait(3_000)
@@ -157,7 +160,7 @@ def test_without_a_hangover_the_timer_and_a_chunk_agree_on_the_pause() -> None:
     assert one(talk.wait(3_001)).audio == A + B
 
 
-def test_a_chunk_within_the_hangover_of_the_timer_is_after_the_pause() -> None:
+def test_chunk_within_the_hangover_of_the_timer_is_after_the_pause() -> None:
     talk = Talk()
     talk.say(500, 1)
     talk.wait(3_149)
@@ -165,7 +168,7 @@ def test_a_chunk_within_the_hangover_of_the_timer_is_after_the_pause() -> None:
     assert talk.heard == [A]
 
 
-def test_a_stalled_network_is_no_pause() -> None:
+def test_stalled_network_is_no_pause() -> None:
     talk = Talk()
     talk.say(500, 1, client=10_000)
     talk.now += 3_140
@@ -173,14 +176,14 @@ def test_a_stalled_network_is_no_pause() -> None:
     assert talk.now + 3_150 == talk.segments.next_due_ms, "the timer goes by arrival"
 
 
-def test_a_pause_that_the_network_hid_is_one() -> None:
+def test_pause_hidden_by_the_network_counts_by_the_client_clock() -> None:
     talk = Talk()
     talk.say(500, 1, client=10_000)
     assert one(talk.say(500, 2, client=13_001)).reason is FinalizeReason.PAUSE
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, 99_000), (10_000, None), (10_000, 9_000)])
-def test_a_clock_that_is_silent_or_goes_backwards_is_not_asked(before: int | None, after: int | None) -> None:
+def test_missing_or_backward_client_clock_is_ignored(before: int | None, after: int | None) -> None:
     talk = Talk()
     talk.say(500, 1, client=before)
     assert talk.say(500, 2, client=after) == []
@@ -189,14 +192,14 @@ def test_a_clock_that_is_silent_or_goes_backwards_is_not_asked(before: int | Non
 
 
 @pytest.mark.parametrize(("gap", "cuts"), [(100, 0), (3_000, 0), (3_001, 1)])
-def test_a_clock_of_32_bits_may_come_round(gap: int, cuts: int) -> None:
+def test_client_clock_of_32_bits_may_wrap_around(gap: int, cuts: int) -> None:
     talk = Talk()
     talk.say(500, 1, client=2**32 - 50)
     talk.say(500, 2, client=gap - 50)
     assert len(talk.cuts) == cuts
 
 
-def test_text_and_binary_chunks_tell_the_same_time() -> None:
+def test_text_and_binary_chunks_share_a_clock() -> None:
     now = 1_790_000_000_000
     talk = Talk()
     talk.say(500, 1, client=now)
@@ -217,7 +220,7 @@ def test_chunks_without_audio_are_no_speech() -> None:
     assert one(talk.wait(150)).reason is FinalizeReason.TIMEOUT
 
 
-def test_an_end_without_audio_after_a_pause_ends_what_was_said_before() -> None:
+def test_final_chunk_without_audio_after_a_pause_finalizes_the_utterance_before() -> None:
     talk = Talk()
     talk.say(500, 1)
     talk.wait(3_100)
@@ -227,23 +230,25 @@ def test_an_end_without_audio_after_a_pause_ends_what_was_said_before() -> None:
 # --- ends without audio ---------------------------------------------------------------------------
 
 
-def test_an_end_without_audio_makes_no_utterance_and_is_counted() -> None:
+def test_final_chunk_without_audio_makes_no_utterance_and_is_counted() -> None:
     talk = Talk()
     talk.say(500, 1, final=True)
     assert talk.chunk(final=True) == [] and talk.chunk(final=True) == []
-    assert talk.segments.next_index == 1 and talk.segments.counts.empty_finalizes == 2
+    assert talk.segments.next_index == 1 and talk.segments.counts[ChunkAnomaly.EMPTY_FINALIZE] == 2
     assert one(talk.say(500, 2, final=True)).index == 1
 
 
-def test_closing_with_nothing_said_makes_nothing() -> None:
+def test_close_without_audio_makes_no_utterance() -> None:
     talk = Talk()
-    assert talk.close() == [] and talk.segments.next_index == 0 and talk.segments.counts.empty_finalizes == 0
+    assert (
+        talk.close() == [] and talk.segments.next_index == 0 and talk.segments.counts[ChunkAnomaly.EMPTY_FINALIZE] == 0
+    )
 
 
 # --- the longest utterances -----------------------------------------------------------------------
 
 
-def test_the_chunk_that_reaches_the_duration_is_the_last_one() -> None:
+def test_chunk_that_reaches_the_duration_is_the_last_one() -> None:
     talk = Talk(max_duration_ms=1_200)
     talk.say(500, 1)
     talk.say(500, 2)
@@ -277,14 +282,14 @@ def test_defect_06_chunks_that_are_no_whole_milliseconds_do_not_drift() -> None:
     assert one(talk.chunk(bytes(20))).audio_ms == 1_000
 
 
-def test_the_chunk_that_exceeds_the_length_is_the_last_one() -> None:
+def test_chunk_that_exceeds_the_length_is_the_last_one() -> None:
     talk = Talk(utterance_bytes_max=2 * len(A))
     talk.say(500, 1)
     assert talk.say(500, 2) == [], "exactly the bound is within it"
     assert one(talk.say(500, 3)).audio == A + B + C
 
 
-def test_a_chunk_that_would_double_the_length_opens_the_next_utterance() -> None:
+def test_chunk_that_would_double_the_length_opens_the_next_utterance() -> None:
     talk = Talk(utterance_bytes_max=len(A))
     talk.say(500, 1)
     made = talk.chunk(B + C)
@@ -294,7 +299,7 @@ def test_a_chunk_that_would_double_the_length_opens_the_next_utterance() -> None
     assert [(cut.first_seq, cut.last_seq) for cut in talk.cuts] == [(0, 0), (1, 1)]
 
 
-def test_a_chunk_that_exactly_doubles_the_length_is_still_the_last_one() -> None:
+def test_chunk_that_exactly_doubles_the_length_is_still_the_last_one() -> None:
     talk = Talk(utterance_bytes_max=len(A))
     talk.say(500, 1)
     assert one(talk.say(500, 2)).audio == A + B
@@ -309,7 +314,7 @@ def test_a_chunk_that_exactly_doubles_the_length_is_still_the_last_one() -> None
         ({"utterance_bytes_max": 32_000, "max_duration_ms": 1_000}, False, FinalizeReason.MAX_DURATION),
     ],
 )
-def test_of_several_reasons_the_length_goes_before_the_end_before_the_duration(
+def test_of_several_reasons_max_length_goes_before_manual_before_max_duration(
     limits: dict[str, int], final: bool, reason: FinalizeReason
 ) -> None:
     talk = Talk("pcm16", 0, None, **limits)
@@ -317,7 +322,7 @@ def test_of_several_reasons_the_length_goes_before_the_end_before_the_duration(
     assert one(talk.say(500, 2, final=final)).reason is reason
 
 
-def test_a_pause_is_cut_first_and_separately() -> None:
+def test_pause_finalizes_an_utterance_of_its_own_first() -> None:
     talk = Talk(max_duration_ms=500)
     talk.say(450, 1)
     talk.wait(3_100)
@@ -326,11 +331,11 @@ def test_a_pause_is_cut_first_and_separately() -> None:
     assert [cut.reason for cut in talk.cuts] == [FinalizeReason.PAUSE, FinalizeReason.MANUAL]
 
 
-def test_many_tiny_chunks_are_kept_together() -> None:
+def test_many_tiny_chunks_are_joined() -> None:
     talk = Talk()
     for number in range(3_000):
         talk.chunk(bytes([number % 251] * 2))
-    assert talk.segments.held_bytes == 6_000
+    assert talk.segments._bytes == 6_000
     assert one(talk.close()).audio == b"".join(bytes([number % 251] * 2) for number in range(3_000))
 
 
@@ -341,7 +346,7 @@ def turns(talk: Talk) -> list[str]:
     return [cut.turn_id.removeprefix("turn_s-1_") for cut in talk.cuts]
 
 
-def test_a_cut_in_the_middle_of_speech_keeps_the_turn() -> None:
+def test_finalize_for_duration_keeps_the_turn() -> None:
     talk = Talk(max_duration_ms=1_000)
     for number in range(5):
         talk.say(500, number)
@@ -351,7 +356,7 @@ def test_a_cut_in_the_middle_of_speech_keeps_the_turn() -> None:
     assert [cut.reason for cut in talk.cuts] == [FinalizeReason.MAX_DURATION] * 2 + [FinalizeReason.MANUAL] * 2
 
 
-def test_a_cut_for_its_length_keeps_the_turn() -> None:
+def test_finalize_for_length_keeps_the_turn() -> None:
     talk = Talk(utterance_bytes_max=len(A) - 1)
     talk.say(500, 1)
     talk.say(500, 2)
@@ -359,7 +364,7 @@ def test_a_cut_for_its_length_keeps_the_turn() -> None:
 
 
 @pytest.mark.parametrize("reason", [FinalizeReason.MANUAL, FinalizeReason.PAUSE, FinalizeReason.TIMEOUT])
-def test_every_other_cut_ends_the_turn(reason: FinalizeReason) -> None:
+def test_every_other_reason_ends_the_turn(reason: FinalizeReason) -> None:
     talk = Talk()
     talk.say(500, 1, final=reason is FinalizeReason.MANUAL)
     talk.wait({FinalizeReason.PAUSE: 3_100, FinalizeReason.TIMEOUT: 3_200}.get(reason, 0))
@@ -368,7 +373,7 @@ def test_every_other_cut_ends_the_turn(reason: FinalizeReason) -> None:
     assert talk.cuts[0].reason is reason and turns(talk) == ["0", "1"]
 
 
-def test_a_turn_that_was_kept_ends_with_an_end_or_a_pause_even_if_nothing_was_said_since() -> None:
+def test_kept_turn_ends_with_a_final_chunk_or_pause_without_audio() -> None:
     talk = Talk(max_duration_ms=500)
     talk.say(500, 1)
     talk.chunk(final=True)
@@ -380,7 +385,7 @@ def test_a_turn_that_was_kept_ends_with_an_end_or_a_pause_even_if_nothing_was_sa
     assert turns(talk) == ["0", "1", "2", "2"]
 
 
-def test_an_end_that_came_with_too_many_bytes_ends_the_turn() -> None:
+def test_final_chunk_with_too_many_bytes_ends_the_turn() -> None:
     talk = Talk(utterance_bytes_max=len(A) - 1)
     talk.say(500, 1, final=True)
     talk.say(500, 2)
@@ -390,7 +395,7 @@ def test_an_end_that_came_with_too_many_bytes_ends_the_turn() -> None:
 # --- short merge ----------------------------------------------------------------------------------
 
 
-def test_defect_07_a_short_sound_before_a_pause_waits_for_what_follows() -> None:
+def test_defect_07_short_audio_before_a_pause_waits_to_be_merged() -> None:
     talk = Talk()
     talk.say(380, 1)
     talk.wait(4_149)
@@ -398,21 +403,21 @@ def test_defect_07_a_short_sound_before_a_pause_waits_for_what_follows() -> None
     assert one(talk.wait(3_150)).audio == sound(380, 1) + B
 
 
-def test_defect_07_a_short_yes_is_cut_alone_when_nothing_follows() -> None:
+def test_defect_07_short_audio_is_finalized_alone_if_nothing_follows() -> None:
     talk = Talk()
     talk.say(380, 1)
     assert talk.wait(4_149) == []
     assert (talk.wait(1), talk.cuts[0].reason, talk.heard) == ([talk.cuts[0]], FinalizeReason.TIMEOUT, [sound(380, 1)])
 
 
-def test_defect_07_what_follows_too_late_opens_the_next_utterance() -> None:
+def test_defect_07_audio_after_the_merge_wait_opens_the_next_utterance() -> None:
     talk = Talk()
     talk.say(380, 1, client=0)
     cut = one(talk.say(500, 2, client=4_150))
     assert (cut.audio, cut.reason) == (sound(380, 1), FinalizeReason.PAUSE)
 
 
-def test_sounds_that_are_short_together_wait_again() -> None:
+def test_merged_audio_that_is_still_short_waits_again() -> None:
     talk = Talk()
     talk.say(180, 1)
     talk.wait(3_500)
@@ -423,7 +428,7 @@ def test_sounds_that_are_short_together_wait_again() -> None:
     assert one(talk.wait(3_150)).audio == sound(180, 1) + sound(180, 2) + sound(40, 3)
 
 
-def test_exactly_the_short_sound_is_not_short() -> None:
+def test_audio_of_exactly_the_minimum_is_not_short() -> None:
     talk = Talk()
     talk.say(400, 1)
     assert one(talk.wait(3_150)).audio_ms == 400
@@ -432,7 +437,7 @@ def test_exactly_the_short_sound_is_not_short() -> None:
     assert one(talk.say(400, 3)).audio_ms == 400
 
 
-def test_other_cuts_never_merge() -> None:
+def test_other_reasons_never_merge() -> None:
     talk = Talk(max_duration_ms=300)
     talk.say(100, 1, final=True)
     talk.say(300, 2)
@@ -445,7 +450,7 @@ def test_other_cuts_never_merge() -> None:
     ]
 
 
-def test_the_client_may_end_a_short_sound_that_waits() -> None:
+def test_final_chunk_finalizes_short_audio_that_waits() -> None:
     talk = Talk()
     talk.say(380, 1)
     talk.wait(3_500)
@@ -467,7 +472,7 @@ def test_defect_08_no_pause_counts_while_the_client_plays() -> None:
     assert one(talk.wait(1)).audio == A + B
 
 
-def test_defect_08_the_pause_is_counted_anew_when_playing_ends() -> None:
+def test_defect_08_pause_is_measured_from_the_end_of_playing() -> None:
     talk = Talk()
     talk.say(500, 1, client=0)
     talk.play(True)
@@ -481,7 +486,7 @@ def test_defect_08_the_pause_is_counted_anew_when_playing_ends() -> None:
     assert one(talk.say(500, 3, client=16_001)).audio == A + B
 
 
-def test_nobody_is_believed_to_play_for_ever() -> None:
+def test_playing_is_bounded_in_time() -> None:
     talk = Talk()
     talk.say(500, 1)
     talk.play(True)
@@ -489,7 +494,7 @@ def test_nobody_is_believed_to_play_for_ever() -> None:
     assert one(talk.wait(1)).reason is FinalizeReason.TIMEOUT
 
 
-def test_the_end_of_playing_without_its_beginning_counts_the_pause_anew_too() -> None:
+def test_end_of_playing_without_its_start_restarts_the_pause() -> None:
     talk = Talk()
     talk.say(500, 1)
     talk.wait(2_000)
@@ -497,7 +502,7 @@ def test_the_end_of_playing_without_its_beginning_counts_the_pause_anew_too() ->
     assert talk.wait(3_149) == [] and one(talk.wait(1)).audio == A
 
 
-def test_speech_while_playing_is_cut_by_the_client_and_by_its_length_as_ever() -> None:
+def test_speech_while_playing_is_finalized_by_client_and_length() -> None:
     talk = Talk(max_duration_ms=1_000)
     talk.play(True)
     talk.say(500, 1)
@@ -509,7 +514,7 @@ def test_speech_while_playing_is_cut_by_the_client_and_by_its_length_as_ever() -
 # --- coming back ----------------------------------------------------------------------------------
 
 
-def test_silence_of_the_network_is_no_pause_for_a_client_that_comes_back() -> None:
+def test_network_outage_is_no_pause_for_a_client_that_reattaches() -> None:
     talk = Talk()
     talk.say(500, 1)
     talk.now += 30_000
@@ -517,7 +522,7 @@ def test_silence_of_the_network_is_no_pause_for_a_client_that_comes_back() -> No
     assert talk.tick() == [] and talk.say(500, 2) == []
 
 
-def test_a_pause_that_was_made_while_away_counts_by_the_client_s_clock() -> None:
+def test_pause_while_detached_counts_by_the_client_clock() -> None:
     talk = Talk()
     talk.say(500, 1, client=0)
     talk.now += 30_000
@@ -526,10 +531,10 @@ def test_a_pause_that_was_made_while_away_counts_by_the_client_s_clock() -> None
     assert one(talk.say(500, 3, client=5_000)).audio == A + B
 
 
-def test_a_session_that_resumes_elsewhere_goes_on_with_its_numbers() -> None:
+def test_session_resumed_at_another_edge_continues_its_numbering() -> None:
     segments = Segmenter("s-1", "pcm16", 16_000, LIMITS, next_index=7, next_seq=40)
-    assert (segments.next_index, segments.next_seq, segments.is_empty) == (7, 40, True)
-    assert segments.on_chunk(Chunk(39, A, True, None), 0) == [] and segments.counts.duplicates == 1
+    assert (segments.next_index, segments.next_seq, segments.next_due_ms) == (7, 40, None)
+    assert segments.on_chunk(Chunk(39, A, True, None), 0) == [] and segments.counts[ChunkAnomaly.DUPLICATE] == 1
     started, cut = segments.on_chunk(Chunk(40, B, True, None), 0)
     assert started == SegmentStarted(7) and isinstance(cut, Segment)
     assert (cut.index, cut.audio, cut.turn_id, cut.first_seq) == (7, B, "turn_s-1_7", 40)
@@ -539,7 +544,7 @@ def test_a_session_that_resumes_elsewhere_goes_on_with_its_numbers() -> None:
 # --- each utterance for itself --------------------------------------------------------------------
 
 
-def test_defect_07_the_first_time_is_that_of_each_utterance() -> None:
+def test_defect_07_first_time_is_that_of_each_utterance() -> None:
     talk = Talk()
     talk.say(500, 1, client=10_000)
     talk.now += 100
@@ -554,15 +559,15 @@ def test_defect_07_the_first_time_is_that_of_each_utterance() -> None:
     assert [(cut.first_seq, cut.last_seq) for cut in talk.cuts] == [(0, 1), (3, 4), (5, 5)]
 
 
-def test_what_is_held_can_be_seen() -> None:
+def test_buffered_audio_has_a_due_time_and_moves_the_expected_seq() -> None:
     talk = Talk()
-    assert talk.segments.is_empty and talk.segments.next_seq is None and talk.segments.next_due_ms is None
+    assert talk.segments.next_seq is None and talk.segments.next_due_ms is None
     talk.say(500, 1)
-    assert not talk.segments.is_empty and talk.segments.held_bytes == len(A) and talk.segments.next_seq == 1
+    assert talk.segments.next_due_ms is not None and talk.segments.next_seq == 1
     talk.chunk(B, seq=2)
-    assert talk.segments.held_bytes == 2 * len(A) and talk.segments.next_seq == 1
+    assert talk.segments.next_seq == 1, "an early chunk does not move it"
     talk.chunk(final=True)
-    assert not talk.segments.is_empty, "a final chunk and one after it"
+    assert talk.segments.next_due_ms is not None, "a final chunk and one after it"
 
 
 # --- malformed audio ------------------------------------------------------------------------------
@@ -577,20 +582,20 @@ def test_defect_07_malformed_audio_is_refused_and_only_its_seq_counts(audio_form
     assert caught.value.code is ErrorCode.INVALID_AUDIO
     assert talk.segments.next_seq == 2 and talk.cuts == []
     assert one(talk.say(500, 2, final=True)).audio == sound(500, 1, audio_format) + sound(500, 2, audio_format)
-    assert talk.segments.counts.gaps == 0
+    assert talk.segments.counts[ChunkAnomaly.GAP] == 0
 
 
-def test_malformed_audio_sets_free_what_waited_for_it() -> None:
+def test_malformed_chunk_releases_early_chunks() -> None:
     talk = Talk()
     talk.say(500, 1)
     talk.chunk(B, seq=2, final=True)
     with pytest.raises(PeerError):
         talk.chunk(b"odd", seq=1)
-    assert talk.segments.next_due_ms == talk.now and not talk.segments.is_empty
-    assert one(talk.tick()).audio == A + B and talk.segments.is_empty
+    assert talk.segments.next_due_ms == talk.now
+    assert one(talk.tick()).audio == A + B and talk.segments.next_due_ms is None
 
 
-def test_what_malformed_audio_set_free_is_handed_out_by_whatever_comes_next() -> None:
+def test_effects_of_a_malformed_chunk_are_returned_by_the_next_call() -> None:
     for comes_next in (lambda talk: talk.say(500, 3), lambda talk: talk.chunk(A, seq=0), Talk.close):
         talk = Talk()
         talk.say(500, 1)
@@ -601,17 +606,17 @@ def test_what_malformed_audio_set_free_is_handed_out_by_whatever_comes_next() ->
         assert one(comes_next(talk)[:1]).audio == A + B
 
 
-def test_malformed_audio_that_is_early_takes_its_place() -> None:
+def test_malformed_early_chunk_fills_its_seq() -> None:
     talk = Talk()
     talk.say(500, 1)
     with pytest.raises(PeerError):
         talk.chunk(b"odd", seq=2)
     talk.chunk(C, seq=3)
     talk.chunk(B, seq=1)
-    assert one(talk.close()).audio == A + B + C and talk.segments.counts.gaps == 0
+    assert one(talk.close()).audio == A + B + C and talk.segments.counts[ChunkAnomaly.GAP] == 0
 
 
-def test_a_repeat_is_dropped_before_anybody_looks_at_its_audio() -> None:
+def test_duplicate_is_dropped_before_its_audio_is_measured() -> None:
     talk = Talk()
     talk.say(500, 1)
-    assert talk.chunk(b"odd", seq=0) == [] and talk.segments.counts.duplicates == 1
+    assert talk.chunk(b"odd", seq=0) == [] and talk.segments.counts[ChunkAnomaly.DUPLICATE] == 1

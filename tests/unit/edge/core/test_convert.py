@@ -53,7 +53,7 @@ def session(**changes: Any) -> SessionInit:
     return message
 
 
-def test_a_result_becomes_a_translation_under_our_ids() -> None:
+def test_result_becomes_a_translation_with_the_ids_of_the_push() -> None:
     timings = NetworkTimings(node_to_scheduler_ms=3)
     message = convert.translation_result_from(
         result(), PUSH, trace_id="trace", network_timings=timings, scheduler_sent_at_ms=5, group_id="ours", part_index=2
@@ -71,12 +71,12 @@ def test_a_result_becomes_a_translation_under_our_ids() -> None:
     decode_from_server(encode(message))
 
 
-def test_speech_is_the_same_object_all_the_way() -> None:
+def test_tts_audio_is_not_copied() -> None:
     heard = result(tts_audio="A" * 100_000)
     assert convert.translation_result_from(heard, PUSH, trace_id="t").tts_audio is heard.tts_audio
 
 
-def test_a_bare_result_gets_the_originals_defaults() -> None:
+def test_bare_result_gets_the_defaults_of_the_original() -> None:
     gone = ("text_asr", "text_translated", "tts_audio", "tts_format", "extra", "group_id", "part_index")
     written = json.loads(encode(convert.translation_result_from(result(**dict.fromkeys(gone)), PUSH, trace_id="t")))
     assert (written["text_asr"], written["text_translated"], written["tts_audio"]) == ("", "", "")
@@ -95,11 +95,11 @@ def test_a_bare_result_gets_the_originals_defaults() -> None:
         ({"text_asr": "", "text_translated": "", "tts_audio": "", "success": False}, False),
     ],
 )
-def test_silence_is_success_with_nothing_in_it(changes: dict[str, Any], silent: bool) -> None:
+def test_silence_is_success_without_text_or_speech(changes: dict[str, Any], silent: bool) -> None:
     assert convert.is_silence(result(**changes)) is silent
 
 
-def test_a_partial_text_goes_to_the_session_that_we_know_of() -> None:
+def test_partial_text_gets_the_ids_of_the_request() -> None:
     partial = decode_from_node(json.dumps(node_says["asr_partial"]))
     assert isinstance(partial, NodeAsrPartial)
     message = convert.asr_partial_from(partial, session_id="s-ours", utterance_index=9, trace_id="t")
@@ -111,13 +111,13 @@ def test_a_partial_text_goes_to_the_session_that_we_know_of() -> None:
     )
 
 
-def test_a_nodes_error_is_passed_on_as_it_is() -> None:
+def test_node_error_is_forwarded_unchanged() -> None:
     error = convert.error_from(JobError(code="MODEL_NOT_AVAILABLE", message="gone", details={"service_id": "x"}))
     assert (error.code, error.message, error.details) == ("MODEL_NOT_AVAILABLE", "gone", {"service_id": "x"})
     assert convert.error_from(None).code == "PROCESSING_ERROR"
 
 
-def test_an_utterance_reaches_the_node_whole() -> None:
+def test_utterance_becomes_a_job_assign_with_all_fields() -> None:
     audio = bytes(range(256))
     work = convert.work_from(utterance(manual_cut=True), session(), "t")
     written = json.loads(encode(convert.job_assign_from(ASSIGN, frames.decode_work(frames.encode(work)), audio)))
@@ -132,7 +132,7 @@ def test_an_utterance_reaches_the_node_whole() -> None:
     }
 
 
-def test_what_an_utterance_leaves_out_comes_from_its_session() -> None:
+def test_missing_fields_of_an_utterance_come_from_its_session() -> None:
     gone = ("dialect", "features", "mode", "lang_a", "lang_b", "auto_langs", "pipeline", "enable_streaming_asr")
     work = convert.work_from(utterance(**dict.fromkeys(gone)), session(enable_streaming_asr=False), "t")
     assert (work.dialect, work.mode, work.lang_a, work.lang_b) == ("us", "two_way_auto", "en", "es")

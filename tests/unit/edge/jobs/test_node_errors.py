@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from edge.jobs.core.node_errors import MissingModel, NodeErrorScope, missing_model, trouble_of
+from edge.jobs.core.node_errors import MissingModel, NodeErrorScope, missing_model, scope_of
 from mesh.errors import ErrorCode, PeerError
 
 
 @pytest.mark.parametrize(
-    ("details", "trouble"),
+    ("details", "scope"),
     [
         (None, NodeErrorScope(None, None)),
         ("job-1", NodeErrorScope(None, None)),
@@ -24,14 +24,14 @@ from mesh.errors import ErrorCode, PeerError
         ({"job_id": "job-1", "attempt_id": True}, NodeErrorScope("job-1", None)),
     ],
 )
-def test_the_job_that_an_error_names(details: Any, trouble: NodeErrorScope) -> None:
-    assert trouble_of(details) == trouble
+def test_scope_is_the_job_that_the_details_name(details: Any, scope: NodeErrorScope) -> None:
+    assert scope_of(details) == scope
 
 
 @pytest.mark.parametrize("job_id", [5, ["job-1"], {}, False])
-def test_what_can_be_no_job_does_not_cost_all_the_others(job_id: Any) -> None:
+def test_job_id_of_the_wrong_type_is_refused_and_fails_no_job(job_id: Any) -> None:
     with pytest.raises(PeerError) as error:
-        trouble_of({"job_id": job_id})
+        scope_of({"job_id": job_id})
     assert error.value.code is ErrorCode.INVALID_ID
 
 
@@ -50,5 +50,5 @@ FULL = {"service_id": "whisper", "service_version": "3", "reason": "not_found"}
         ("MODEL_NOT_AVAILABLE", None, None),
     ],
 )
-def test_the_model_that_an_error_is_about(code: str, details: Any, missing: MissingModel | None) -> None:
+def test_missing_model_is_read_from_the_details(code: str, details: Any, missing: MissingModel | None) -> None:
     assert missing_model(code, "words", details) == missing

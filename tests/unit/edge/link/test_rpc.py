@@ -1,4 +1,4 @@
-"""Questions that have one answer: repeated until it comes, commands not repeated, a selector that is gone noticed."""
+"""Calls with one reply: retried until it arrives; commands are not retried; a call to one selector fails with it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edge.link.core.rpc import CallLimits, MailPage, PendingCalls, QueryReply, Question, Reply
+from edge.link.core.rpc import CallFrame, CallLimits, MailPage, PendingCalls, QueryReply, Reply
 from mesh.frames import (
     Failed,
     Mail,
@@ -26,11 +26,11 @@ from mesh.frames import (
 )
 
 
-def asked(**options: Any) -> tuple[PendingCalls, list[Any]]:
+def pending(**options: Any) -> tuple[PendingCalls, list[Any]]:
     core = PendingCalls(CallLimits(400, 1_500, 5_000))
-    answers: list[Any] = []
-    core.ask(Query("1", "a", "weights", {}), 3, answers.append, 0, timeout_ms=2_000, **options)
-    return core, answers
+    replies: list[Any] = []
+    core.ask(Query("1", "a", "weights", {}), 3, replies.append, 0, timeout_ms=2_000, **options)
+    return core, replies
 
 
 def ticks(core: PendingCalls, *times: int) -> list[int]:
@@ -41,37 +41,37 @@ def ticks(core: PendingCalls, *times: int) -> list[int]:
     return counts
 
 
-def test_question_is_repeated_has_one_answer_and_a_time_of_its_own() -> None:
-    core, answers = asked()
+def test_call_is_retried_has_one_reply_and_a_timeout_of_its_own() -> None:
+    core, replies = pending()
     assert ticks(core, 400, 1_200) == [1, 1]
     core.on_answer(QueryReply("1", 200, b"{}"))
-    core.on_answer(QueryReply("1", 200, b"the answer to the repeat"))
-    assert answers == [QueryReply("1", 200, b"{}")] and core.next_due_ms() is None
-    core, answers = asked()
+    core.on_answer(QueryReply("1", 200, b"the reply to the retry"))
+    assert replies == [QueryReply("1", 200, b"{}")] and core.next_due_ms() is None
+    core, replies = pending()
     ticks(core, 400, 1_200, 2_000)
-    assert answers == [None] and core.next_due_ms() is None
+    assert replies == [None] and core.next_due_ms() is None
 
 
-def test_command_is_sent_once_unless_a_broker_gave_it_back() -> None:
-    core, answers = asked(once=True)
+def test_command_is_sent_once_unless_a_broker_returned_it() -> None:
+    core, replies = pending(once=True)
     assert ticks(core, 400, 1_200) == [0, 0]
     core.on_lost("1", 50, 1_300)
     assert ticks(core, 1_350, 1_800, 2_000) == [1, 0, 0]
-    assert answers == [None]
+    assert replies == [None]
 
 
-def test_one_who_cannot_be_reached_does_not_answer() -> None:
-    core, answers = asked(to="selector:gone:1")
+def test_call_to_an_unreachable_selector_fails_once() -> None:
+    core, replies = pending(to="selector:gone:1")
     core.on_lost("1", 100, 10)
-    assert answers == [None] and core.next_due_ms() is None
+    assert replies == [None] and core.next_due_ms() is None
     core.on_lost("1", 100, 20)
     core.on_answer(QueryReply("1", 200, b"late"))
-    assert answers == [None]
+    assert replies == [None]
     core.check()
 
 
 @pytest.mark.parametrize(
-    ("question", "answer"),
+    ("call", "reply"),
     [
         (MailAsk("1", "s-1", "a", 5), MailPage("1", Mail("1", "s-1", "7-0", False), (b"frame", b"body"))),
         (Post("1", "a", "s-1", "result", "k"), Posted("1", "s-1", "told")),
@@ -83,13 +83,13 @@ def test_one_who_cannot_be_reached_does_not_answer() -> None:
         (PairingUse("1", "a", "123456", "c", "u"), Failed("1", "INVALID_PAIRING_CODE", "wrong")),
     ],
 )
-def test_question_of_any_other_kind_is_over_with_its_first_answer(question: Question, answer: Reply) -> None:
+def test_call_of_any_other_type_is_over_with_its_first_reply(call: CallFrame, reply: Reply) -> None:
     core = PendingCalls(CallLimits(400, 1_500, 5_000))
-    answers: list[Any] = []
-    core.ask(question, 3, answers.append, 0, payload=(b"body",))
-    [again] = core.tick(400)
-    assert again.frame == question and again.payload == (b"body",), "repeated as it was"
-    core.on_answer(answer)
-    core.on_answer(answer)
-    assert answers == [answer] and core.next_due_ms() is None
+    replies: list[Any] = []
+    core.ask(call, 3, replies.append, 0, payload=(b"body",))
+    [retry] = core.tick(400)
+    assert retry.frame == call and retry.payload == (b"body",), "retried unchanged"
+    core.on_answer(reply)
+    core.on_answer(reply)
+    assert replies == [reply] and core.next_due_ms() is None
     core.check()

@@ -37,7 +37,7 @@ def refusal(**changes: Any) -> PeerError:
     return caught.value
 
 
-def test_a_full_registration_is_flattened() -> None:
+def test_full_registration_is_flattened() -> None:
     assert caps() == NodeCaps(
         version="2.0.0",
         platform="windows",
@@ -61,7 +61,7 @@ def test_a_full_registration_is_flattened() -> None:
 
 
 @pytest.mark.parametrize("gpus", [None, []])
-def test_a_node_without_a_gpu_is_refused(gpus: Any) -> None:
+def test_node_without_a_gpu_is_refused(gpus: Any) -> None:
     error = refusal(hardware={"cpu_cores": 8, "memory_gb": 16, "gpus": gpus})
     assert error.code is ErrorCode.NO_GPU_AVAILABLE
 
@@ -72,11 +72,11 @@ def test_another_capability_schema_is_refused(version: Any) -> None:
 
 
 @pytest.mark.parametrize("version", ["2.0", "2", "2.1"])
-def test_any_second_capability_schema_is_taken(version: str) -> None:
+def test_any_capability_schema_of_major_2_is_accepted(version: str) -> None:
     assert caps(capability_schema_version=version) == caps()
 
 
-def test_a_registration_without_capabilities_by_type_is_refused_as_an_old_schema() -> None:
+def test_registration_without_capabilities_by_type_is_refused_as_an_old_schema() -> None:
     assert refusal(capability_by_type=None).code is ErrorCode.INVALID_CAPABILITY_SCHEMA
 
 
@@ -88,7 +88,7 @@ def test_asr_and_semantic_languages_are_mandatory(missing: str) -> None:
     assert error.details == {"missing": [missing]}
 
 
-def test_the_spelling_of_languages_and_services_does_not_matter() -> None:
+def test_spelling_of_languages_and_services_does_not_matter() -> None:
     langs = {"asr_languages": [" EN ", "en", ""], "semantic_languages": ["zh-CN"]}
     flat = caps(
         language_capabilities=langs,
@@ -99,7 +99,7 @@ def test_the_spelling_of_languages_and_services_does_not_matter() -> None:
     assert (flat.services_installed, flat.services_ready) == (["asr", "nmt"], ["asr"])
 
 
-def test_without_a_list_of_services_what_is_reported_on_counts_as_installed() -> None:
+def test_capability_types_count_as_installed_without_a_list_of_services() -> None:
     flat = caps(
         installed_services=None,
         capability_by_type=[{"type": "asr", "ready": True}, {"type": "phonetic", "ready": False}],
@@ -108,11 +108,11 @@ def test_without_a_list_of_services_what_is_reported_on_counts_as_installed() ->
 
 
 @pytest.mark.parametrize(("asked", "given"), [(None, 4), (0, 1), (1, 1), (16, 16), (10_000, 16)])
-def test_the_number_of_jobs_is_the_nodes_within_our_limit(asked: Any, given: int) -> None:
+def test_max_jobs_is_that_of_the_node_within_the_limit(asked: Any, given: int) -> None:
     assert caps(max_concurrent_jobs=asked).max_jobs == given
 
 
-def test_a_heartbeat_that_says_nothing_new_changes_nothing() -> None:
+def test_heartbeat_without_changes_keeps_the_same_caps() -> None:
     before = caps()
     same = heartbeat(
         capability_by_type=[{"type": "Asr", "ready": True}],
@@ -122,7 +122,7 @@ def test_a_heartbeat_that_says_nothing_new_changes_nothing() -> None:
     assert capabilities.caps_after(before, same) is before
 
 
-def test_a_heartbeat_changes_readiness_services_and_languages() -> None:
+def test_heartbeat_changes_readiness_services_and_languages() -> None:
     after = capabilities.caps_after(
         caps(),
         heartbeat(
@@ -150,11 +150,11 @@ def test_a_heartbeat_changes_readiness_services_and_languages() -> None:
         ({}, NodeLoad()),
     ],
 )
-def test_load_is_brought_into_range(usage: dict[str, Any], load: NodeLoad) -> None:
+def test_load_is_clamped(usage: dict[str, Any], load: NodeLoad) -> None:
     assert capabilities.load_from(heartbeat(resource_usage=usage)) == load
 
 
-def test_a_tenant_must_be_an_id() -> None:
+def test_tenant_must_be_an_id() -> None:
     assert caps(tenant_id=None).tenant_id == "" == caps(tenant_id="").tenant_id
     assert refusal(tenant_id="{c01}").code is ErrorCode.INVALID_ID
 
@@ -169,7 +169,7 @@ def test_models_are_those_that_are_enabled_and_their_number_is_bounded() -> None
     assert len(caps(installed_models=many).models) == capabilities.MODELS_MAX
 
 
-def test_a_heartbeat_changes_models_and_pairs_and_leaves_what_it_does_not_say() -> None:
+def test_heartbeat_changes_models_and_pairs_and_keeps_missing_fields() -> None:
     before = caps()
     models = [{"model_id": "new", "kind": "other", "version": "1"}]
     after = capabilities.caps_after(before, heartbeat(installed_models=models))
@@ -184,7 +184,7 @@ def test_a_heartbeat_changes_models_and_pairs_and_leaves_what_it_does_not_say() 
     assert (after.semantic_langs, after.pairs) == (["en"], []), "the targets of the pairs are all it translates to"
 
 
-def test_the_type_of_a_service_is_what_the_node_says_else_what_is_configured() -> None:
+def test_service_type_is_that_of_the_node_else_configured() -> None:
     message = heartbeat(
         installed_services=[
             {"service_id": "whisper", "type": "ASR"},

@@ -53,45 +53,45 @@ def test_node_without_an_id_gets_a_fresh_one() -> None:
     assert connection.wants_result_ack and connection.state is ConnectionState.REGISTERING
 
 
-def test_messages_before_registration_and_about_others_are_faults() -> None:
+def test_messages_before_registration_or_about_other_nodes_are_refused() -> None:
     connection = NodeConnection(MIN_MS)
     with pytest.raises(PeerError) as error:
         connection.on_heartbeat("n", LOAD, None, next(LATER))
     assert error.value.code is ErrorCode.NOT_REGISTERED
     connection = node()
-    for call in (lambda: connection.own("other"), lambda: connection.on_register("other", "f", caps(), False)):
+    for call in (lambda: connection.check_owns("other"), lambda: connection.on_register("other", "f", caps(), False)):
         with pytest.raises(PeerError) as error:
             call()
         assert error.value.code is ErrorCode.ID_MISMATCH
     assert connection.state is ConnectionState.REGISTERED
 
 
-def test_heartbeat_carries_capabilities_only_when_they_changed_or_now_and_then() -> None:
+def test_heartbeat_carries_capabilities_when_changed_and_at_intervals() -> None:
     connection = node()
     assert connection.on_heartbeat("n", LOAD, caps(), next(LATER)) == [SendHeartbeat("n", 5, LOAD, None)]
     changed = caps(asr_langs=["en", "de"])
     assert connection.on_heartbeat("n", LOAD, changed, next(LATER)) == [SendHeartbeat("n", 5, LOAD, changed)]
     assert connection.on_heartbeat("n", LOAD, changed, next(LATER)) == [SendHeartbeat("n", 5, LOAD, None)]
-    connection.heartbeat_lost(carried_caps=True)
+    connection.heartbeat_undelivered(carried_caps=True)
     assert connection.on_heartbeat("n", LOAD, changed, next(LATER)) == [SendHeartbeat("n", 5, LOAD, changed)]
     later = [connection.on_heartbeat("n", LOAD, changed, next(LATER))[0] for _ in range(16)]
     assert sum(isinstance(beat, SendHeartbeat) and beat.caps is not None for beat in later) == 2
 
 
-def test_heartbeats_in_quick_succession_are_passed_on_as_one() -> None:
+def test_heartbeats_in_quick_succession_are_throttled_to_the_latest() -> None:
     connection = node()
     assert connection.on_heartbeat("n", LOAD, None, 1_000) == [SendHeartbeat("n", 5, LOAD, None)]
-    assert connection.beat_due_ms is None
+    assert connection.heartbeat_due_ms is None
     changed = caps(tts_langs=["en"])
     assert connection.on_heartbeat("n", NodeLoad(cpu_percent=20.0), changed, 1_001) == []
     latest = NodeLoad(cpu_percent=30.0)
-    assert connection.on_heartbeat("n", latest, None, 1_499) == [] and connection.beat_due_ms == 1_500
-    assert connection.beat(1_499) == []
-    assert connection.beat(1_500) == [SendHeartbeat("n", 5, latest, changed)]
-    assert connection.beat(1_501) == [] and connection.beat_due_ms is None
+    assert connection.on_heartbeat("n", latest, None, 1_499) == [] and connection.heartbeat_due_ms == 1_500
+    assert connection.send_due_heartbeat(1_499) == []
+    assert connection.send_due_heartbeat(1_500) == [SendHeartbeat("n", 5, latest, changed)]
+    assert connection.send_due_heartbeat(1_501) == [] and connection.heartbeat_due_ms is None
     assert connection.on_heartbeat("n", LOAD, None, 1_998) == [], "what was held back counts too"
     connection.on_stale(5, "unknown")
-    assert connection.beat(1_999) == [], "it goes with the registration"
+    assert connection.send_due_heartbeat(1_999) == [], "it goes with the registration"
     assert connection.on_registered(registered(6)) == [SendHeartbeat("n", 6, LOAD, None)]
     assert connection.on_heartbeat("n", latest, None, 1_999) == [SendHeartbeat("n", 6, latest, None)], "at once"
 
@@ -113,7 +113,7 @@ def test_second_registration_on_the_same_socket_is_acknowledged_again() -> None:
     assert connection.epoch == 6
 
 
-def test_forgotten_record_is_registered_again_without_the_nodes_help() -> None:
+def test_expired_record_is_registered_again_by_the_edge() -> None:
     connection = node()
     assert connection.on_stale(4, "unknown") == [], "that was about an older epoch"
     assert connection.on_stale(5, "unknown") == [SendRegister("n", caps())]
@@ -122,7 +122,7 @@ def test_forgotten_record_is_registered_again_without_the_nodes_help() -> None:
     assert connection.epoch == 9
 
 
-def test_new_record_is_made_ready_with_the_load_that_the_node_told_last() -> None:
+def test_new_record_gets_the_latest_load() -> None:
     connection = node()
     connection.on_heartbeat("n", LOAD, None, next(LATER))
     connection.on_stale(5, "unknown")
@@ -131,7 +131,7 @@ def test_new_record_is_made_ready_with_the_load_that_the_node_told_last() -> Non
     assert connection.on_registered(registered(10)) == [SendHeartbeat("n", 10, LOAD, None)]
 
 
-def test_heartbeat_that_overtakes_the_answer_is_passed_on_after_it() -> None:
+def test_heartbeat_before_the_reply_is_sent_after_it() -> None:
     connection = NodeConnection(MIN_MS)
     connection.on_register("n", "f", caps(), False)
     assert connection.on_heartbeat("n", LOAD, None, next(LATER)) == []
@@ -139,45 +139,45 @@ def test_heartbeat_that_overtakes_the_answer_is_passed_on_after_it() -> None:
     assert effects == [Acknowledge("n", "registering"), SendHeartbeat("n", 5, LOAD, None)]
 
 
-def test_superseded_connection_is_closed_and_says_nothing_of_the_node() -> None:
+def test_superseded_connection_is_closed_without_offline() -> None:
     connection = node()
     (close,) = connection.on_stale(5, "superseded")
     assert isinstance(close, Close) and close.code == CloseCode.SUPERSEDED
     assert connection.on_closed("1006") == [] and not connection.is_open
 
 
-def test_repeat_of_our_own_registration_does_not_supersede_us() -> None:
+def test_retry_of_the_own_registration_does_not_supersede() -> None:
     connection = node()
-    connection.registration_repeated()
+    connection.registration_retried()
     assert connection.on_stale(5, "superseded") == [SendRegister("n", caps())]
     connection.on_registered(registered(8))
     (close,) = connection.on_stale(8, "superseded")
     assert isinstance(close, Close), "the doubt is used once"
 
 
-def test_doubt_ends_after_some_heartbeats() -> None:
+def test_retried_registration_is_settled_after_some_heartbeats() -> None:
     connection = node()
-    connection.registration_repeated()
+    connection.registration_retried()
     for _ in range(3):
         connection.on_heartbeat("n", LOAD, None, next(LATER))
     (close,) = connection.on_stale(5, "superseded")
     assert isinstance(close, Close)
 
 
-def test_two_answers_to_one_question_leave_the_higher_epoch() -> None:
+def test_two_replies_to_one_call_leave_the_higher_epoch() -> None:
     connection = node(epoch=5)
     assert connection.on_registered(registered(7)) == [] and connection.epoch == 7
     assert connection.on_registered(registered(6)) == [] and connection.epoch == 7
 
 
-def test_closed_socket_says_so_with_its_own_epoch() -> None:
+def test_closed_socket_sends_offline_with_its_own_epoch() -> None:
     connection = node()
     assert connection.on_closed("1006") == [SendOffline("n", 5, "1006")]
     assert connection.on_closed("1006") == []
     assert NodeConnection(MIN_MS).on_closed("1006") == []
 
 
-def test_registration_that_arrives_after_the_socket_closed_is_undone() -> None:
+def test_registration_after_the_socket_closed_is_cancelled() -> None:
     connection = NodeConnection(MIN_MS)
     connection.on_register("n", "f", caps(), False)
     assert connection.on_closed("1006") == []
@@ -192,7 +192,7 @@ def test_registration_that_arrives_after_the_socket_closed_is_undone() -> None:
         (Failed("1", "SOMETHING_NEW", "what"), ErrorCode.INTERNAL_ERROR),
     ],
 )
-def test_refused_registration_is_told_and_may_be_tried_again(answer: Failed | None, code: ErrorCode) -> None:
+def test_refused_registration_is_an_error_and_may_be_sent_again(answer: Failed | None, code: ErrorCode) -> None:
     connection = NodeConnection(MIN_MS)
     connection.on_register("n", "f", caps(), False)
     (refuse,) = connection.on_refused(answer)
@@ -201,7 +201,7 @@ def test_refused_registration_is_told_and_may_be_tried_again(answer: Failed | No
     assert connection.on_register("n", "f", caps(), False) == [SendRegister("n", caps())]
 
 
-def test_own_registration_that_fails_leaves_the_old_one() -> None:
+def test_failed_registration_of_the_edge_keeps_the_old_epoch() -> None:
     connection = node()
     connection.on_stale(5, "unknown")
     assert connection.on_refused(None) == [] and connection.state is ConnectionState.REGISTERED

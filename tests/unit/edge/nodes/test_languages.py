@@ -36,7 +36,7 @@ def nmt(rule: str, langs: list[str], **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("words", [None, {}, {"semantic_core_ready": True}])
-def test_languages_that_are_not_said_are_those_of_the_enabled_models(words: Any) -> None:
+def test_missing_languages_are_those_of_the_enabled_models(words: Any) -> None:
     capabilities = None if words is None else said(**words)
     assert languages_of(capabilities, models(MODELS)) == Languages(["en"], ["es"], ["es"])
 
@@ -45,7 +45,7 @@ def test_models_without_languages_do_not_count() -> None:
     assert languages_of(None, models(MODELS[-1:])) == Languages([], [], [])
 
 
-def test_language_pairs_and_translation_models_stand_in_for_semantic_languages() -> None:
+def test_semantic_languages_fall_back_to_pairs_and_translation_models() -> None:
     def semantic(**fields: Any) -> list[str]:
         return languages_of(said(asr_languages=["en"], **fields), []).semantic
 
@@ -55,12 +55,12 @@ def test_language_pairs_and_translation_models_stand_in_for_semantic_languages()
     assert semantic(nmt_capabilities=[nmt("specific_pairs", [], supported_pairs=[["en", "ko"]])]) == ["ko"]
 
 
-def test_what_is_no_language_tag_is_left_out() -> None:
+def test_invalid_language_tag_is_dropped() -> None:
     strange = ["EN", "zh-Hant-TW", "e", "en_US", "languages!", "x" * 9, "12", "en-", "de-" + "x" * 9, "\u0435n"]
     assert languages_of(said(asr_languages=strange, semantic_languages=["es"]), []).asr == ["en", "zh-hant-tw"]
 
 
-def test_one_node_has_a_bounded_number_of_languages() -> None:
+def test_languages_per_node_are_bounded() -> None:
     many = [f"{chr(122 - index // 26)}{chr(122 - index % 26)}" for index in range(200)]
     found = languages_of(said(asr_languages=many, semantic_languages=["aa", *many[:3], "bb"]), [])
     assert found.asr == sorted(many[: languages.LANGUAGES_MAX]), "the first that it says, not of the alphabet"
@@ -103,17 +103,17 @@ def test_pairs_follow_from_the_list_else_from_the_rules(fields: dict[str, Any], 
     assert pairs_of(said(**fields), KNOWN) == pairs
 
 
-def test_nothing_said_is_no_pair_said() -> None:
+def test_missing_capabilities_have_no_pairs() -> None:
     assert pairs_of(None, KNOWN) is None
 
 
-def test_a_node_whose_words_contradict_one_another_suits_no_job() -> None:
+def test_node_with_contradictory_languages_suits_no_job() -> None:
     pairs = [{"src": "ko", "tgt": "ja"}]
     assert pairs_of(said(supported_language_pairs=pairs), KNOWN) == ["ko>ja"]
     assert pairs_of(said(nmt_capabilities=[nmt("any_to_en", ["ko"])]), KNOWN) == ["ko>en"]
 
 
-def test_pairs_are_bounded_however_much_a_node_says() -> None:
+def test_pairs_per_node_are_bounded() -> None:
     many = [f"{chr(97 + index // 26)}{chr(97 + index % 26)}" for index in range(128)]
     node = Languages(many, many, [])
     blocked = [{"src": many[0], "tgt": many[1]}]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edge.core.failover import FAILOVER_CODES
 from edge.requests.core.request import (
-    FAILOVER_CODES,
     AckResult,
     CountHedge,
     Deliver,

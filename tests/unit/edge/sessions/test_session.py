@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.audio.core.formats import OPUS_PACKETS_MAX, duration_ms, from_base64, opus_packets
-from edge.audio.core.segmenter import FinalizeReason, Segment
+from edge.audio.core.segment import FinalizeReason, Segment
 from edge.link.core import rpc
 from edge.requests.core.request import Attempt, Request
 from edge.sessions.core.results import client_messages

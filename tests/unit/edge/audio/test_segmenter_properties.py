@@ -1,4 +1,4 @@
-"""Any speech, in any pieces, at any time: no byte is lost or moved, and what is sent again is cut as before."""
+"""Segmenter, properties: no byte is lost or moved, and resent audio is finalized as before."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.audio.core.reorder import REPEATS_WINDOW
-from edge.audio.core.segmenter import Chunk, FinalizeReason, Segment, Segmenter, SegmentLimits, SegmentStarted
+from edge.audio.core.reorder import DUPLICATES_WINDOW, Chunk
+from edge.audio.core.segment import FinalizeReason, Segment, SegmentLimits, SegmentStarted
+from edge.audio.core.segmenter import Segmenter
+from mesh.words import ChunkAnomaly
 from tests.support.builders.segments import LIMITS
 
 #: Two bytes per millisecond: short enough to read.
@@ -114,7 +116,7 @@ def check_story(made: list[SegmentStarted | Segment], said: list[Said]) -> list[
 
 @settings(deadline=None, max_examples=200)
 @given(st.data(), FORMATS, CLOCKS, st.sampled_from([LIMITS, SMALL]))
-def test_whatever_happens_the_utterances_are_what_was_said(
+def test_any_sequence_finalizes_exactly_the_audio_sent(
     data: st.DataObject, audio_format: str, clock: str, limits: SegmentLimits
 ) -> None:
     said = data.draw(speeches(audio_format))
@@ -138,9 +140,12 @@ def test_whatever_happens_the_utterances_are_what_was_said(
             assert segments.on_chunk(data.draw(st.sampled_from(sent)), now_ms) == []
             segments.check()
     made += segments.close(now_ms)
-    assert segments.is_empty and segments.held_bytes == 0 and segments.next_due_ms is None
+    assert segments.next_due_ms is None, "no audio is left"
     cuts = check_story(made, said)
-    assert segments.next_index == len(cuts) and segments.counts.gaps == segments.counts.restarts == 0
+    assert (
+        segments.next_index == len(cuts)
+        and segments.counts[ChunkAnomaly.GAP] == segments.counts[ChunkAnomaly.RESTART] == 0
+    )
     assert all(before.last_seq < after.first_seq for before, after in pairwise(cuts))
     assert all(len(cut.audio) <= 2 * limits.utterance_bytes_max or cut.first_seq == cut.last_seq for cut in cuts)
 
@@ -167,15 +172,15 @@ def test_chunks_in_any_order_within_the_window_lose_nothing(
         assert segments.next_seq == batch[-1][1].seq + 1
     made += segments.close(sent[-1][0] if sent else 0)
     check_story(made, said)
-    assert segments.counts.gaps == segments.counts.restarts == 0
+    assert segments.counts[ChunkAnomaly.GAP] == segments.counts[ChunkAnomaly.RESTART] == 0
 
 
 @settings(deadline=None, max_examples=200)
 @given(st.data(), FORMATS, st.lists(st.integers(0, 2**40), max_size=40))
-def test_any_numbers_at_all_break_nothing(data: st.DataObject, audio_format: str, wild: list[int]) -> None:
+def test_arbitrary_seqs_keep_all_invariants(data: st.DataObject, audio_format: str, wild: list[int]) -> None:
     """Nothing is promised about a client that numbers as it likes, but that no chunk which was taken is lost."""
     near = st.integers(0, 20)
-    seqs = data.draw(st.lists(st.one_of(near, near, st.sampled_from([*wild, REPEATS_WINDOW * 2])), max_size=60))
+    seqs = data.draw(st.lists(st.one_of(near, near, st.sampled_from([*wild, DUPLICATES_WINDOW * 2])), max_size=60))
     segments = Segmenter("s-1", audio_format, RATE, SMALL)
     made: list[SegmentStarted | Segment] = []
     taken, now_ms = b"", 0
@@ -183,10 +188,10 @@ def test_any_numbers_at_all_break_nothing(data: st.DataObject, audio_format: str
         now_ms += data.draw(GAPS_MS)
         made += tick_when_due(segments, now_ms)
         audio = marked(data.draw(pcm(50) if audio_format == "pcm16" else opus(3)), number, audio_format)
-        dropped = segments.counts.duplicates
+        dropped = segments.counts[ChunkAnomaly.DUPLICATE]
         made += segments.on_chunk(Chunk(seq, audio, data.draw(st.booleans()), None), now_ms)
         segments.check()
-        if segments.counts.duplicates == dropped:
+        if segments.counts[ChunkAnomaly.DUPLICATE] == dropped:
             taken += audio
     made += segments.close(now_ms)
     cuts = [one for one in made if isinstance(one, Segment)]
@@ -260,7 +265,7 @@ def milliseconds(audio: bytes, audio_format: str) -> float:
 
 @settings(deadline=None, max_examples=200)
 @given(st.data(), FORMATS, st.sampled_from(["all", "round"]), st.sampled_from([LIMITS, SMALL]), st.integers(0, 5_000))
-def test_a_burst_is_cut_at_the_same_chunks_as_real_time(
+def test_burst_is_finalized_at_the_same_chunks_as_real_time(
     data: st.DataObject, audio_format: str, clock: str, limits: SegmentLimits, latency_ms: int
 ) -> None:
     said = data.draw(speeches(audio_format))
@@ -280,9 +285,7 @@ def test_a_burst_is_cut_at_the_same_chunks_as_real_time(
 
 @settings(deadline=None, max_examples=200)
 @given(st.data(), FORMATS)
-def test_a_session_that_goes_on_elsewhere_from_any_cut_is_cut_as_it_would_have_been(
-    data: st.DataObject, audio_format: str
-) -> None:
+def test_session_resumed_after_any_segment_is_finalized_alike(data: st.DataObject, audio_format: str) -> None:
     said = data.draw(speeches(audio_format))
     sent = chunks_of(said, "all", first_seq=0)
     live = in_real_time(sent, audio_format, SMALL, 30)

@@ -1,0 +1,99 @@
+"""Running jobs: their bound, coalesced progress, and their comparison with heartbeats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from edge.jobs.core.job import SendToJob, StopJob
+from edge.jobs.core.tracker import JobTracker
+from mesh.frames import CancelJob, JobEvent, ResultAck
+from mesh.states.job import RUNNING_JOBS_MAX, JobAction
+from mesh.words import JobOutcome
+from tests.support.builders.jobs import (
+    AGE_MS_MAX,
+    DELAY_MS,
+    LIMITS,
+    NAMED_MS,
+    PAYLOAD,
+    assign,
+    failed_assigns,
+    report,
+    tracker_with_jobs,
+)
+
+KEY = "n/job-00-1#1"
+
+
+def event(events: str) -> SendToJob:
+    return SendToJob("job-00-1", JobEvent("job-00-1", 1, "n", events))
+
+
+def test_events_of_a_job_are_coalesced_into_one_frame() -> None:
+    core = tracker_with_jobs(1)
+    core.on_progress("n", "job-00-1", 1, JobAction.ACCEPT, 5)
+    core.on_progress("n", "job-00-1", 1, JobAction.START, 10)
+    core.on_progress("n", "job-00-1", 1, JobAction.ACCEPT, 11)
+    assert core.next_due_ms() == DELAY_MS and core.tick(DELAY_MS - 1) == []
+    assert core.tick(DELAY_MS) == [event("dispatch accept start")]
+    core.on_progress("n", "job-00-1", None, JobAction.START, 40, b"{}")
+    assert core.next_due_ms() is None, "each word is said once"
+
+
+def test_later_events_wait_again_and_overtaken_ones_are_not_reported() -> None:
+    core = tracker_with_jobs(1)
+    assert core.tick(DELAY_MS) == [event("dispatch")]
+    core.on_progress("n", "job-00-1", None, JobAction.START, 100, b"{}")
+    core.on_progress("n", "job-00-1", 1, JobAction.ACCEPT, 110)
+    assert core.next_due_ms() == 100 + DELAY_MS
+    assert core.tick(100 + DELAY_MS) == [event("start")]
+
+
+def test_job_that_ends_first_reports_no_events() -> None:
+    ends: list[Callable[[JobTracker], object]] = [
+        lambda core: core.on_result(report(), b"text", 10),
+        lambda core: core.on_cancel(CancelJob("job-00-1", 1, "n", "t", "job_timeout"), 10),
+        lambda core: core.write_failed(assign()),
+    ]
+    for end in ends:
+        core = tracker_with_jobs(1)
+        end(core)
+        core.check()
+        assert not [effect for effect in core.tick(DELAY_MS) if isinstance(effect, SendToJob)]
+
+
+def test_running_jobs_are_evicted_beyond_the_bound_per_node() -> None:
+    core = JobTracker("b", LIMITS)
+    for number in range(5):
+        core.on_assign(assign(number), PAYLOAD, 7, 0)
+        core.check()
+    assert core.outcomes[JobOutcome.JOB_EVICTED] == 2
+
+
+def test_running_jobs_are_named_ones_known_ones_and_unacked_ones() -> None:
+    core = tracker_with_jobs(1, 2)
+    assert core.running_at("n", []) == ["job-00-1#1", "job-00-2#1"], "a node that names none: what it was given"
+    core.on_result(report(2), b"text", 10)
+    assert core.running_at("n", [("job-00-7", 3)]) == ["job-00-1#1", "job-00-2#1", "job-00-7#3"]
+    core.on_ack(ResultAck("job-00-2", 1, "n", "delivered"), 20)
+    assert core.running_at("n", [("job-00-2", 1)]) == ["job-00-1#1"], "it named that before it knew"
+    core.on_cancel(CancelJob("job-00-1", 1, "n", "", ""), 30)
+    assert core.running_at("n", [("job-00-1", 1)]) == [] == core.running_at("m", [])
+    assert core.running_at("n", [("job-00-1", attempt) for attempt in range(2, RUNNING_JOBS_MAX + 3)]) is None
+
+
+def test_job_that_a_heartbeat_does_not_name_is_lost_after_an_interval() -> None:
+    core = tracker_with_jobs(1)
+    assert core.on_jobs_reported("n", set(), NAMED_MS - 1) == [], "it may have crossed the heartbeat"
+    assert core.on_jobs_reported("n", {KEY}, NAMED_MS) == [] == core.on_jobs_reported("n", None, NAMED_MS)
+    assert failed_assigns(core.on_jobs_reported("n", set(), NAMED_MS)) == [("1", "job_lost")]
+    core.check()
+    assert core.running_at("n", []) == []
+
+
+def test_job_that_outlived_its_slot_is_abandoned_even_if_named() -> None:
+    for named in (None, {KEY}):
+        core = tracker_with_jobs(1)
+        assert core.on_jobs_reported("n", named, AGE_MS_MAX - 1) == []
+        effects = core.on_jobs_reported("n", named, AGE_MS_MAX)
+        assert failed_assigns(effects) == [("1", "job_lost")] and any(isinstance(effect, StopJob) for effect in effects)
+        core.check()
