@@ -58,10 +58,15 @@ def run() -> None:
         rounds = [(_measure("broker", payload), _measure("proxy", payload)) for _ in range(ROUNDS)]
         ours, plain = (max(column, key=lambda figures: figures["per_second"]) for column in zip(*rounds, strict=True))
         for name, figures in (("our broker", ours), ("zmq.proxy", plain)):
-            rows.append([
-                f"{name}, {payload} B", f"{figures['per_second']:.0f}", f"{figures['lone_us']:.0f}",
-                f"{figures['cpu_us']:.1f}", f"{plain['per_second'] / figures['per_second']:.2f}",
-            ])  # fmt: skip
+            rows.append(
+                [
+                    f"{name}, {payload} B",
+                    f"{figures['per_second']:.0f}",
+                    f"{figures['lone_us']:.0f}",
+                    f"{figures['cpu_us']:.1f}",
+                    f"{plain['per_second'] / figures['per_second']:.2f}",
+                ]
+            )
     print_table(
         f"Broker: round trips with {DEPTH} in flight, and one at a time",
         ["", "round trips/s", "lone, us", "broker cpu us/message", "proxy / this"],
@@ -211,7 +216,7 @@ def _client(endpoint: str, payload: int, kind: str) -> None:
 
 
 def _wait_for_selector(peer: _Peer) -> None:
-    """Until one request is answered by a selector; until then the broker says Busy."""
+    """Wait until a selector replies to one request; before that the broker replies Busy."""
     while True:
         peer.send([_encode_head("", EDGE, Lane.WORK), ASK, b""])
         if any(type(decode_frame(parts[1])) is Push for parts in peer.drain()):

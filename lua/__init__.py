@@ -1,1 +1,1 @@
-"""The scripts that commit, their loader and their runner. Selectors and operator commands use `lua.store.Store`."""
+"""Lua scripts, the engine that loads and runs them, and `lua.store.Store`, the typed access of selectors to Redis."""

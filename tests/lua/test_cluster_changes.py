@@ -23,7 +23,7 @@ from mesh.keys import Keys
 from tests.lua.conftest import DEADLINE_S, Connect
 from tests.support.builders.store import (
     CELLS,
-    NOBODY,
+    NO_SESSION,
     advance_job,
     claim_session,
     in_cell,
@@ -91,7 +91,7 @@ async def test_moved_slots_are_followed(moving: RedisCluster, connect: Connect, 
     slot = slot_of(key)
     source = home = owner_of(moving, slot)
     for target in ((home + 1) % 3, (home + 2) % 3, home):
-        assert await runner.call("session_get", [key], {}) == NOBODY
+        assert await runner.call("session_get", [key], {}) == NO_SESSION
         new_id = id_of(moving.servers[target])
         # Who imports a slot gets a new configuration epoch: older gossip that still calls it another's is outdated.
         cluster_command(moving.servers[target], "SETSLOT", slot, "IMPORTING", id_of(moving.servers[source]))
@@ -100,7 +100,7 @@ async def test_moved_slots_are_followed(moving: RedisCluster, connect: Connect, 
             cluster_command(server, "SETSLOT", slot, "NODE", new_id)
         before = moved_replies(moving)
         for _ in range(3):
-            assert await runner.call("session_get", [key], {}) == NOBODY
+            assert await runner.call("session_get", [key], {}) == NO_SESSION
         assert moved_replies(moving) == before + 1, "one reply is enough to learn it"
 
 
@@ -116,7 +116,7 @@ async def test_calls_are_retried_while_servers_disagree_on_an_owner(
     goal = (home + 1) % 3
     for source, target in ((home, goal), (goal, home)):
         old, new = moving.servers[source], moving.servers[target]
-        assert await runner.call("session_get", [key], {}) == NOBODY
+        assert await runner.call("session_get", [key], {}) == NO_SESSION
         before = moved_replies(moving)
         cluster_command(old, "SETSLOT", slot, "NODE", id_of(new))
         looked = asyncio.create_task(runner.call("session_get", [key], {}))
@@ -126,7 +126,7 @@ async def test_calls_are_retried_while_servers_disagree_on_an_owner(
         cluster_command(new, "SETSLOT", slot, "IMPORTING", id_of(old))
         for server in [new, *moving.servers]:
             cluster_command(server, "SETSLOT", slot, "NODE", id_of(new))
-        assert await looked == NOBODY
+        assert await looked == NO_SESSION
 
 
 async def test_call_for_a_migrating_slot_follows_ask(moving: RedisCluster, connect: Connect, keys: Keys) -> None:
@@ -264,7 +264,7 @@ async def test_cluster_with_an_unassigned_slot_is_an_error(moving: RedisCluster,
     end = time.monotonic() + DEADLINE_S
     while time.monotonic() < end:
         try:
-            assert await runner.call("session_get", [key], {}) == NOBODY
+            assert await runner.call("session_get", [key], {}) == NO_SESSION
             break
         except StoreError:
             await asyncio.sleep(0.05)

@@ -38,8 +38,11 @@ async def test_commit_writes_lease_job_and_binding(store: Store, raw: RedisClien
     assert leases_of(raw, keys, NODE) == {lease_member(placed.job_id, 1)}
     job = raw.hgetall(keys.job(cell_of_job(placed.job_id), placed.job_id))
     assert (job[b"state"], job[b"holder"], job[b"request"], job[b"about"]) == (
-        b"CREATED", b"1 node-1", b"r-1 s-1 edge:b:0002", b"7 99000 trace-1",
-    )  # fmt: skip
+        b"CREATED",
+        b"1 node-1",
+        b"r-1 s-1 edge:b:0002",
+        b"7 99000 trace-1",
+    )
     binding = raw.get(keys.binding(cell_of("s-1", CELLS), "r-1"))
     assert binding.decode() == f"1 {placed.job_id} {NODE} {EDGE} {epoch}"
     assert await store.commits.find("r-1", "s-1") == (1, placed.job_id, NODE, EDGE, epoch)
@@ -195,8 +198,12 @@ async def test_commit_that_loses_the_bind_releases_its_slot(
 async def test_bind_after_the_provisional_lease_is_refused(runner: Runner, store: Store, keys: Keys) -> None:
     binding = keys.binding(3, "r-1")
     args = {
-        "wanted": f"1 job-03-x {NODE} {EDGE} 5", "job_id": "job-03-x", "attempt": 1, "until_ms": 1, "bound_ms": 1_000,
-    }  # fmt: skip
+        "wanted": f"1 job-03-x {NODE} {EDGE} 5",
+        "job_id": "job-03-x",
+        "attempt": 1,
+        "until_ms": 1,
+        "bound_ms": 1_000,
+    }
     assert (await runner.call("request_bind", [binding], args))[0] == "late"
     args["until_ms"] = 1 << 50
     assert (await runner.call("request_bind", [binding], args))[0] == "new"
@@ -239,7 +246,7 @@ async def test_dispatch_renews_an_expired_lease_only_if_a_slot_is_free(
     await register(store, NODE, max_jobs=1)
     leases = keys.leases(cell_of(NODE, CELLS), NODE)
     first = await commit(store, request("r-1", [NODE]))
-    raw.zadd(leases, {lease_member(first.job_id, 1): 1})  # its lease has lapsed
+    raw.zadd(leases, {lease_member(first.job_id, 1): 1})  # its lease has expired
     second = await commit(store, request("r-2", [NODE]))
     assert second.verdict == "new"
     blocked = await advance_job(store, first.job_id, 1, NODE, "dispatch")

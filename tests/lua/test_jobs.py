@@ -158,8 +158,11 @@ async def test_failed_advance_or_release_of_many_fails_alone(store: Store, raw: 
     ids = [jobs[0].job_id, jobs[1].job_id, "no job", jobs[2].job_id]
     advanced = await store.jobs.advance([Advance(job_id, 1, NODE, "dispatch accept start") for job_id in ids])
     assert [one if isinstance(one, StoreError) else (one.verdict, one.state) for one in advanced] == [
-        ("moved", "RUNNING"), advanced[1], ("unknown", ""), ("moved", "RUNNING"),
-    ]  # fmt: skip
+        ("moved", "RUNNING"),
+        advanced[1],
+        ("unknown", ""),
+        ("moved", "RUNNING"),
+    ]
     assert "WRONGTYPE" in str(advanced[1])
     releases = [store.jobs.release(Release(job_id, 1, NODE, "test")) for job_id in [*ids, jobs[3].job_id]]
     released = await asyncio.gather(*releases, return_exceptions=True)

@@ -52,9 +52,15 @@ return states
 def a_walk(dice: random.Random) -> tuple[NodeLimits, list[tuple[NodeEvent, int, EventDetail]]]:
     """Limits of one walk and its steps. Times are picked so that every limit is met exactly, missed and passed."""
     limits = NodeLimits(
-        dice.randint(1, 4), dice.choice([50, 60_000]), dice.randint(1, 6), dice.randint(1, 4), dice.randint(1, 4),
-        45_000, 3_000, dice.choice([90_000, 3_600_000]),
-    )  # fmt: skip
+        dice.randint(1, 4),
+        dice.choice([50, 60_000]),
+        dice.randint(1, 6),
+        dice.randint(1, 4),
+        dice.randint(1, 4),
+        45_000,
+        3_000,
+        dice.choice([90_000, 3_600_000]),
+    )
     jumps = [0, 1, 500, *(limit + off for limit in limits[5:] for off in (-1, 0, 1)), limits.warmup_timeout_ms]
     weights = {
         NodeEvent.REGISTER: 2,

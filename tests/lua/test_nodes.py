@@ -83,7 +83,7 @@ async def test_earlier_connection_is_unknown_after_a_later_one_ended(store: Stor
     old = (await register(store, NODE)).epoch
     assert await store.nodes.set_offline(NODE, (await register(store, NODE)).epoch, "closed")
     beaten = await beat(store, NODE, old)
-    assert beaten.verdict == "unknown", "nobody else has the node: its edge shall register it again"
+    assert beaten.verdict == "unknown", "no other connection has the node: its edge must register it again"
 
 
 async def test_heartbeat_renews_load_and_ttl(store: Store, raw: RedisClient, keys: Keys) -> None:
@@ -211,7 +211,7 @@ async def test_silent_nodes_are_unlisted_and_leave_their_pools(
     await register(store, NODE)
     await register(store, other)
     raw.zadd(keys.due(CELL), {NODE: 1})
-    raw.delete(keys.node(CELL, NODE))  # its record has lapsed
+    raw.delete(keys.node(CELL, NODE))  # its record has expired
     assert await store.nodes.expire(CELL) == [], "nobody knows whom to tell"
     rows = {row.node_id: row.used for row in (await node_changes(store, CELL, 0, 10)).rows}
     assert rows == {NODE: -1, other: 0}

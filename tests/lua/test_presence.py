@@ -37,7 +37,7 @@ async def test_processes_are_listed_by_kind_with_their_counts(store: Store) -> N
 async def test_expired_process_is_not_listed_and_its_entry_deleted(store: Store, raw: RedisClient, keys: Keys) -> None:
     await store.deployment.announce("edge", "edge:a:1", FACTS)
     await store.deployment.announce("edge", "edge:b:2", FACTS)
-    raw.delete(keys.presence("edge", "edge:a:1"))  # it lapsed a moment before its entry does
+    raw.delete(keys.presence("edge", "edge:a:1"))  # it expired a moment before its list entry
     assert [identity for identity, _ in await store.deployment.processes("edge")] == ["edge:b:2"]
     raw.zadd(keys.present(), {"edge edge:a:1": 1})
     assert [identity for identity, _ in await store.deployment.processes("edge")] == ["edge:b:2"]

@@ -47,7 +47,7 @@ def names(room: Room) -> list[str]:
 
 
 def silence(raw: RedisClient, keys: Keys, code: str, for_ms: int) -> None:
-    """Let it be so long ago that somebody spoke in a room."""
+    """Move the last speech in a room into the past."""
     raw.zincrby(keys.rooms(cell_of(code, CELLS)), -for_ms, code)
 
 

@@ -20,7 +20,7 @@ from mesh.config.network import RedisConfig
 from mesh.errors import ConfigError, StoreError
 from mesh.keys import Keys
 from tests.lua.conftest import DEADLINE_S, Connect, RedisClient
-from tests.support.builders.store import NOBODY, claim_session, register, request
+from tests.support.builders.store import NO_SESSION, claim_session, register, request
 
 
 def look(keys: Keys, number: int) -> Call:
@@ -59,14 +59,14 @@ async def test_calls_of_different_scripts_at_once(runner: Runner, store: Store, 
     looks = [runner.call_many("session_get", [look(keys, n)]) for n in range(20)]
     placed, owners = await asyncio.gather(asyncio.gather(*work), asyncio.gather(*looks))
     assert [one[0].verdict for one in placed] == ["new"] * 20
-    assert owners == [[NOBODY]] * 20
+    assert owners == [[NO_SESSION]] * 20
 
 
 async def test_call_beyond_queue_max_is_refused(connect: Connect, redis_config: RedisConfig, keys: Keys) -> None:
     runner = await connect(msgspec.structs.replace(redis_config, queue_max=10))
     answers = await runner.call_many("session_get", [look(keys, n) for n in range(11)])
     assert all(isinstance(answer, StoreError) for answer in answers) and len(answers) == 11
-    assert await runner.call_many("session_get", [look(keys, n) for n in range(10)]) == [NOBODY] * 10
+    assert await runner.call_many("session_get", [look(keys, n) for n in range(10)]) == [NO_SESSION] * 10
 
 
 async def test_cancelled_caller_leaves_no_pending_call(runner: Runner, keys: Keys) -> None:
@@ -75,8 +75,8 @@ async def test_cancelled_caller_leaves_no_pending_call(runner: Runner, keys: Key
     for task in tasks[::2]:
         task.cancel()
     answers = await asyncio.gather(*tasks, return_exceptions=True)
-    assert answers[1::2] == [[NOBODY]] * 10
-    assert await runner.call("session_get", *look(keys, 1)) == NOBODY
+    assert answers[1::2] == [[NO_SESSION]] * 10
+    assert await runner.call("session_get", *look(keys, 1)) == NO_SESSION
 
 
 async def test_wrong_argument_is_an_assertion(runner: Runner, keys: Keys) -> None:
@@ -123,13 +123,13 @@ async def test_calls_are_retried_after_a_restart(
     tmp_path: Path, own_server: RedisServer, connect: Connect, keys: Keys
 ) -> None:
     runner = await connect(RedisConfig(url=own_server.url))
-    assert await runner.call("session_get", *look(keys, 1)) == NOBODY
+    assert await runner.call("session_get", *look(keys, 1)) == NO_SESSION
     own_server.stop()
     with pytest.raises(StoreError, match="Redis cannot be used"):
         await runner.call("session_get", *look(keys, 1))
     again = RedisServer.start(tmp_path, own_server.port)
     try:
-        assert await runner.call("session_get", *look(keys, 1)) == NOBODY
+        assert await runner.call("session_get", *look(keys, 1)) == NO_SESSION
     finally:
         again.stop()
 
@@ -141,7 +141,7 @@ async def test_call_on_a_broken_idle_connection_is_retried_at_once(
     for _ in range(3):
         with own_server.client() as client:
             client.client_kill_filter(_type="normal", skipme=True)
-        assert await runner.call("session_get", *look(keys, 1)) == NOBODY
+        assert await runner.call("session_get", *look(keys, 1)) == NO_SESSION
 
 
 async def test_paused_server_is_a_timeout_and_later_calls_succeed(
@@ -158,7 +158,7 @@ async def test_paused_server_is_a_timeout_and_later_calls_succeed(
     async with asyncio.timeout(DEADLINE_S):
         while isinstance(answer, StoreError):  # it may take its time to wake up
             [answer] = await runner.call_many("session_get", [look(keys, 1)])
-    assert answer == NOBODY
+    assert answer == NO_SESSION
 
 
 async def test_close_fails_pending_calls(own_server: RedisServer, connect: Connect, keys: Keys) -> None:
@@ -200,7 +200,7 @@ def sockets_of(runner: Runner) -> list[Any]:
 
 async def test_no_socket_is_open_after_close(connect: Connect, redis_config: RedisConfig, keys: Keys) -> None:
     runner = await connect(redis_config)
-    assert await runner.call_many("session_get", [look(keys, n) for n in range(16)]) == [NOBODY] * 16
+    assert await runner.call_many("session_get", [look(keys, n) for n in range(16)]) == [NO_SESSION] * 16
     sockets = sockets_of(runner)
     assert len(sockets) == (4 if redis_config.cluster else 1), "one per server, and one that showed us the cluster"
     await runner.close()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.core.routes import rank
 from mesh.frames import (
     BROKER,
     Beat,
@@ -48,10 +49,10 @@ async def test_one_selector_sees_all_work_of_a_cell_by_every_broker(rig: Rig) ->
     await until(lambda: len(edge.frames(Failed)) == 64, "all answered")
     seen = defaultdict(set)
     for answer in edge.frames(Failed):
-        seen[answer.ref.partition("/")[0]].add(answer.message)
-    assert [len(names) for names in seen.values()] == [1] * 16
-    assert len(set.union(*seen.values())) == 3
-    assert all(selector.messages for selector in selectors)
+        seen[int(answer.ref.partition("/")[0])].add(answer.message)
+    # Identities are random, so one of them may rank first for no cell at all.
+    names = [selector.link.identity for selector in selectors]
+    assert seen == {cell: {max(names, key=lambda name: rank(cell, name))} for cell in range(16)}
 
 
 async def test_payload_is_unchanged_between_any_two_peers(rig: Rig) -> None:
@@ -148,7 +149,7 @@ async def test_no_message_sent_after_the_death_of_a_selector_is_lost(rig: Rig) -
     wanted = {str(number) for number in range(32)}
 
     def all_answered() -> bool:
-        """What went into the dead one's pipe before the kernel told is lost, and is sent again, as edges do."""
+        """Messages in the dead selector's pipe are lost and retried, as edges do."""
         missing = wanted - {answer.ref for answer in edge.frames(Failed)}
         for ref in missing:
             edge.link.send("", int(ref) % 16, claim(ref))
@@ -182,11 +183,16 @@ async def test_garbage_on_the_ports_is_dropped(rig: Rig) -> None:
         with sockets.create_connection((host, int(port)), timeout=5) as connection:
             connection.sendall(junk)
     for parts in (
-        [b""], [b"x"], [b"\xc1", b"\xc1"], [os.urandom(50), os.urandom(50)], [b"x"] * 1_000,
-        parts_of(name, BROKER, claim("not for a broker")), parts_of(name, "", claim("old"), version=99),
+        [b""],
+        [b"x"],
+        [b"\xc1", b"\xc1"],
+        [os.urandom(50), os.urandom(50)],
+        [b"x"] * 1_000,
+        parts_of(name, BROKER, claim("not for a broker")),
+        parts_of(name, "", claim("old"), version=99),
         [*parts_of(name, BROKER, Beat("edge", 0, 0))[:1], b"\x00"],
         [*parts_of(name, BROKER, Beat("edge", 0, 0))[:1], encode(["Nonsense"])],
-    ):  # fmt: skip
+    ):
         sender(rude, copy=True)(parts)
     await until(
         lambda: sum(v for k, v in broker.metrics().items() if k.startswith("lingua_broker_dropped_total")) >= 9,

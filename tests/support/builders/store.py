@@ -24,8 +24,8 @@ from tests.lua.conftest import RedisClient
 
 EDGE = "edge:a:0001"
 CELLS = 16
-#: What session_get answers about a session that there is not.
-NOBODY = ["", 0, 0, 0]
+#: Reply of session_get without a record.
+NO_SESSION = ["", 0, 0, 0]
 #: The times in a job's record, in the order of job_get.
 JOB_TIMES = ("created", *(action.value for action in JobAction))
 
@@ -52,7 +52,7 @@ def caps(max_jobs: int = 2) -> NodeCaps:
 
 
 async def register(store: Store, node_id: str, max_jobs: int = 2, edge: str = EDGE) -> Registered:
-    """A node that is ready: registered, and heard of once."""
+    """A ready node: registered, with one heartbeat."""
     registered = await store.nodes.register(node_id, edge, caps(max_jobs), ["p1", "p2"])
     beaten = await beat(store, node_id, registered.epoch)
     return registered._replace(status=beaten.status, used=beaten.used, version=beaten.version)
@@ -62,8 +62,8 @@ async def beat(
     store: Store, node_id: str, epoch: int, *, healthy: bool = True, jobs: Iterable[str] | None = None, edge: str = EDGE
 ) -> HeartbeatReply:
     """One heartbeat."""
-    said = None if jobs is None else tuple(jobs)
-    return await store.nodes.heartbeat(Heartbeat(node_id, edge, epoch, NodeLoad(), healthy, said))
+    running = None if jobs is None else tuple(jobs)
+    return await store.nodes.heartbeat(Heartbeat(node_id, edge, epoch, NodeLoad(), healthy, running))
 
 
 def request(
@@ -118,7 +118,7 @@ def in_cell(prefix: str, cell: int) -> str:
 
 @contextmanager
 def sampled(raw: RedisClient, keys: Keys, node_ids: Iterable[str]) -> Iterator[list[int]]:
-    """Looks at the nodes' leases over and over; yields the highest count seen and the number of looks."""
+    """Samples the nodes' leases in a thread; yields the highest count and the number of samples."""
     stop, seen = threading.Event(), [0, 0]
 
     def look() -> None:

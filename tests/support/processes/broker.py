@@ -35,7 +35,7 @@ SETTINGS = {
 
 
 async def until(condition: Callable[[], object], what: str) -> None:
-    """Wait until it holds, or fail."""
+    """Wait until the condition holds; fail after TIMEOUT_S."""
     end = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < end, f"not within {TIMEOUT_S} s: {what}"
@@ -47,8 +47,12 @@ def start(arguments: list[str], **settings: str) -> subprocess.Popen[str]:
     environ = {**os.environ, **SETTINGS, **settings, PARENT_PID: str(os.getpid())}
     return subprocess.Popen(
         [sys.executable, "-m", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environ,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=environ,
+    )
 
 
 class BrokerProcess:
@@ -127,7 +131,7 @@ class Rig:
         return inbox
 
     def raw(self, endpoint: str, identity: str, config: LinkConfig = CONFIG) -> zmq.Socket[bytes]:
-        """A DEALER that does only what the test says."""
+        """A DEALER under the control of the test."""
         socket = open_dealer(self._context, config, identity)
         self.sockets.append(socket)
         socket.connect(endpoint)
@@ -196,9 +200,13 @@ def introduce(socket: zmq.Socket[bytes], identity: str, kind: str) -> None:
 async def _echo(endpoint: str) -> None:
     inbox = Inbox(answers=True)
     inbox.link = Link(
-        identity=new_peer_identity("selector", "echo"), kind="selector", endpoints=[endpoint], config=CONFIG, window=64,
+        identity=new_peer_identity("selector", "echo"),
+        kind="selector",
+        endpoints=[endpoint],
+        config=CONFIG,
+        window=64,
         on_messages=inbox.put,
-    )  # fmt: skip
+    )
     await inbox.link.start()
     await inbox.link.ready(int(TIMEOUT_S * 1_000))
     print(inbox.link.identity, flush=True)

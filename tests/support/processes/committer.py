@@ -1,4 +1,4 @@
-"""One process of the stress test: places its share of requests, lets each slot go again, tells what it got.
+"""One process of the stress test: commits its share of requests, releases each slot, prints its results.
 
 python -m tests.support.processes.committer '{"url": ..., "cluster": ..., "seed": ..., "nodes": [...], ...}'
 """
@@ -27,7 +27,7 @@ from tests.support.builders.store import advance_job
 BATCH = 32
 HELD = 4
 DEADLINE_S = 270.0
-#: Longer than the test: on a busy machine no node is too silent meanwhile, and no slot lapses before it is bound.
+#: Longer than the test: on a busy machine no heartbeat times out, and no lease expires before it is bound.
 PATIENT_MS = 600_000
 
 
@@ -66,11 +66,11 @@ class Committer:
                     assert answer.verdict == "full", answer
                     self.full += 1
                     todo.append(request_id)
-            await self.let_go(HELD if todo else 0)
+            await self.release_all_but(HELD if todo else 0)
 
-    async def let_go(self, keep: int) -> None:
-        going = [self.held.popleft() for _ in range(max(0, len(self.held) - keep))]
-        await asyncio.gather(*(self.end(job) for job in going))
+    async def release_all_but(self, keep: int) -> None:
+        ending = [self.held.popleft() for _ in range(max(0, len(self.held) - keep))]
+        await asyncio.gather(*(self.end(job) for job in ending))
 
     async def end(self, job: Committed) -> None:
         if self.random.random() < 0.5:

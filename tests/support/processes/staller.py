@@ -1,4 +1,4 @@
-"""A process that reserves a place on a node, says so, and never binds. For the test that kills it there.
+"""A process that reserves a slot on a node, prints `reserved` and never binds. For the test that kills it there.
 
 python -m tests.support.processes.staller '{"url": ..., "node": ..., "session": ..., "provisional_ms": ...}'
 """

@@ -1,4 +1,4 @@
-"""Lets time pass for one node: everything that Redis remembers of it happened that much earlier."""
+"""Lets time pass for one node: shifts all its times in Redis into the past."""
 
 from __future__ import annotations
 

@@ -305,7 +305,7 @@ class World:
         broker.boot()
 
     def kill_selector(self) -> None:
-        """It dies without a word, or says goodbye; a new one with another identity takes its place."""
+        """It dies silently, or sends Goodbye; a new one with another identity replaces it."""
         place = self.random.randrange(len(self.selectors))
         old = self.selectors[place]
         polite = self.random.random() < 0.3

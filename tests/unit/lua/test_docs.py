@@ -21,18 +21,35 @@ def test_every_key_is_in_the_table_and_nothing_else() -> None:
 def test_every_key_is_spelled_as_the_code_spells_it() -> None:
     keys = Keys("p")
     spelled = {
-        "node": keys.node(7, "<id>"), "leases": keys.leases(7, "<id>"), "nodes": keys.nodes(7),
-        "ledger": keys.ledger(7), "changes": keys.changes(7), "view": keys.view(7), "pool": keys.pool(7, "<pool>"),
-        "job": keys.job(7, "<job id>"), "binding": keys.binding(7, "<request id>"),
-        "session": keys.session(7, "<id>"), "mail": keys.mail(7, "<id>"), "mailed": keys.mailed(7, "<id>"),
+        "node": keys.node(7, "<id>"),
+        "leases": keys.leases(7, "<id>"),
+        "nodes": keys.nodes(7),
+        "ledger": keys.ledger(7),
+        "changes": keys.changes(7),
+        "view": keys.view(7),
+        "pool": keys.pool(7, "<pool>"),
+        "job": keys.job(7, "<job id>"),
+        "binding": keys.binding(7, "<request id>"),
+        "session": keys.session(7, "<id>"),
+        "mail": keys.mail(7, "<id>"),
+        "mailed": keys.mailed(7, "<id>"),
         "deployment": keys.deployment(),
-        "presence": keys.presence("<kind>", "<id>"), "present": keys.present(), "weights": keys.weights(),
-        "debounce": keys.debounce("<service>", "<version>"), "due": keys.due(7), "speeds": keys.speeds(7),
-        "marks": keys.marks(7), "model_words": keys.model_words(7, "<id>"),
-        "room": keys.room(7, "<code>"), "rooms": keys.rooms(7), "room_plan": keys.room_plan(7, "<session id>"),
-        "pairing": keys.pairing(7, "<code>"), "pairing_asked": keys.pairing_asked(7, "<node id>"),
-        "pairing_latest": keys.pairing_latest(7, "<node id>"), "pairing_wrong": keys.pairing_wrong(7, "<client>"),
-    }  # fmt: skip
+        "presence": keys.presence("<kind>", "<id>"),
+        "present": keys.present(),
+        "weights": keys.weights(),
+        "debounce": keys.debounce("<service>", "<version>"),
+        "due": keys.due(7),
+        "speeds": keys.speeds(7),
+        "marks": keys.marks(7),
+        "model_words": keys.model_words(7, "<id>"),
+        "room": keys.room(7, "<code>"),
+        "rooms": keys.rooms(7),
+        "room_plan": keys.room_plan(7, "<session id>"),
+        "pairing": keys.pairing(7, "<code>"),
+        "pairing_asked": keys.pairing_asked(7, "<node id>"),
+        "pairing_latest": keys.pairing_latest(7, "<node id>"),
+        "pairing_wrong": keys.pairing_wrong(7, "<client>"),
+    }
     for name, row in TABLE.items():
         documented = row[2].strip().strip("`").replace("{cNN}", "{c07}")
         assert f"p:{documented}" == spelled[name]

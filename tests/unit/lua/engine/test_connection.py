@@ -19,7 +19,7 @@ PING = ("PING",)
 
 @asynccontextmanager
 async def served(talk: Talk, timeout_ms: int = 5_000) -> AsyncIterator[RedisConnection]:
-    """A server that does what `talk` says on each connection."""
+    """A server that runs `talk` on each connection."""
     talking: set[asyncio.Task[None]] = set()
 
     async def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
