@@ -30,7 +30,7 @@ def test_no_mesh_running(wav: Path, free_port: int) -> None:
 
 
 @pytest.mark.parametrize("words", [("explain", "job-1"), ("weights", "show"), ("node", "drain", "node-1")])
-def test_no_mesh_to_ask(free_port: int, words: tuple[str, ...]) -> None:
+def test_queries_without_a_mesh(free_port: int, words: tuple[str, ...]) -> None:
     done = lingua(*words, "--url", f"http://127.0.0.1:{free_port}")
     assert (done.returncode, done.stdout) == (69, "")
     assert done.stderr.startswith("error: no mesh running there: cannot connect to ")

@@ -19,7 +19,7 @@ async def drain(mesh: RunningMesh, node_id: str, *options: str) -> subprocess.Co
     return await asyncio.to_thread(lingua, "node", "drain", node_id, "--url", mesh.url("edge-1"), *options)
 
 
-async def test_a_drained_node_finishes_and_gets_nothing_new(redis_server, mesh_dir) -> None:
+async def test_draining_node_finishes_its_job_and_gets_no_new_one(redis_server, mesh_dir) -> None:
     gate = asyncio.Event()
     leaving, staying = Worker("node-a", held_by(gate)), Worker("node-b", at_once)
     env = {**PATIENT, "LINGUA_EDGE_RECONNECT_GRACE_MS": "300"}
@@ -46,7 +46,7 @@ async def test_a_drained_node_finishes_and_gets_nothing_new(redis_server, mesh_d
     assert len(leaving.jobs) > 1
 
 
-async def test_what_is_left_at_the_deadline_goes_elsewhere(redis_server, mesh_dir) -> None:
+async def test_jobs_left_at_the_deadline_move_to_other_nodes(redis_server, mesh_dir) -> None:
     """Nothing but the drain's deadline can explain that the job moves: all other timeouts are ten minutes."""
     env = {**PATIENT, "LINGUA_EDGE_RECONNECT_GRACE_MS": "600000", "LINGUA_JOB_DISPATCHED_TIMEOUT_MS": "600000"}
     leaving, staying = Worker("node-a", held_by(asyncio.Event())), Worker("node-b", at_once)
@@ -57,12 +57,12 @@ async def test_what_is_left_at_the_deadline_goes_elsewhere(redis_server, mesh_di
             async with workers(mesh.url("edge-1"), staying):
                 done = await drain(mesh, "node-a", "--deadline", "1", "--json")
                 result = await waiting
-                await until(lambda: leaving.cancelled, "node-a is told to stop")
+                await until(lambda: leaving.cancelled, "the attempt of node-a is cancelled")
     assert result.text_asr == "node-b#2"
     assert (done.returncode, json.loads(done.stdout)["used"]) == (0, 0)
 
 
-async def test_the_node_is_told(redis_server, mesh_dir) -> None:
+async def test_drained_node_receives_node_control(redis_server, mesh_dir) -> None:
     with RunningMesh(mesh_dir, redis_server.url) as mesh:
         async with connect(f"{mesh.url('edge-0')}/ws/node") as socket:
             node_id = await register_node(socket)
@@ -77,7 +77,7 @@ async def test_the_node_is_told(redis_server, mesh_dir) -> None:
     assert done.returncode == 0
 
 
-async def test_a_node_that_nobody_knows(redis_server, mesh_dir) -> None:
+async def test_unknown_node_cannot_be_drained(redis_server, mesh_dir) -> None:
     with RunningMesh(mesh_dir, redis_server.url, edges=2, selectors=1) as mesh:
         done = await drain(mesh, "node-none")
     assert (done.returncode, done.stdout) == (1, "")

@@ -1,4 +1,4 @@
-"""Why: a job's decision in words, the same decisions run again bit for bit, and weights that reach every selector."""
+"""Explanations of decisions, their replay bit for bit, and weights that reach every selector."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ async def typed(mesh: RunningMesh, *words: str) -> subprocess.CompletedProcess[s
     return await asyncio.to_thread(lingua, *words, "--url", mesh.url("edge-1"))
 
 
-async def test_every_choice_is_told_in_words_and_can_be_run_again(redis_server, mesh_dir) -> None:
+async def test_decisions_are_explained_and_replayed(redis_server, mesh_dir) -> None:
     fleet = [Worker(f"node-{i}", at_once) for i in range(4)]
     with RunningMesh(mesh_dir, redis_server.url, selectors=SELECTORS) as mesh:
         async with workers(mesh.url("edge-0"), *fleet), sessions(SESSIONS, mesh.url("edge-1")) as speakers:
             results = await asyncio.gather(*(s.translate(AUDIO) for s in speakers for _ in range(UTTERANCES_EACH)))
             for result in results[:: len(results) // 3]:
                 chosen = result.text_asr.partition("#")[0]
-                told = await typed(mesh, "explain", result.job_id)
-                assert (told.returncode, told.stderr) == (0, "")
-                assert chosen in told.stdout
+                shown = await typed(mesh, "explain", result.job_id)
+                assert (shown.returncode, shown.stderr) == (0, "")
+                assert chosen in shown.stdout
                 record = json.loads((await typed(mesh, "explain", result.job_id, "--json")).stdout)
                 assert record["job_id"] == result.job_id
-                assert "\n".join(record["words"]) + "\n" == told.stdout
+                assert "\n".join(record["words"]) + "\n" == shown.stdout
             unknown = await typed(mesh, "explain", "job-00-none")
             assert (unknown.returncode, unknown.stdout) == (1, "")
             again = await typed(mesh, "replay", "--json")
@@ -51,7 +51,7 @@ async def test_every_choice_is_told_in_words_and_can_be_run_again(redis_server, 
 
 
 async def test_weights_reach_every_selector(redis_server, mesh_dir: Path) -> None:
-    """Also those of a selector that starts later; and a decision says by which version it was made."""
+    """Also a selector that starts later. A decision names the version that it was made by."""
     file = mesh_dir / "new.toml"
     file.write_text('strategy = "least_connections"\nwarm_ms = 75\n')
     fleet = [Worker(f"node-{i}", at_once) for i in range(2)]

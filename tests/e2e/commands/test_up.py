@@ -99,7 +99,7 @@ def test_a_signal_while_it_starts_leaves_nothing(tmp_path: Path, number: signal.
         assert up.errors == ""
 
 
-def test_a_crashed_process_comes_back_and_says_so(tmp_path: Path, wav: Path) -> None:
+def test_crashed_processes_are_restarted_and_reported(tmp_path: Path, wav: Path) -> None:
     with lingua_up(tmp_path, "--edges", "1", "--selectors", "1", "--nodes", "1") as up:
         for kind in ("edges", "selectors", "brokers"):
             os.kill(up.ready[kind][0]["pid"], signal.SIGKILL)
@@ -111,7 +111,7 @@ def test_a_crashed_process_comes_back_and_says_so(tmp_path: Path, wav: Path) -> 
 
 
 async def test_a_result_outlives_the_edge_of_its_node(tmp_path: Path) -> None:
-    """kill -9 of the edge that holds the node's socket, in mid-job: the SDK comes back by another and delivers."""
+    """kill -9 of the edge that holds the node's socket, in mid-job: the SDK reconnects to another and delivers."""
     started, go = asyncio.Event(), asyncio.Event()
 
     async def handler(job: Job) -> Result:

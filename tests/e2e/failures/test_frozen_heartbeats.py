@@ -1,4 +1,4 @@
-"""The heartbeats of half the fleet freeze while its nodes work on: dispatch goes on, shifts away and comes back."""
+"""Half the fleet sends no heartbeats while its nodes work: dispatch shifts to the others, and back when they resume."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ENV = {
 }
 
 
-async def test_dispatch_goes_on_without_the_silent_half(redis_server, mesh_dir) -> None:
+async def test_nodes_without_heartbeats_get_no_work_until_they_resume(redis_server, mesh_dir) -> None:
     silent, talking = ([Worker(f"node-{half}-{i}", at_once) for i in range(4)] for half in ("s", "t"))
     with RunningMesh(mesh_dir, redis_server.url, env=ENV) as mesh:
         url = mesh.url("edge-0")

@@ -1,4 +1,4 @@
-"""A node that is frozen with a job and wakes up long after: its client gets one result, and the late one is dropped."""
+"""A node that is frozen with a job and resumes after its lease: the client gets one result, the late one is dropped."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ ENV = {
 
 async def test_a_frozen_nodes_late_result_is_counted_and_dropped(redis_server, mesh_dir) -> None:
     events, gate = mesh_dir / "events", mesh_dir / "gate"
-    heard: list[client.ServerMessage] = []
+    events_received: list[client.ServerMessage] = []
     other = Worker("node-b", at_once)
     with RunningMesh(mesh_dir, redis_server.url, env=ENV) as mesh:
         options = ("--events", str(events), "--gate", str(gate))
         frozen = mesh.start_json_node("node-a", mesh.url("edge-0"), *options)
         frozen.wait_ready()
-        async with sessions(1, mesh.url("edge-1"), on_event=heard.append) as [session]:
+        async with sessions(1, mesh.url("edge-1"), on_event=events_received.append) as [session]:
             waiting = asyncio.create_task(session.translate(AUDIO))
             await until(lambda: events_of(events, "assigned"), "node-a has the job")
             frozen.freeze()
@@ -41,17 +41,17 @@ async def test_a_frozen_nodes_late_result_is_counted_and_dropped(redis_server, m
                 await until(lambda: time.monotonic() - frozen_s > 2 * LEASE_MS / 1_000, "the lease is over")
                 dropped = late(mesh)
                 frozen.thaw()
-                await until(lambda: events_of(events, "answered"), "node-a wakes up and answers")
+                await until(lambda: events_of(events, "answered"), "node-a resumes and sends its result")
                 await until(lambda: late(mesh) > dropped, "the late result is counted")
-                # The session works on, and nothing of the late result reached it.
+                # The session still works, and the late result did not reach it.
                 again = await session.translate(AUDIO)
-                told = mesh.metric("lingua_edge_messages_total", 'direction="out"', 'type="translation_result"')
-    assert told == 2
+                results = mesh.metric("lingua_edge_messages_total", 'direction="out"', 'type="translation_result"')
+    assert results == 2
     assert again.utterance_index == 1
-    assert not [message for message in heard if isinstance(message, client.ErrorMessage)]
+    assert not [message for message in events_received if isinstance(message, client.ErrorMessage)]
     assert other.jobs[0].attempt == 2
 
 
 def late(mesh: RunningMesh) -> float:
-    """Results of attempts that were given up, as the mesh counts them."""
+    """Results of abandoned attempts, as the mesh counts them."""
     return mesh.metric("lingua_edge_dropped_results_total", 'reason="fenced"')

@@ -1,4 +1,4 @@
-"""A node that goes away or says that it cannot go on: its jobs move to others, in time, and none is done twice."""
+"""A node that disconnects or reports an error: its jobs move to other nodes, and no job runs twice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.processes.fleet import events_of
 from tests.support.processes.running_mesh import PATIENT, RunningMesh
 
 
-async def test_a_job_moves_when_its_node_stays_away(redis_server, mesh_dir) -> None:
+async def test_job_moves_when_its_node_stays_offline(redis_server, mesh_dir) -> None:
     env = {**PATIENT, "LINGUA_EDGE_RECONNECT_GRACE_MS": "200"}
     with RunningMesh(mesh_dir, redis_server.url, env=env) as mesh:
         async with sessions(1, mesh.url("edge-1")) as [session]:
@@ -67,8 +67,8 @@ async def test_node_error_moves_the_nodes_jobs(redis_server, mesh_dir, names_the
     assert result.text_asr == "node-b#2"
 
 
-async def test_a_node_that_comes_back_in_time_keeps_its_job(redis_server, mesh_dir) -> None:
-    """The SDK's node reconnects by itself; the job that it works on meanwhile is not given to anybody else."""
+async def test_node_that_reconnects_within_the_grace_keeps_its_job(redis_server, mesh_dir) -> None:
+    """The SDK's node reconnects by itself; the job that it runs meanwhile gets no second attempt."""
     gate = asyncio.Event()
 
     async def work(worker: Worker, job: object) -> None:

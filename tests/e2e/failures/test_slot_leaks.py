@@ -1,4 +1,4 @@
-"""Fifty times kill -9 of selectors, nodes and edges in the middle of jobs: no slot is lost, and none is sold twice."""
+"""Fifty times kill -9 of selectors, nodes and edges during jobs: no slot leaks, and none is assigned twice."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Killer:
         counts = {"selector": SELECTORS, "edge": EDGES, "nodes": FLEETS}
         for _ in range(KILLS):
             kind = self._chance.choice(list(counts))
-            # All of its kind serve again, so that the mesh goes on without the next victim.
+            # All of its kind serve again, so that the mesh serves without the next victim.
             for index in range(counts[kind]):
                 await self._serves(f"{kind}-{index}")
             # In the middle of jobs: some time after the last one, which differs each time.
@@ -126,7 +126,7 @@ class Killer:
 
 
 class Speakers:
-    """Sessions that speak until told to stop, each opened again when its edge dies. Counts how utterances ended."""
+    """Sessions that translate until stopped, each opened again when its edge dies. Counts outcomes of utterances."""
 
     def __init__(self, url: str) -> None:
         self._url = url

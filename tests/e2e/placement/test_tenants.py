@@ -93,7 +93,7 @@ async def test_a_failed_job_moves_within_its_pool_only(redis_server, mesh_dir) -
     assert [worker.jobs for worker in others] == [[], [], []]
 
 
-async def test_a_failure_is_told_when_the_pool_has_nobody_else(redis_server, mesh_dir) -> None:
+async def test_client_gets_the_failure_when_the_pool_has_no_other_node(redis_server, mesh_dir) -> None:
     async def fail(worker: Worker, job: Job) -> None:
         raise JobFailed("PROCESSING_ERROR", "cannot")
 

@@ -1,4 +1,4 @@
-"""A session goes on: on another connection, on another edge, after its edge died. Real processes, raw sockets."""
+"""A session resumes: on another connection, on another edge, after its edge died. Real processes, raw sockets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.processes.running_mesh import RunningMesh
 LETTERS = 2 * PAGE_MAX + 1
 
 
-async def test_session_goes_on_at_another_edge_while_its_job_runs(redis_server, mesh_dir) -> None:
+async def test_session_resumes_at_another_edge_while_its_job_runs(redis_server, mesh_dir) -> None:
     gate = asyncio.Event()
     worker = Worker("n-1", held_by(gate))
     with RunningMesh(mesh_dir, redis_server.url, edges=3) as mesh:
@@ -37,7 +37,7 @@ async def test_session_goes_on_at_another_edge_while_its_job_runs(redis_server, 
             await client.close()
 
 
-async def test_results_wait_in_the_mail_of_a_session_that_is_away(redis_server, mesh_dir) -> None:
+async def test_results_of_a_detached_session_are_in_its_mail(redis_server, mesh_dir) -> None:
     gate = asyncio.Event()
     worker = Worker("n-1", held_by(gate))
     with RunningMesh(mesh_dir, redis_server.url, edges=3) as mesh:
@@ -64,7 +64,7 @@ async def test_results_wait_in_the_mail_of_a_session_that_is_away(redis_server, 
             await client.close()
 
 
-async def test_second_connection_takes_over_here_and_elsewhere(redis_server, mesh_dir) -> None:
+async def test_second_connection_takes_over_at_this_and_another_edge(redis_server, mesh_dir) -> None:
     worker = Worker("n-1", at_once)
     with RunningMesh(mesh_dir, redis_server.url, edges=2) as mesh:
         async with workers(mesh.url("edge-1"), worker):
@@ -92,7 +92,7 @@ async def test_second_connection_takes_over_here_and_elsewhere(redis_server, mes
             await third.close()
 
 
-async def test_token_that_nobody_knows_opens_a_new_session_and_says_so(redis_server, mesh_dir) -> None:
+async def test_unknown_token_opens_a_new_session_marked_as_lost(redis_server, mesh_dir) -> None:
     with RunningMesh(mesh_dir, redis_server.url, edges=1) as mesh:
         client, ack = await opened(mesh.url("edge-0"))
         for token in (ack["resume_token"] + "x", "s-0000000000.secret", "nonsense", "{c01}.x"):
@@ -105,21 +105,21 @@ async def test_token_that_nobody_knows_opens_a_new_session_and_says_so(redis_ser
         await client.close()
 
 
-async def test_result_told_to_a_dying_connection_is_told_again(redis_server, mesh_dir) -> None:
+async def test_unacknowledged_result_is_redelivered(redis_server, mesh_dir) -> None:
     """The client never acknowledged it, so it may never have arrived: here, and at another edge."""
     worker = Worker("n-1", at_once)
     with RunningMesh(mesh_dir, redis_server.url, edges=2) as mesh:
         async with workers(mesh.url("edge-1"), worker):
             client, ack = await opened(mesh.url("edge-0"))
             await client.chunk(0, PIECES[0], is_final=True)
-            await client.hear("translation_result", utterance_index=0)  # and no word of thanks
+            await client.hear("translation_result", utterance_index=0)  # not acknowledged
             resumed = {"resume_token": ack["resume_token"], "last_index": -1, "last_seq": -1}
             for edge in ("edge-0", "edge-1"):
                 abort(client)
                 client, again = await opened(mesh.url(edge), **resumed)
                 if again["next_utterance_index"] == 0:
                     await client.chunk(0, PIECES[0], is_final=True)  # the mesh asks for it
-                told = await client.hear("translation_result", utterance_index=0)
-                assert told["text_translated"] == f"{client.id}/0"
+                again = await client.hear("translation_result", utterance_index=0)
+                assert again["text_translated"] == f"{client.id}/0"
             assert len(worker.jobs) == 1, "it was done once"
             await client.close()

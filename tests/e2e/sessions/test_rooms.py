@@ -1,4 +1,4 @@
-"""Rooms across edges: eight members, three languages, three edges; who hears what, voices, leaving, expiry."""
+"""Rooms across edges: eight members, three languages, three edges; receivers, raw voices, leaving, expiry."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ async def members_of(mesh: RunningMesh, langs: list[str], edges: int, **fields: 
             await talk.say({"type": "room_join", "room_code": code, **about})
     for member in members:
         await until(
-            lambda member=member: any(len(word["members"]) == len(langs) for word in member.of("room_members")),
-            f"{member.id} hears of everybody",
+            lambda member=member: any(len(message["members"]) == len(langs) for message in member.of("room_members")),
+            f"{member.id} has the full list of members",
         )
     return code, members
 
@@ -114,35 +114,40 @@ async def test_defect_13_eight_members_three_languages_three_edges(redis_server,
             }
             for member in members:
                 count = sum(expected[member.id].values())
-                await until(lambda member=member, count=count: len(member.results()) >= count, "all are told")
+                await until(
+                    lambda member=member, count=count: len(member.results()) >= count, "all results are received"
+                )
             for member in members:
                 assert Counter(member.results()) == expected[member.id], "exactly the right ones, each once"
                 for other in members:
                     indices = [index for speaker, index, _ in member.results() if speaker == other.id]
                     assert indices == sorted(indices), "in the order of speech"
                 if resumable:
-                    await until(lambda member=member: len(member.of("utterance_ended")) == 3, "speakers hear the end")
+                    await until(
+                        lambda member=member: len(member.of("utterance_ended")) == 3,
+                        "speakers receive the end of their utterances",
+                    )
                 assert not member.of("error")
             for member in members:
                 await member.close()
 
 
-async def test_leaving_and_losing_a_member_changes_who_hears(redis_server, mesh_dir) -> None:
+async def test_members_who_left_or_vanished_receive_nothing(redis_server, mesh_dir) -> None:
     with RunningMesh(mesh_dir, redis_server.url, edges=2) as mesh:
         async with node(mesh.url("edge-0"), "n-0"):
             code, (ann, bob, cleo) = await members_of(mesh, ["en", "es", "fr"], 2)
             await bob.talk.say({"type": "room_leave", "room_code": code})
-            await until(lambda: len(ann.of("room_members")[-1]["members"]) == 2, "those who stay are told")
+            await until(lambda: len(ann.of("room_members")[-1]["members"]) == 2, "the others receive the new list")
             abort(cleo.talk)
-            await until(lambda: len(ann.of("room_members")[-1]["members"]) == 1, "also of one that vanished")
+            await until(lambda: len(ann.of("room_members")[-1]["members"]) == 1, "also without the one that vanished")
             await ann.speak()
-            await until(lambda: ann.results(), "alone, the speaker hears itself")
+            await until(lambda: ann.results(), "alone, the speaker receives its own result")
             assert ann.results() == [(ann.id, 0, "es")], "in its own target language"
             assert not bob.results()
             await bob.talk.say({"type": "room_join", "room_code": code, "preferred_lang": "de"})
             await until(lambda: len(ann.of("room_members")[-1]["members"]) == 2, "bob is back")
             await ann.speak()
-            await until(lambda: bob.results(), "and hears")
+            await until(lambda: bob.results(), "bob receives results")
             assert bob.results() == [(ann.id, 1, "de")] and len(ann.results()) == 1
             for wrong, problem in (("999", "INVALID_ROOM_CODE"), ("100000", "ROOM_NOT_FOUND")):
                 loner, _ = await opened(mesh.url("edge-1"))
@@ -170,10 +175,10 @@ async def test_voices_are_relayed_to_members_who_want_them(redis_server, mesh_di
         await until(
             lambda: any(
                 one["raw_voice_preferences"] == {ann.id: False}
-                for word in ann.of("room_members")
-                for one in word["members"]
+                for message in ann.of("room_members")
+                for one in message["members"]
             ),
-            "everybody is told",
+            "all members receive the preference",
         )
         await ann.talk.say(offer)
         await until(lambda: ann.of("room_error"), "bob does not want it")
@@ -186,13 +191,13 @@ async def test_voices_are_relayed_to_members_who_want_them(redis_server, mesh_di
         await bob.close()
 
 
-async def test_room_in_which_nobody_speaks_expires_and_its_members_are_told(redis_server, mesh_dir) -> None:
+async def test_silent_room_expires_and_its_members_are_notified(redis_server, mesh_dir) -> None:
     env = {"LINGUA_ROOMS_SILENT_MS": "5000", "LINGUA_ROOMS_SCAN_MS": "200"}
     with RunningMesh(mesh_dir, redis_server.url, edges=2, env=env) as mesh:
         code, (ann, bob) = await members_of(mesh, ["en", "es"], 2)
         for member in (ann, bob):
-            await until(lambda member=member: member.of("room_expired"), "both are told")
-            assert [word["room_code"] for word in member.of("room_expired")] == [code]
+            await until(lambda member=member: member.of("room_expired"), "both are notified")
+            assert [message["room_code"] for message in member.of("room_expired")] == [code]
         await ann.talk.say({"type": "room_create", "client_ts": 1})
         await until(lambda: len(ann.of("room_create_ack")) == 2, "ann is free for another room")
         await ann.close()
@@ -216,7 +221,7 @@ async def test_member_that_resumes_is_still_in_its_room_and_misses_nothing(redis
             assert again["room_code"] == code
             bob = Member(back, "fr")
             bob.ack = True
-            await until(lambda: len(bob.results()) >= 3, "everything that was said meanwhile")
+            await until(lambda: len(bob.results()) >= 3, "all results of the meantime")
             assert bob.results() == [(ann.id, index, "fr") for index in range(3)]
             await bob.speak()
             await until(lambda: ann.results(), "and it can speak")

@@ -1,4 +1,4 @@
-"""Nothing is kept of a closed session: ten thousand of them, of every kind, on one edge."""
+"""An edge keeps no memory of closed sessions: ten thousand of them, of every kind."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ async def test_nothing_is_kept_of_ten_thousand_sessions(tmp: Path, monkeypatch: 
         retained = sessions.custody.retained
         retained.check()
         assert not retained._sessions and not retained._resumed and not retained.audio_bytes
-        await until(lambda: not rig.selector.sessions, "the mesh is told of each end")
+        await until(lambda: not rig.selector.sessions, "the mesh is notified of each end")
         working.cancel()
         await asyncio.wait([working])
         gc.collect()
-        assert len(made) == 0, "nobody holds a session that is over"
+        assert len(made) == 0, "no object holds a closed session"

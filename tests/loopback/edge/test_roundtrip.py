@@ -11,7 +11,7 @@ from tests.support.conditions import until
 from tests.support.processes.edge import AUDIO, Rig, running
 
 
-def events_told(rig: Rig) -> list[str]:
+def job_events(rig: Rig) -> list[str]:
     return [word for frame in rig.selector.seen_of(JobEvent) for word in frame.event.split()]
 
 
@@ -58,7 +58,7 @@ async def test_two_edges_and_a_node_that_says_everything(tmp: Path) -> None:
         heard = await client.hear("asr_partial")
         assert heard["text"] == "ni" and heard["job_id"] == job["job_id"] and heard["session_id"] == client.id
         words = ["dispatch", "accept", "start"]
-        await until(lambda: events_told(rig) == words, "the mesh is told how far the job has come")
+        await until(lambda: job_events(rig) == words, "the mesh receives the progress of the job")
         await node.answer(job)
         await client.hear("translation_result", utterance_index=7)
         assert (await node.hear("job_result_ack"))["job_id"] == job["job_id"]
@@ -139,7 +139,7 @@ async def test_silent_node_times_out_and_is_told_to_stop(tmp: Path) -> None:
         cancel = await node.hear("job_cancel")
         assert cancel["job_id"] == job["job_id"] and cancel["reason"] == "job_timeout"
         assert len(rig.selector.seen_of(Cancel)) == 1
-        await node.answer(job)  # too late: fenced, and nobody hears of it
+        await node.answer(job)  # too late: fenced and dropped
         await until(lambda: not rig.edges[1].nodes.deliveries.results, "the late result is dropped")
 
 

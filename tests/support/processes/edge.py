@@ -1,4 +1,4 @@
-"""A real broker process, real edges in this process and a selector that keeps its truth in dicts, for edge tests."""
+"""A real broker process, real edges in this process and a fake selector with its records in dicts."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ AUDIO = bytes(range(256)) * 125  # 1 s of PCM16 at 16 kHz
 
 
 class FakeSelector(FakeRooms, FakeSessions):
-    """Answers as a selector does, from dicts. `mute` lets a test take frames away from it."""
+    """Replies as a selector does, from dicts. Frames for which `mute` is true are ignored."""
 
     def __init__(self, endpoints: list[str]) -> None:
         FakeRooms.__init__(self)
@@ -89,14 +89,14 @@ class FakeSelector(FakeRooms, FakeSessions):
         self._placed: dict[tuple[str, int], str] = {}
         self.seen: list[Frame] = []
         self.mute: Callable[[Frame], bool] = lambda frame: False
-        #: How many Dispatches are told to wait in line before one is placed, and for how long.
+        #: Dispatches that are queued before one is placed, and the interval after which edges retry them.
         self.in_line = 0
         self.ask_again_ms = 50
-        #: What each Assign says of lateness.
+        #: `late_after_ms` of each Assign.
         self.late_after_ms = 0
-        #: Kind of question -> status and body.
+        #: Kind of query -> status and body.
         self.answers: dict[str, tuple[int, Any]] = {}
-        #: True: take work without saying that it is done.
+        #: True: receive work without returning credit for it.
         self.holds_credit = False
         self._held: Counter[str] = Counter()
         self._epoch = 1_000
@@ -131,7 +131,7 @@ class FakeSelector(FakeRooms, FakeSessions):
             self.give_credit()
 
     def give_credit(self) -> None:
-        """Tell the brokers that all work taken so far is done."""
+        """Return the credit of all work received so far."""
         self.holds_credit = False
         self.link.consumed(self._held)
         self._held.clear()
@@ -166,8 +166,8 @@ class FakeSelector(FakeRooms, FakeSessions):
             return
         if self.in_line:
             self.in_line -= 1
-            word = Waiting(frame.request_id, frame.attempt, "capacity_exceeded", self.ask_again_ms)
-            self.link.send(frame.edge, 0, word)
+            waiting = Waiting(frame.request_id, frame.attempt, "capacity_exceeded", self.ask_again_ms)
+            self.link.send(frame.edge, 0, waiting)
             return
         free = [node for node in self.nodes if node not in frame.excluded]
         if not free:
@@ -266,7 +266,7 @@ class Rig:
         self._talks: list[Talk] = []
 
     async def start(self, edges: int = 1) -> None:
-        """Everything is up and every edge has been heard by the selector's side."""
+        """Start broker, selector and edges. Returns when all are linked."""
         await asyncio.to_thread(self.broker.wait_ready)
         await self.selector.link.start()
         await self.selector.link.ready(int(DEADLINE_S * 1_000))
