@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from tests.unit.docs.test_paths import NOT_MERGED_YET, ROOT, exists
+from tests.unit.docs.test_paths import ROOT, exists
 
 TERMS_MIN: Final = 40
 

@@ -17,20 +17,6 @@ DOCUMENTS: Final = sorted(
         *ROOT.glob("docs/adr/*.md"),
     ]
 )
-#: Files that the documents describe before they are merged. A file that exists must be deleted here.
-NOT_MERGED_YET: Final = frozenset(
-    {
-        "edge/sessions/core/admission.py",
-        "edge/sessions/core/effects.py",
-        "edge/sessions/core/events.py",
-        "edge/sessions/core/intake.py",
-        "edge/sessions/core/limits.py",
-        "edge/sessions/core/outcomes.py",
-        "edge/sessions/core/state.py",
-        "tests/unit/edge/sessions/test_admission.py",
-        "tests/unit/edge/sessions/test_state.py",
-    }
-)
 
 _FENCED: Final = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _CODE: Final = re.compile(r"`([^`\n]+)`")
@@ -68,7 +54,7 @@ def exists(path: str) -> bool:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_path_in_a_document_exists(document: Path) -> None:
     paths = paths_in(document.read_text())
-    assert sorted(path for path in paths - NOT_MERGED_YET if not exists(path)) == []
+    assert sorted(path for path in paths if not exists(path)) == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -80,12 +66,8 @@ def test_every_link_of_a_document_leads_to_a_file(document: Path) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_name_behind_a_path_is_in_that_file(document: Path) -> None:
     named = [(path, name.rpartition(".")[2]) for path, name in _NAMED.findall(document.read_text())]
-    sources = {path: (ROOT / path).read_text() for path, _ in named if path not in NOT_MERGED_YET}
-    assert [f"{path}:{name}" for path, name in named if path in sources and name not in sources[path]] == []
-
-
-def test_no_merged_file_is_listed_as_missing() -> None:
-    assert sorted(NOT_MERGED_YET & FILES) == [], "delete these from NOT_MERGED_YET"
+    sources = {path: (ROOT / path).read_text() for path, _ in named}
+    assert [f"{path}:{name}" for path, name in named if name not in sources[path]] == []
 
 
 def test_a_path_is_recognised_in_every_form() -> None:
