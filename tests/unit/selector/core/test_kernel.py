@@ -582,7 +582,7 @@ def test_kernel_equals_its_naive_twin(
         assert counts == expected.removed
         assert choice.compared[index] == expected.compared
         pool = int(choice.pool[index])
-        assert (table.pools.word(pool) if pool != NO_POOL else None) == expected.pool
+        assert (table.pools.string(pool) if pool != NO_POOL else None) == expected.pool
         if not found:
             assert sum(counts.values()) == len(naive), "without a candidate every node was counted"
     table.check()

@@ -48,16 +48,21 @@ def test_pools_are_told_in_the_original_shape() -> None:
         "hash_seed": 0,
         "fallback_scan_all_pools": True,
         "pools": [
-            {"pool_id": 7, "name": "full", "required_services": ["asr", "nmt", "tts"],
-             "languages": [], "region": "", "gpu_tier": ""},
-            {"pool_id": 2, "name": "ears", "required_services": ["asr"],
-             "languages": [], "region": "", "gpu_tier": ""},
+            {
+                "pool_id": 7,
+                "name": "full",
+                "required_services": ["asr", "nmt", "tts"],
+                "languages": [],
+                "region": "",
+                "gpu_tier": "",
+            },
+            {"pool_id": 2, "name": "ears", "required_services": ["asr"], "languages": [], "region": "", "gpu_tier": ""},
         ],
         "tenant_overrides": [{"tenant_id": "acme", "pool_id": 7, "exclusive": False}],
         "pool_match_scope": "core_only",
         "pool_match_mode": "contains",
         "strict_pool_eligibility": False,
-    }  # fmt: skip
+    }
     assert [pool["pool_id"] for pool in answer["pools"]] == [2, 7]
     ears, full = answer["pools"]
     assert full == {
@@ -95,9 +100,14 @@ def test_a_home_pools_number_is_in_its_name(home: str, number: int | None) -> No
 def test_a_node_is_told_with_times_on_the_wall_clock() -> None:
     its = facts()._replace(pools="hash.1,pair.en.es", detached_ms=50, reason="closed")
     answer = node_answer(
-        "n", its, used=2, seen_ms_ago=7, speeds={"en>es": Speed(0.25, 0.04, 3.0, 60)}, marks={"tts": 90},
+        "n",
+        its,
+        used=2,
+        seen_ms_ago=7,
+        speeds={"en>es": Speed(0.25, 0.04, 3.0, 60)},
+        marks={"tts": 90},
         clock_offset_ms=1_000,
-    )  # fmt: skip
+    )
     assert answer["detached_ms"] == 1_050 and answer["drain_until_ms"] == 0
     assert answer["pools"] == ["hash.1", "pair.en.es"]
     assert answer["models_unavailable"] == {"tts": 1_090}
@@ -116,8 +126,14 @@ def test_invariants_hold_while_every_utterance_is_accounted_for() -> None:
     )
     assert answer["ok"] is True
     assert answer["jobs"] == {
-        "accepted": 10, "delivered": 5, "failed": 1, "refused": 1, "cancelled": 1, "in_flight": 2, "balanced": True,
-    }  # fmt: skip
+        "accepted": 10,
+        "delivered": 5,
+        "failed": 1,
+        "refused": 1,
+        "cancelled": 1,
+        "in_flight": 2,
+        "balanced": True,
+    }
     assert [edge["edge"] for edge in answer["edges"]] == ["edge:a", "edge:b"]
     assert answer["ledger"] == {"drift": 1, "leaked_total": 2, "missing_total": 0}
 
@@ -161,8 +177,12 @@ def test_a_simulation_tells_pools_counts_and_nodes() -> None:
     assert (breakdown["total_nodes"], breakdown["offline"], breakdown["capacity_exceeded"]) == (5, 1, 1)
     assert [node["node_id"] for node in answer["nodes"]] == ["cheap", "dear", "full", "away", "other"]
     assert answer["nodes"][0] == {
-        "node_id": "cheap", "pool": "hash.2", "reason": "ok", "score_ms": 200, "terms": {"work": 100.0},
-    }  # fmt: skip
+        "node_id": "cheap",
+        "pool": "hash.2",
+        "reason": "ok",
+        "score_ms": 200,
+        "terms": {"work": 100.0},
+    }
     assert answer["nearest"] == {"node_id": "full", "reason": "has no free slot"}
 
 
@@ -224,9 +244,15 @@ def test_the_routing_key_is_named_or_the_tenant_or_the_session(
 
 @pytest.mark.parametrize(
     "params",
-    [{"accept_public": ["perhaps"]}, {"audio_ms": ["-1"]}, {"audio_ms": ["9" * 12]}, {"audio_ms": ["٣"]},
-     {"session_id": ["x" * 500]}, {"required": [str(number) for number in range(99)]}],
-)  # fmt: skip
+    [
+        {"accept_public": ["perhaps"]},
+        {"audio_ms": ["-1"]},
+        {"audio_ms": ["9" * 12]},
+        {"audio_ms": ["٣"]},
+        {"session_id": ["x" * 500]},
+        {"required": [str(number) for number in range(99)]},
+    ],
+)
 def test_what_cannot_be_read_is_refused(params: dict[str, list[str]]) -> None:
     with pytest.raises(QueryRefusal) as caught:
         simulated(Params(params), frozenset())
