@@ -128,7 +128,7 @@ class Queries:
         return record
 
     async def _recording(self, params: Params) -> Answer:
-        return await self._decisions.pack_recording()
+        return await self._decisions.recording()
 
     async def _metrics_of_ours(self, params: Params) -> Answer:
         return {
