@@ -32,7 +32,7 @@ LANGUAGES = ("en", "zh", "es", "fr", "de", "ja", "ko", "ar")
 class Kind(NamedTuple):
     """A kind of fleet: languages per node, who takes public jobs, the highest load and use."""
 
-    heard: int
+    sources: int
     written: int
     public: float
     load_percent: float
@@ -62,7 +62,7 @@ def run() -> None:
     _without_a_free_node()
 
 
-def _by_size(kind: Kind, words: str) -> None:
+def _by_size(kind: Kind, text: str) -> None:
     rows = []
     smallest: dict[tuple[bool, int], float] = {}
     for pools in (False, True):
@@ -76,7 +76,7 @@ def _by_size(kind: Kind, words: str) -> None:
                 figures = (f"{rows_us:,.1f}", f"{kernel_us:,.1f}", f"{total:,.1f}", f"{total / base:.2f}x")
                 rows.append((f"{size:,}", "16" if pools else "none", str(batch), *figures))
     print_table(
-        f"kernel: microseconds per decision (filters, score, best 3, charging); {words}",
+        f"kernel: microseconds per decision (filters, score, best 3, charging); {text}",
         ("nodes", "pools", "batch", "frame to row", "kernel", "both", "of 100 nodes"),
         rows,
     )
@@ -118,7 +118,7 @@ def fleet(size: int, chance: random.Random, plan: PoolPlan, kind: Kind) -> NodeT
             gpu_memory_gb=12.0,
             services_installed=SERVICES,
             services_ready=SERVICES,
-            asr_langs=chance.sample(LANGUAGES, kind.heard),
+            asr_langs=chance.sample(LANGUAGES, kind.sources),
             semantic_langs=chance.sample(LANGUAGES, kind.written),
             tts_langs=[],
             accept_public=chance.random() < kind.public,

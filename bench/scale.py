@@ -209,10 +209,16 @@ def _print(fleets: list[Fleet]) -> None:
         rows = []
         for fleet in fleets:
             middle, mean = percentile(fleet.seconds[size], 0.5), _mean(fleet.seconds[size])
-            rows.append((
-                f"{fleet.count} nodes", ms(middle), f"{middle / base[0]:.2f}", ms(mean), f"{mean / base[1]:.2f}",
-                f"{BAR:g}",
-            ))  # fmt: skip
+            rows.append(
+                (
+                    f"{fleet.count} nodes",
+                    ms(middle),
+                    f"{middle / base[0]:.2f}",
+                    ms(mean),
+                    f"{mean / base[1]:.2f}",
+                    f"{BAR:g}",
+                )
+            )
         title = "Dispatch to Assign, one at a time" if size == 1 else f"Dispatch to Assign, in batches of {size}"
         print_table(title, ("", "p50 ms each", "ratio", "mean ms each", "ratio", "bar"), rows)
 

@@ -1,6 +1,6 @@
-"""A storm of MODEL_NOT_AVAILABLE: utterance -> result before and during 5,000 such words a second for 5 s.
+"""A storm of MODEL_NOT_AVAILABLE: utterance -> result before and during 5,000 such reports a second for 5 s.
 
-The words come by WebSocket from nodes that do nothing else; the nodes that work are others. `python -m bench.storm
+The reports come by WebSocket from nodes that do nothing else; the nodes that work are others. `python -m bench.storm
 storm URL ...` is the process of the former: each line that it reads makes it storm once.
 """
 
@@ -33,9 +33,9 @@ WORDS_PER_S = 5_000
 STORM_NODES = 50
 #: After a storm, until what edges were too slow to read on purpose has been read.
 SETTLE_S = 6.0
-#: Kinds of services that each of them says it lacks; selectors hear of each now and then.
+#: Services that each of them reports as missing; edges forward each report now and then.
 SERVICES = 10
-#: Nodes do not wait for one another, so their words come a few at a time.
+#: Nodes do not wait for one another, so their reports come a few at a time.
 TURNS_PER_S = 250
 WORKING_NODES = 8
 UTTERANCES_PER_S = 50
@@ -66,7 +66,7 @@ async def _storm(urls: list[str]) -> None:
 
 async def _rage(nodes: list[Node]) -> float:
     """Words per second that were really sent."""
-    texts = [[_word(str(node.node_id), service) for service in range(SERVICES)] for node in nodes]
+    texts = [[_report(str(node.node_id), service) for service in range(SERVICES)] for node in nodes]
     began, sent = time.perf_counter(), 0
     for turn in range(round(SECONDS * TURNS_PER_S)):
         for step in range(WORDS_PER_S // TURNS_PER_S):
@@ -77,7 +77,7 @@ async def _rage(nodes: list[Node]) -> float:
     return sent / (time.perf_counter() - began)
 
 
-def _word(node_id: str, service: int) -> str:
+def _report(node_id: str, service: int) -> str:
     details = {"service_id": f"service-{service}", "service_version": "1", "reason": "model not found"}
     return wire.encode(
         wire.NodeError(node_id=node_id, code="MODEL_NOT_AVAILABLE", message="no such model", details=details)
@@ -164,15 +164,15 @@ async def _measure(directory: Path, redis_url: str) -> None:
                     await storm.measure(mesh, session)
                     rates.append(float(await raging.stdout.readline()))
                     await asyncio.sleep(SETTLE_S)
-            heard = mesh.metric("scheduler_model_na_received_total")
+            received = mesh.metric("scheduler_model_na_received_total")
         finally:
             for child in (working, raging):
                 child.kill()
                 await child.wait()
-    _print(calm, storm, min(rates), heard)
+    _print(calm, storm, min(rates), received)
 
 
-def _print(calm: Weather, storm: Weather, rate: float, heard: float) -> None:
+def _print(calm: Weather, storm: Weather, rate: float, received: float) -> None:
     rows = []
     for name, share in (("p50", 0.5), ("p99", 0.99)):
         befores = [percentile(seconds, share) for seconds in calm.seconds]
@@ -185,11 +185,11 @@ def _print(calm: Weather, storm: Weather, rate: float, heard: float) -> None:
     rows.append(("a selector's part, mean", ms(before), ms(during), f"{during / before:.2f}", ""))
     rows.append(("idle processors, %", f"{median(calm.idle):.0f}", f"{median(storm.idle):.0f}", "", ""))
     print_table(
-        f"Utterance -> result in a storm of MODEL_NOT_AVAILABLE, {rate:.0f} words/s for {SECONDS:g} s",
+        f"Utterance -> result in a storm of MODEL_NOT_AVAILABLE, {rate:.0f} reports/s for {SECONDS:g} s",
         ("", "before ms", "during ms", "ratio", "bar"),
         rows,
     )
-    print(f"  {ROUNDS} rounds, {UTTERANCES_PER_S} utterances/s; selectors heard of {heard:.0f} words")
+    print(f"  {ROUNDS} rounds, {UTTERANCES_PER_S} utterances/s; selectors received {received:.0f} reports")
 
 
 def run() -> None:

@@ -28,7 +28,7 @@ class FrameGuard:
         self._metrics = metrics
 
     def note(self, message: Received, error: Exception) -> None:
-        """A StoreError needs no answer: whoever asked repeats it, or the lease lapses."""
+        """A StoreError gets no reply: the sender retries, or the lease expires."""
         name = type(message.frame).__name__
         if isinstance(error, StoreError):
             self._metrics.store_errors_total.labels(name).inc()

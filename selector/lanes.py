@@ -18,7 +18,6 @@ class TaskLane:
         self, name: str, handle: BatchHandler, done: Callable[[Iterable[Received]], None], batch: int, bound: int
     ) -> None:
         self.name = name
-        self.dropped = 0
         #: Set while nothing is queued or in progress.
         self.idle = asyncio.Event()
         self.idle.set()
@@ -32,7 +31,6 @@ class TaskLane:
     def put(self, message: Received) -> bool:
         """Queue a message; False if the lane is full."""
         if len(self._queue) >= self._bound:
-            self.dropped += 1
             return False
         self._queue.append(message)
         self.idle.clear()

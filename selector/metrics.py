@@ -103,6 +103,10 @@ class SelectorMetrics(Metrics):
         )
         self.snapshot_seconds = self._histogram("lingua_selector_snapshot_seconds", "One refresh", STORE_SECONDS)
         self.snapshot_changes_total = self._counter("lingua_selector_snapshot_changes_total", "Rows that changed")
+        self.nodes_refused_total = self._counter(
+            "lingua_selector_nodes_refused_total",
+            "Nodes refused beyond selector.nodes_max; each try counts",
+        )
         self.words_refused_total = self._counters(
             "lingua_selector_words_refused_total",
             "Strings of nodes that were not interned because the table was full; they match no job",

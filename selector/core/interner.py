@@ -55,7 +55,7 @@ class Interner:
         """One more than the highest number ever given."""
         return len(self._words)
 
-    def word(self, number: int) -> str:
+    def string(self, number: int) -> str:
         """The string of a number."""
         return self._words[number]
 

@@ -24,8 +24,8 @@ _PLANE_BITS: Final = (1 << 64) - 1
 class JobLanguages(NamedTuple):
     """The languages that a job needs of a node."""
 
-    heard: tuple[str, ...]  # must be recognised
-    written: tuple[str, ...]  # must be translated to
+    sources: tuple[str, ...]  # must be recognised
+    targets: tuple[str, ...]  # must be translated to
     pairs: tuple[str, ...]
     is_auto: bool = False
     #: The spoken language is unrestricted: any recogniser will do.
@@ -33,7 +33,7 @@ class JobLanguages(NamedTuple):
 
     def all(self) -> tuple[str, ...]:
         """Every language of the job, in lower case."""
-        return tuple(sorted({word.lower() for word in (*self.heard, *self.written)}))
+        return tuple(sorted({word.lower() for word in (*self.sources, *self.targets)}))
 
 
 def job_rows(
@@ -51,7 +51,7 @@ def job_rows(
         services = {service.lower() for service in dispatch.services}
         spoken = job_languages(dispatch)
         bits, services_unknown = _bits(services.union(dispatch.models), table)
-        heard, written, said = _stages(spoken, services, table)
+        asr, semantic, tts = _stages(spoken, services, table)
         order = order_of(dispatch, plan, spoken)
         pairs_from = len(lists)
         if "nmt" in services:
@@ -59,7 +59,7 @@ def job_rows(
         excluded_from = len(lists)
         also = rejected.get(dispatch.request_id, ()) if rejected else ()
         lists.extend(_rows((*dispatch.excluded[:EXCLUDED_MAX], *also), table))
-        languages.append((heard.planes, written.planes, said.planes))
+        languages.append((asr.planes, semantic.planes, tts.planes))
         row = (
             dispatch.public,
             not order.order,
@@ -70,9 +70,9 @@ def job_rows(
             services_unknown,
             spoken.is_auto,
             spoken.is_any and "asr" in services,
-            heard.is_unknown,
-            written.is_unknown,
-            said.is_unknown,
+            asr.is_unknown,
+            semantic.is_unknown,
+            tts.is_unknown,
             table.speeds.pairs.find(pair_of(dispatch.src_lang, dispatch.tgt_lang)),
             max(0, min(dispatch.audio_ms, 2**31 - 1)),
             table.row_of(dispatch.preferred_node) if dispatch.preferred_node else NO_ROW,
@@ -120,13 +120,13 @@ def job_languages(dispatch: Dispatch) -> JobLanguages:
     a, b = dispatch.lang_a, dispatch.lang_b
     if a and b:  # two speakers: everything both ways
         return JobLanguages((a, b), (a, b), _pairs((a, b), (a, b)), is_auto=True)
-    heard = tuple(dispatch.auto_langs[:AUTO_LANGUAGES_MAX])
-    return JobLanguages(heard, (target,), _pairs(heard, (target,)), is_auto=True, is_any=not heard)
+    sources = tuple(dispatch.auto_langs[:AUTO_LANGUAGES_MAX])
+    return JobLanguages(sources, (target,), _pairs(sources, (target,)), is_auto=True, is_any=not sources)
 
 
-def _pairs(heard: tuple[str, ...], written: tuple[str, ...]) -> tuple[str, ...]:
+def _pairs(sources: tuple[str, ...], targets: tuple[str, ...]) -> tuple[str, ...]:
     """Every directed pair that may be needed; none into the same language."""
-    return tuple(pair_of(one, other) for one in heard for other in written if one.lower() != other.lower())
+    return tuple(pair_of(one, other) for one in sources for other in targets if one.lower() != other.lower())
 
 
 class _Stage(NamedTuple):
@@ -140,11 +140,11 @@ _NOTHING: Final = _Stage((0,) * LANGUAGE_PLANES, False)
 def _stages(spoken: JobLanguages, services: set[str], table: NodeTable) -> tuple[_Stage, _Stage, _Stage]:
     """Languages needed for recognition, translation and speech. A job that skips a stage needs none of it."""
     find = table.interners.languages.find
-    written = _stage(spoken.written, find)
+    targets = _stage(spoken.targets, find)
     return (
-        _stage(spoken.heard, find) if "asr" in services else _NOTHING,
-        written if "nmt" in services else _NOTHING,
-        written if "tts" in services else _NOTHING,
+        _stage(spoken.sources, find) if "asr" in services else _NOTHING,
+        targets if "nmt" in services else _NOTHING,
+        targets if "tts" in services else _NOTHING,
     )
 
 

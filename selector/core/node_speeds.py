@@ -94,7 +94,7 @@ class NodeSpeeds:
     def read(self, columns: Columns, row: int) -> dict[str, Speed]:
         """The speeds of the node at a row."""
         return {
-            self.pairs.word(number): Speed(
+            self.pairs.string(number): Speed(
                 float(columns.speed_mean[row, slot]),
                 float(columns.speed_variance[row, slot]),
                 float(columns.speed_jobs[row, slot]),

@@ -93,6 +93,8 @@ class Snapshot:
         self._refreshing: asyncio.Task[int] | None = None
         #: Interner -> refused strings that the metric has counted.
         self._counted_refused = dict.fromkeys(RowWord, 0)
+        #: Refused nodes that the metric has counted.
+        self._counted_nodes = 0
 
     # --- for others -------------------------------------------------------------------------------------
 
@@ -146,6 +148,11 @@ class Snapshot:
 
     def _count_refused(self) -> None:
         table = self._table
+        nodes = table.refused - self._counted_nodes
+        if nodes:
+            self._counted_nodes += nodes
+            self._metrics.nodes_refused_total.inc(nodes)
+            log.warning("nodes_refused", count=nodes, bound=table.nodes_max)
         interners = {
             RowWord.LANGUAGE: table.interners.languages,
             RowWord.SERVICE: table.interners.services,

@@ -142,13 +142,8 @@ class DecisionLog:
         key = self._by_name.get(name)
         return None if key is None else explain.record_of(_decision(self._records[key]))
 
-    def recording(self) -> bytes:
-        """The latest recorded choices that fit one message, as bytes; b"" before the first. Slow."""
-        recording = self._recorder.taken()
-        return b"" if recording is None else pack(recording, self._packed_max)
-
-    async def pack_recording(self) -> bytes:
-        """The same in another thread, so that it does not block the event loop."""
+    async def recording(self) -> bytes:
+        """The latest recorded choices that fit one message, as bytes; b"" before the first. Runs in a thread."""
         recording = self._recorder.taken()
         return b"" if recording is None else await asyncio.to_thread(pack, recording, self._packed_max)
 

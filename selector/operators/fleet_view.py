@@ -90,9 +90,9 @@ class FleetView:
                 found[REASON[Filter(obstacle)]] = [table.id_of(row) for row in first.tolist()]
         return found
 
-    async def simulate(self, asked: Params) -> dict[str, Any]:
+    async def simulate(self, params: Params) -> dict[str, Any]:
         """Simulate the placement of a job with the real kernel."""
-        routing_key, dispatch = simulated(asked, self._tenants)
+        routing_key, dispatch = simulated(params, self._tenants)
         table = self._table
         rows, rules = job_rows([dispatch], table, self._plan), self._weights.rules(clock.now_ms())
         index, prior = table.index(), table.speeds.prior()

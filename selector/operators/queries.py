@@ -114,12 +114,12 @@ class Queries:
 
     # --- processes and jobs ---------------------------------------------------------------------------------
 
-    async def _selectors(self, asked: Params) -> Answer:
+    async def _selectors(self, params: Params) -> Answer:
         present = await self._store.deployment.processes(ProcessKind.SELECTOR)
         return {"selectors": sorted({self._identity, *(identity for identity, _ in present)})}
 
-    async def _explain(self, asked: Params) -> Answer:
-        key = asked.text("job_id") or asked.text("request_id")
+    async def _explain(self, params: Params) -> Answer:
+        key = params.text("job_id") or params.text("request_id")
         if not key:
             raise QueryRefusal(400, "job_id or request_id is missing")
         record = self._decisions.find(key)
@@ -127,10 +127,10 @@ class Queries:
             raise QueryRefusal(404, f"{key} is not among the decisions that this selector remembers")
         return record
 
-    async def _recording(self, asked: Params) -> Answer:
-        return await self._decisions.pack_recording()
+    async def _recording(self, params: Params) -> Answer:
+        return await self._decisions.recording()
 
-    async def _metrics_of_ours(self, asked: Params) -> Answer:
+    async def _metrics_of_ours(self, params: Params) -> Answer:
         return {
             "model_not_available": self._models.counts.answer(),
             "dispatch_exclude": {"by_reason": self._excluded()},
@@ -145,7 +145,7 @@ class Queries:
             for reason in sorted(totals, key=lambda reason: (-totals[reason], reason))
         ]
 
-    async def _invariants(self, asked: Params) -> Answer:
+    async def _invariants(self, params: Params) -> Answer:
         edges, selectors = await asyncio.gather(
             self._store.deployment.processes(ProcessKind.EDGE), self._store.deployment.processes(ProcessKind.SELECTOR)
         )
@@ -155,31 +155,31 @@ class Queries:
 
     # --- nodes ----------------------------------------------------------------------------------------------
 
-    async def _pools(self, asked: Params) -> Answer:
+    async def _pools(self, params: Params) -> Answer:
         return await self._fleet.pools()
 
-    async def _simulate(self, asked: Params) -> Answer:
-        return await self._fleet.simulate(asked)
+    async def _simulate(self, params: Params) -> Answer:
+        return await self._fleet.simulate(params)
 
-    async def _node(self, asked: Params) -> Answer:
-        node_id = _node_id(asked)
+    async def _node(self, params: Params) -> Answer:
+        node_id = _node_id(params)
         answer = await self._fleet.node(node_id)
         if answer is None:
             raise QueryRefusal(404, f"there is no node {node_id}", ErrorCode.NODE_UNAVAILABLE)
         return answer
 
-    async def _drain(self, asked: Params) -> Answer:
-        node_id = _node_id(asked)
-        resume = asked.flag("resume", default=False)
-        deadline_ms = asked.number("deadline_ms", self._config.node.drain_deadline_ms, DRAIN_MS_MAX)
-        reason = asked.text("reason", "operator")
+    async def _drain(self, params: Params) -> Answer:
+        node_id = _node_id(params)
+        resume = params.flag("resume", default=False)
+        deadline_ms = params.number("deadline_ms", self._config.node.drain_deadline_ms, DRAIN_MS_MAX)
+        reason = params.text("reason", "operator")
         drained = await self._nodes.drain(node_id, deadline_ms, reason, resume=resume)
         if not drained.known:
             raise QueryRefusal(404, f"there is no node {node_id}", ErrorCode.NODE_UNAVAILABLE)
         return {"node_id": node_id, "status": drained.status, "drain_until_ms": drained.drain_until_ms}
 
-    async def _pair(self, asked: Params) -> Answer:
-        node_id = _node_id(asked)
+    async def _pair(self, params: Params) -> Answer:
+        node_id = _node_id(params)
         try:
             # A random asker, because an operator's request is never retried.
             issued = await self._pairing.code_for(node_id, secrets.token_hex(8), 1)
@@ -191,7 +191,7 @@ class Queries:
 
     # --- weights --------------------------------------------------------------------------------------------
 
-    async def _weights(self, asked: Params) -> Answer:
+    async def _weights(self, params: Params) -> Answer:
         await self._current.refresh()
         stored = self._current.stored
         return {
@@ -201,18 +201,18 @@ class Queries:
             "by": stored.by,
         }
 
-    async def _weights_set(self, asked: Params) -> Answer:
-        weights = asked.weights()
-        expected = asked.number("expected_version", -1, VERSION_MAX)
-        by = asked.text("by", "operator")
+    async def _weights_set(self, params: Params) -> Answer:
+        weights = params.weights()
+        expected = params.number("expected_version", -1, VERSION_MAX)
+        by = params.text("by", "operator")
         stored = await self._current.put(weights, None if expected < 0 else expected, by)
         if stored is None:
             raise QueryRefusal(409, f"another set of weights is in force than version {expected}")
         return {"version": stored.version}
 
 
-def _node_id(asked: Params) -> str:
-    node_id = asked.text("node_id")
+def _node_id(params: Params) -> str:
+    node_id = params.text("node_id")
     if not is_id(node_id):
         raise QueryRefusal(400, f"node_id: {ErrorCode.INVALID_ID.hint}", ErrorCode.INVALID_ID)
     return node_id

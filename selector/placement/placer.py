@@ -224,7 +224,7 @@ class Placer:
         batch = self._decisions.note(table, rows, prior, rules, choice, weights.weights, weights.version)
         pools = choice.pool.tolist()
         for place, placement in enumerate(placements):
-            pool = table.pools.word(pools[place]) if placement.pools is not None and placement.candidates else ""
+            pool = table.pools.string(pools[place]) if placement.pools is not None and placement.candidates else ""
             placement.rounds.append(PlacementRound(batch, place, pool, placement.candidates))
 
     async def _commit(self, placements: list[Placement], *, is_last: bool) -> list[Placement]:

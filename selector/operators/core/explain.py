@@ -116,7 +116,7 @@ def words_of(decision: Decision) -> list[str]:
 
 
 def _outcome(decision: Decision) -> str:
-    waited = f" after {decision.waited_ms} ms in line" if decision.waited_ms else ""
+    waited = f" after {decision.waited_ms} ms in the wait queue" if decision.waited_ms else ""
     if decision.outcome == DispatchOutcome.REFUSED:
         words = f"Nobody was chosen{waited}: {decision.reason or 'no node'}."
         if decision.nearest:

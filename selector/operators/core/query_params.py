@@ -87,17 +87,17 @@ class Params:
             raise QueryRefusal(400, f"bad weights: {error}") from None
 
 
-def simulated(asked: Params, tenants: frozenset[str]) -> tuple[str, Dispatch]:
+def simulated(params: Params, tenants: frozenset[str]) -> tuple[str, Dispatch]:
     """The routing key and the job that a simulation is about.
 
     The routing key is named, or is the tenant, or the session; the first of these counts. The job is a tenant's only if
     that is its key: real jobs of a tenant have no other. A key that is the name of a tenant with a pool of its own
     stands for that tenant.
     """
-    named, said, session_id = (asked.text(name) for name in ("routing_key", "tenant_id", "session_id"))
+    named, said, session_id = (params.text(name) for name in ("routing_key", "tenant_id", "session_id"))
     routing_key = named or said or session_id or "default"
     tenant_id = routing_key if routing_key == said or named in tenants else ""
-    excluded = asked.values("exclude_node_id") and [asked.text("exclude_node_id")]
+    excluded = params.values("exclude_node_id") and [params.text("exclude_node_id")]
     return routing_key, Dispatch(
         request_id=f"simulate:{routing_key}",
         attempt=1,
@@ -105,17 +105,17 @@ def simulated(asked: Params, tenants: frozenset[str]) -> tuple[str, Dispatch]:
         utterance_index=0,
         edge="",
         tenant_id=tenant_id,
-        src_lang=asked.text("src_lang", "zh"),
-        tgt_lang=asked.text("tgt_lang", "en"),
-        lang_a=asked.text("lang_a"),
-        lang_b=asked.text("lang_b"),
-        services=asked.values("required"),
-        public=asked.flag("accept_public", default=True),
-        audio_ms=asked.number("audio_ms", AUDIO_MS, AUDIO_MS_MAX),
+        src_lang=params.text("src_lang", "zh"),
+        tgt_lang=params.text("tgt_lang", "en"),
+        lang_a=params.text("lang_a"),
+        lang_b=params.text("lang_b"),
+        services=params.values("required"),
+        public=params.flag("accept_public", default=True),
+        audio_ms=params.number("audio_ms", AUDIO_MS, AUDIO_MS_MAX),
         deadline_ms=0,
         trace_id="",
         excluded=excluded,
-        models=asked.values("model"),
-        region=asked.text("region"),
-        gpu_tier=asked.text("gpu_tier"),
+        models=params.values("model"),
+        region=params.text("region"),
+        gpu_tier=params.text("gpu_tier"),
     )

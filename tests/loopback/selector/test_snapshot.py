@@ -185,3 +185,21 @@ async def test_words_that_do_not_fit_are_counted(store: Store) -> None:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
     assert counted() - before == table.interners.languages.refused == 44
+
+
+async def test_nodes_that_do_not_fit_are_counted(store: Store) -> None:
+    def counted() -> float:
+        return REGISTRY.get_sample_value("lingua_selector_nodes_refused_total") or 0.0
+
+    snapshot, table = snapshot_of(store)
+    before, table.nodes_max = counted(), 0
+    table.apply(0, 1, "one too many", 0, NOW_MS, facts())
+    running = asyncio.create_task(snapshot.run())
+    try:
+        async with asyncio.timeout(10):
+            while counted() == before:  # noqa: ASYNC110 - metrics have no event to wait for
+                await asyncio.sleep(0.01)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert counted() - before == table.refused == 1

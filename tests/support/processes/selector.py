@@ -190,7 +190,7 @@ class FakeEdge:
                     answer = await self._answer_to(request_id, at or self)
                     if answer is not None:
                         return answer
-                    await asyncio.sleep(0.05)  # refused: try again after a moment, as told
+                    await asyncio.sleep(0.05)  # refused: retry after a moment
         raise AssertionError(f"{request_id} was never placed; received {[type(m.frame) for m in self.received]}")
 
 
@@ -221,7 +221,7 @@ class Rig:
         return process
 
     def metric(self, name: str, metric: str) -> float:
-        """What a process's scrape says of a metric without labels."""
+        """The value of a metric without labels in a process's scrape."""
         with urlopen(f"{self._urls[name]}/metrics", timeout=10) as response:
             lines = response.read().decode().splitlines()
         return float(next(line.split()[1] for line in lines if line.startswith(f"{metric} ")))

@@ -74,7 +74,7 @@ def first_obstacle(node: NaiveNode, job: Dispatch, pools: list[str], used: int, 
         (Filter.ASR, job.src_lang != "auto" and not hears(caps, job)),
         (Filter.AUTO, job.src_lang == "auto" and not hears(caps, job)),
         (Filter.PAIR, not translates(caps, job)),
-        (Filter.TTS, not says(caps, job)),
+        (Filter.TTS, not speaks(caps, job)),
         (Filter.SLOT, used >= caps.max_jobs),
     ]
     assert [name for name, _ in tests] == list(Filter)
@@ -91,21 +91,21 @@ def spoken(job: Dispatch) -> tuple[set[str], set[str]]:
 
 
 def hears(caps: NodeCaps, job: Dispatch) -> bool:
-    heard, _ = spoken(job)
-    return "asr" not in job.services or (bool(caps.asr_langs) if not heard else heard <= set(caps.asr_langs))
+    sources, _ = spoken(job)
+    return "asr" not in job.services or (bool(caps.asr_langs) if not sources else sources <= set(caps.asr_langs))
 
 
 def translates(caps: NodeCaps, job: Dispatch) -> bool:
     if "nmt" not in job.services:
         return True
-    heard, written = spoken(job)
-    pairs = {pair_of(a, b) for a in heard for b in written if a != b}
-    return written <= set(caps.semantic_langs) and (not caps.pairs or pairs <= set(caps.pairs))
+    sources, targets = spoken(job)
+    pairs = {pair_of(a, b) for a in sources for b in targets if a != b}
+    return targets <= set(caps.semantic_langs) and (not caps.pairs or pairs <= set(caps.pairs))
 
 
-def says(caps: NodeCaps, job: Dispatch) -> bool:
-    _, written = spoken(job)
-    return "tts" not in job.services or not caps.tts_langs or written <= set(caps.tts_langs)
+def speaks(caps: NodeCaps, job: Dispatch) -> bool:
+    _, targets = spoken(job)
+    return "tts" not in job.services or not caps.tts_langs or targets <= set(caps.tts_langs)
 
 
 # --- score ----------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ async def until_idle(lane: TaskLane, work: asyncio.Task[None]) -> None:
         await work
 
 
-async def test_a_lane_works_in_order_and_in_batches_and_gives_everything_back() -> None:
+async def test_lane_handles_batches_in_order_and_returns_every_message() -> None:
     batches: list[list[Received]] = []
     given_back: list[Received] = []
 
@@ -44,16 +44,15 @@ async def test_a_lane_works_in_order_and_in_batches_and_gives_everything_back() 
     assert [one for batch in batches for one in batch] == messages == given_back
 
 
-async def test_a_full_lane_says_so_and_counts() -> None:
+async def test_full_lane_refuses_messages() -> None:
     async def handle(batch: list[Received]) -> None:
         raise AssertionError("never runs")
 
     lane = TaskLane("test", handle, lambda _: None, batch=4, bound=2)
     assert [lane.put(message(number)) for number in range(4)] == [True, True, False, False]
-    assert lane.dropped == 2
 
 
-async def test_what_gathers_during_a_slow_call_goes_together_in_the_next_batch() -> None:
+async def test_messages_that_arrive_during_a_call_are_the_next_batch() -> None:
     gate = asyncio.Event()
     sizes: list[int] = []
 

@@ -13,8 +13,7 @@ from mesh.config.scheduler import PoolsConfig
 from mesh.config.weights import Weights
 from mesh.frames import Dispatch, NodeCaps, NodeLoad
 from mesh.states.speed import Speed
-from mesh.words import FilterName, RefusalReason
-from selector.core.filters import LASTING, REASON, Filter, is_hopeless, main_filter, nearest, removed_by_name
+from selector.core.filters import REASON, Filter, main_filter, nearest, removed_by_name
 from selector.core.job_rows import job_rows, seed_of
 from selector.core.kernel import NO_POOL, NO_ROW, PASSED, TERMS, examine
 from selector.core.node_table import NodeTable
@@ -121,41 +120,11 @@ def test_every_filter_is_in_the_table() -> None:
     assert {reason for reason, _, _ in ONLY_OBSTACLE} == set(REASON.values())
 
 
-@pytest.mark.parametrize("obstacle", Filter)
-def test_only_filters_that_waiting_does_not_change_are_hopeless(obstacle: Filter) -> None:
-    counts = [int(place == obstacle) for place in range(len(Filter))]
-    assert is_hopeless(counts) is (obstacle in LASTING)
-    counts[Filter.SLOT] = 1
-    assert not is_hopeless(counts), "a slot may become free"
-
-
 def test_a_node_that_will_not_be_asked_is_counted_as_that_whatever_else_it_lacks() -> None:
     table = table_of(("n", facts()), ("m", facts(status="degraded")))
     table.set_marks("n", {"nmt": NOW_MS + 60_000})
     choice = pick(table, job(excluded=["n", "m"]))
     assert removed_by_name(choice.removed[0]) == {"excluded": 2}
-
-
-def test_without_any_node_a_job_is_not_hopeless() -> None:
-    assert not is_hopeless([0] * len(Filter))
-    assert set(REASON.values()) == set(FilterName)
-    assert not set(RefusalReason) & set(FilterName)
-
-
-def test_the_nearest_miss_is_the_node_that_only_lacks_a_slot() -> None:
-    table = table_of(("far", facts(status="degraded")), ("near", facts()), ("nearer", facts()))
-    table.patch("near", 4, 2)
-    table.patch("nearer", 4, 2)
-    table.set_speeds("near", {"*": Speed(0.9, 0.0, 8.0, NOW_MS)})
-    examined = examine(table.columns, table.index(), job_rows([job()], table, NO_POOLS), table.speeds.prior(), RULES)
-    assert nearest(examined, table) == ("nearer", "has no free slot: all 4 are in use")
-
-
-def test_nobody_is_a_near_miss_when_all_may_take_the_job() -> None:
-    table = table_of(("n", facts()))
-    examined = examine(table.columns, table.index(), job_rows([job()], table, NO_POOLS), table.speeds.prior(), RULES)
-    assert examined.obstacle.tolist() == [PASSED]
-    assert nearest(examined, table) == ("", "")
 
 
 # --- rules at their edges ---------------------------------------------------------------------------------
@@ -582,7 +551,7 @@ def test_kernel_equals_its_naive_twin(
         assert counts == expected.removed
         assert choice.compared[index] == expected.compared
         pool = int(choice.pool[index])
-        assert (table.pools.word(pool) if pool != NO_POOL else None) == expected.pool
+        assert (table.pools.string(pool) if pool != NO_POOL else None) == expected.pool
         if not found:
             assert sum(counts.values()) == len(naive), "without a candidate every node was counted"
     table.check()

@@ -99,8 +99,14 @@ def test_without_pools_nobody_has_a_home_but_the_other_sets() -> None:
 def test_a_node_is_listed_at_home_in_its_place_with_its_language_set_and_its_pairs() -> None:
     node = caps(asr_langs=["zh", "EN"], semantic_langs=["en", "zh", "es"], region="EU", gpu_tier="a100")
     assert plan_of(pool_count=1).sets_of("n", node) == [
-        "hash.0", "place.eu.a100", "langs.en-zh", "pair.en.es", "pair.en.zh", "pair.zh.en", "pair.zh.es"
-    ]  # fmt: skip
+        "hash.0",
+        "place.eu.a100",
+        "langs.en-zh",
+        "pair.en.es",
+        "pair.en.zh",
+        "pair.zh.en",
+        "pair.zh.es",
+    ]
     assert plan_of(pool_count=1).sets_of("n", caps(region="eu"))[1] == "place.eu.any"
 
 
@@ -278,11 +284,11 @@ def test_the_first_pool_with_a_candidate_wins_and_the_next_one_helps_out() -> No
     assert chosen(table, plan, in_europe) == "europe"
     choice = pick(table, in_europe, plan=plan)
     assert choice.rows[0].tolist() == [0, NO_ROW, NO_ROW] and choice.removed.sum() == 0
-    assert table.pools.word(int(choice.pool[0])) == "cap.1"
+    assert table.pools.string(int(choice.pool[0])) == "cap.1"
     table.patch("europe", 4, 2)
     choice = pick(table, in_europe, plan=plan)
     assert table.id_of(int(choice.rows[0, 0])) == "america" and choice.removed[0, Filter.SLOT] == 1
-    assert table.pools.word(int(choice.pool[0])) == "cap.2"
+    assert table.pools.string(int(choice.pool[0])) == "cap.2"
     table.patch("america", 4, 2)
     choice = pick(table, in_europe, plan=plan)
     assert removed_by_name(choice.removed[0]) == {"capacity_exceeded": 2} and choice.pool[0] == NO_POOL
@@ -350,7 +356,7 @@ def test_the_index_follows_nodes_that_change_their_pool_or_leave() -> None:
     table.remove("b")
     table.check()
     starts = table.index().starts.tolist()
-    sizes = {table.pools.word(pool): starts[pool + 1] - starts[pool] for pool in range(len(starts) - 1)}
+    sizes = {table.pools.string(pool): starts[pool + 1] - starts[pool] for pool in range(len(starts) - 1)}
     assert sizes == {"": 0, "cap.1": 1, "cap.2": 1}
     from_nothing_else = index_of(table.columns, len(table))
     assert from_nothing_else.members.tolist() == table.index().members.tolist()

@@ -109,7 +109,7 @@ def test_a_repeat_does_not_hide_the_placing(table: NodeTable) -> None:
     assert record is not None and record["outcome"] == "new"
 
 
-def test_the_oldest_records_leave_by_number(table: NodeTable) -> None:
+async def test_oldest_records_are_evicted_by_number(table: NodeTable) -> None:
     kept = decisions(decisions_kept=10)
     for number in range(25):
         decide(kept, table, job(request_id=f"r-{number}"))
@@ -117,10 +117,10 @@ def test_the_oldest_records_leave_by_number(table: NodeTable) -> None:
     assert kept.find("r-24") is not None
     assert kept.find("r-5") is None
     assert kept.find("job-01-r-5-1") is None
-    assert len(unpack(kept.recording()).batches) == 10
+    assert len(unpack(await kept.recording()).batches) == 10
 
 
-def test_the_oldest_records_leave_by_bytes(table: NodeTable) -> None:
+def test_oldest_records_are_evicted_by_bytes(table: NodeTable) -> None:
     kept = decisions(decisions_bytes_max=64 * 1024)
     for number in range(200):
         decide(kept, table, job(request_id=f"r-{number}"))
@@ -129,13 +129,13 @@ def test_the_oldest_records_leave_by_bytes(table: NodeTable) -> None:
     assert kept.find("r-0") is None
 
 
-def test_refusals_without_any_choice_are_bounded_too() -> None:
+async def test_refusals_without_any_choice_are_bounded_too() -> None:
     kept = decisions(decisions_kept=10)
     for number in range(40):
         asked = request(job(request_id=f"r-{number}"))
         kept.end(asked, "refused", refused=replies.refusal(asked.dispatch, [0] * 18, 100))
     assert len(kept) == 10
-    assert kept.recording() == b""
+    assert await kept.recording() == b""
     record = kept.find("r-39")
     assert record is not None and record["words"][0].startswith("Nobody was chosen: no_nodes.")
 
@@ -143,4 +143,4 @@ def test_refusals_without_any_choice_are_bounded_too() -> None:
 async def test_a_recording_can_be_packed_beside_the_work(table: NodeTable) -> None:
     kept = decisions()
     decide(kept, table, job(request_id="r-1"))
-    assert unpack(await kept.pack_recording()).batches[0].weights_version == 5
+    assert unpack(await kept.recording()).batches[0].weights_version == 5

@@ -93,11 +93,19 @@ def test_rounds_that_came_to_nothing_are_told_first() -> None:
 
 def test_a_refusal_tells_the_nearest_miss_and_when_to_come_again() -> None:
     empty = Round(0, "", {"capacity_exceeded": 4}, [])
-    refused = decided(outcome="refused", node_id="", job_id="", rounds=[empty], reason="capacity_exceeded",
-                      nearest="node-2 has all of its 4 slots in use", retry_after_ms=250, waited_ms=10_000)  # fmt: skip
+    refused = decided(
+        outcome="refused",
+        node_id="",
+        job_id="",
+        rounds=[empty],
+        reason="capacity_exceeded",
+        nearest="node-2 has all of its 4 slots in use",
+        retry_after_ms=250,
+        waited_ms=10_000,
+    )
     assert words_of(refused) == [
-        "Nobody was chosen after 10000 ms in line: capacity_exceeded. Nearest miss: node-2 has all of its 4 slots in "
-        "use. It may try again in 250 ms.",
+        "Nobody was chosen after 10000 ms in the wait queue: capacity_exceeded. Nearest miss: node-2 has all of its 4 "
+        "slots in use. It may try again in 250 ms.",
         "4 nodes were not considered: 4 capacity_exceeded.",
     ]
 

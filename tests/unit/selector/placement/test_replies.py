@@ -14,7 +14,7 @@ from mesh.frames import (
     Dispatch,
     Undone,
 )
-from selector.core.filters import REASON, Filter, main_filter, removed_by_name
+from selector.core.filters import Filter, removed_by_name
 from selector.placement.core import replies
 from tests.support.builders.selector import job
 
@@ -145,11 +145,6 @@ def test_nodes_of_other_pools_are_no_reason_while_there_are_nodes_in_its_own() -
     assert replies.main_reason(counts(POOL=90)) == "pool_not_eligible"
 
 
-def test_of_equals_the_nearest_miss_is_named() -> None:
-    assert main_filter(counts(OFFLINE=2, SLOT=2)) is Filter.SLOT
-    assert main_filter(counts()) is None
-
-
 @pytest.mark.parametrize("place", list(Filter))
 def test_what_waiting_cannot_help_does_not_wait(place: Filter) -> None:
     lasting = place.name in ("GPU", "PUBLIC", "TENANT", "INSTALLED", "ASR", "AUTO", "PAIR", "TTS")
@@ -206,7 +201,3 @@ def test_nodes_excluded_by_the_job_stay_counted_beside_rejected_ones_that_left_t
     """The choice counts a node under EXCLUDED only while it has a row."""
     corrected = replies.with_rejected(counts(EXCLUDED=1), {"gone": "gone"}, excluded=0)
     assert removed_by_name(corrected) == {"excluded": 1, "offline": 1}
-
-
-def test_every_filter_has_its_own_wire_name() -> None:
-    assert len(set(REASON.values())) == len(Filter)
