@@ -32,7 +32,7 @@ RECORD_BYTES: Final = 1_024
 MARGIN_BYTES: Final = 1_024
 
 
-class _Record(NamedTuple):
+class _LoggedDecision(NamedTuple):
     """The record of one attempt."""
 
     dispatch: Dispatch
@@ -57,7 +57,7 @@ class DecisionLog:
         self._packed_max = config.link.message_bytes_max - MARGIN_BYTES
         self._recorder = Recorder(config.selector.decisions_kept, config.selector.decisions_bytes_max)
         #: (request, attempt) -> record, the oldest first.
-        self._records: OrderedDict[tuple[str, int], _Record] = OrderedDict()
+        self._records: OrderedDict[tuple[str, int], _LoggedDecision] = OrderedDict()
         #: Request or job -> its latest record.
         self._by_name: dict[str, tuple[str, int]] = {}
 
@@ -101,7 +101,7 @@ class DecisionLog:
         self._evict(key)
         job_id, node_id = (answer.job_id, answer.node_id) if answer is not None else ("", "")
         order = placement.pools.order if placement.pools is not None else ()
-        self._records[key] = _Record(
+        self._records[key] = _LoggedDecision(
             dispatch=dispatch,
             outcome=outcome,
             job_id=job_id,
@@ -148,7 +148,7 @@ class DecisionLog:
         return b"" if recording is None else await asyncio.to_thread(pack, recording, self._packed_max)
 
 
-def _decision(record: _Record) -> explain.Decision:
+def _decision(record: _LoggedDecision) -> explain.Decision:
     dispatch, refused = record.dispatch, record.refused
     last = record.rounds[-1].batch if record.rounds else None
     rounds = [_round(chosen, record.node_id) for chosen in record.rounds]
