@@ -14,7 +14,7 @@ class Keys:
 
     # nodes
     def node(self, cell: int, node_id: str) -> str:
-        """Hash: fields that a commit checks (status, max_jobs, edge, epoch, last_seen_ms, pools)."""
+        """Hash: fields that a commit checks (status, max_jobs, edge, epoch, last_seen_ms), and its state."""
         return self._in(cell, f"node:{node_id}")
 
     def leases(self, cell: int, node_id: str) -> str:
@@ -38,7 +38,7 @@ class Keys:
         return self._in(cell, "due")
 
     def view(self, cell: int) -> str:
-        """Hash: node id -> packed NodeFacts, written by register and heartbeat, read by snapshots."""
+        """Hash: packed NodeCaps, load, status and pools of each node, written by register and heartbeat."""
         return self._in(cell, "view")
 
     def pool(self, cell: int, pool: str) -> str:

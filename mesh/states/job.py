@@ -1,4 +1,4 @@
-"""Executable specification of lua/scripts/job_advance.lua, run by tests only: the state machine of a job.
+"""Executable specification of lua/scripts/job_advance.lua, run by tests only: the transitions of a job.
 
 The Lua script is in force; tests/lua compares both. Production code uses the enums and RUNNING_JOBS_MAX only.
 

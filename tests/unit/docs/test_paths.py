@@ -23,6 +23,7 @@ _CODE: Final = re.compile(r"`([^`\n]+)`")
 _LINK: Final = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 _FILE: Final = re.compile(r"[\w.-]+(?:/[\w.-]+)*\.(?:css|html|js|lua|md|py|txt)")
 _NAMED: Final = re.compile(r"`([\w./-]+\.(?:js|lua|py)):([\w.]+)`")
+_TESTS: Final = re.compile(r"(?<=[\s\"])tests/[\w./-]+")
 _FOLDER: Final = re.compile(r"(?:[\w.-]+/)+")
 
 
@@ -38,9 +39,10 @@ FOLDERS: Final = frozenset(str(folder) for name in FILES for folder in Path(name
 
 
 def paths_in(text: str) -> set[str]:
-    """Files and folders in code spans; `path:function` counts as its path."""
+    """Files and folders in code spans; `path:function` counts as its path, a command has those of its tests."""
     spans = {span.partition(":")[0] for span in _CODE.findall(_FENCED.sub("", text))}
-    return {span for span in spans if _FILE.fullmatch(span) or _FOLDER.fullmatch(span)}
+    tests = {word for span in spans for word in _TESTS.findall(span)}
+    return tests | {span for span in spans if _FILE.fullmatch(span) or _FOLDER.fullmatch(span)}
 
 
 def exists(path: str) -> bool:
@@ -48,7 +50,7 @@ def exists(path: str) -> bool:
     if path.endswith("/"):
         name = path.rstrip("/")
         return name in FOLDERS or ("/" not in name and any(Path(folder).name == name for folder in FOLDERS))
-    return path in FILES or ("/" not in path and any(Path(file).name == path for file in FILES))
+    return path in FILES or path in FOLDERS or ("/" not in path and any(Path(file).name == path for file in FILES))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -73,6 +75,7 @@ def test_every_name_behind_a_path_is_in_that_file(document: Path) -> None:
 def test_a_path_is_recognised_in_every_form() -> None:
     text = "`edge/app.py`, `edge/app.py:Edge.run`, `edge/jobs/`, `lua` and `make test`\n```sh\n`not/here.py`\n```\n"
     assert paths_in(text) == {"edge/app.py", "edge/jobs/"}
+    assert paths_in('`make test ARGS="tests/unit tests/lua/test_mail.py"`') == {"tests/unit", "tests/lua/test_mail.py"}
 
 
 @pytest.mark.parametrize("path", ["edge/nothing.py", "nothing/", "edge/nothing/", "nothing.py"])
