@@ -9,8 +9,8 @@ import sys
 from functools import partial
 from typing import Final
 
-from linguamesh.cli import demo_pipeline
 from linguamesh.errors import NodeRefused, Unreachable
+from linguamesh.local import demo_pipeline
 from linguamesh.node import Gpu, Node
 from mesh import process
 from mesh.errors import ConfigError

@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from linguamesh.cli import demo_pipeline
 from linguamesh.cli import node as demo
 from linguamesh.cli.main import build_parser
+from linguamesh.local import demo_pipeline
 from mesh.errors import ConfigError
 
 

@@ -8,7 +8,7 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linguamesh.cli import demo_pipeline
+from linguamesh.local import demo_pipeline
 from linguamesh.node.job import Job
 from mesh.messages import node
 
