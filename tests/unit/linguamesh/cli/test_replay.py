@@ -31,8 +31,11 @@ class FakeOperator:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
     """Arguments of the replay that was started, with the content of each recording instead of its path."""
+    temporary = tmp_path / "a" / "b"  # a name that escapes from its directory stays in `tmp_path`
+    temporary.mkdir(parents=True)
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
     arguments: list[list[str]] = []
 
     def start(command: list[str], **_: Any) -> SimpleNamespace:
