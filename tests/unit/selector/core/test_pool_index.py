@@ -62,7 +62,8 @@ def test_service_is_lost_with_its_last_node_only() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_counts_kept_step_by_step_are_those_counted_anew(seed: int) -> None:
     draw = random.Random(seed)
-    counts, nodes = PoolCounts(), []
+    counts = PoolCounts()
+    nodes: list[tuple[int, int, int, int]] = []
     for _ in range(60):
         if nodes and draw.random() < 0.4:
             counts.add(*nodes.pop(draw.randrange(len(nodes))), -1)
