@@ -2,6 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from broker.core.counts import Counts
+from broker.core.credit import Peer, Side
+from broker.core.directory import Directory, RemovalReason
+from broker.core.link_frames import LinkFrames
+from broker.core.queues import Envelope
 from mesh.frames import (
     BROKER,
     FRAME_VERSION,
@@ -10,6 +15,7 @@ from mesh.frames import (
     BrokerBeat,
     Busy,
     Credit,
+    Frame,
     Goodbye,
     Head,
     Lane,
@@ -96,3 +102,46 @@ def test_goodbye_removes_the_peer_and_redirects_its_queue() -> None:
     bench.switch.directory.unblock(bench.peer(second))
     out = bench.back(message(first, BROKER, Goodbye()))
     assert frames_to(out) == [(second, WORK), (EDGE, BOUNCE["unroutable"])]
+
+
+class LinkFramesBench:
+    """Link frames of one selector, without a switch; removals are only noted."""
+
+    def __init__(self) -> None:
+        self.directory = Directory(cells=16, peers_max=8, queue_max=4, connection_start=7)
+        self.peer = self.directory.add(SELECTOR.encode(), Side.BACK, now_ms=0)
+        self.counts = Counts()
+        self.removed: list[RemovalReason] = []
+        self._frames = LinkFrames(self.directory, self.counts, self._remove)
+
+    def _remove(self, peer: Peer, reason: RemovalReason, out: list[Envelope]) -> None:
+        self.removed.append(reason)
+
+    def handle(self, frame: Frame) -> None:
+        head = Head(FRAME_VERSION, Lane.CONTROL, BROKER, 0, SELECTOR, 0)
+        self._frames.handle(Envelope([SELECTOR.encode(), encode(head), encode(frame)], head, 0, self.peer), [])
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [(Goodbye(), RemovalReason.GOODBYE), (Beat("edge", 5, 0), RemovalReason.WRONG_SIDE)],
+)
+def test_peer_is_removed_with_the_reason(frame: Frame, reason: RemovalReason) -> None:
+    bench = LinkFramesBench()
+    bench.handle(frame)
+    assert bench.removed == [reason]
+    assert bench.counts.dropped == ({"source": 1} if reason is RemovalReason.WRONG_SIDE else {})
+
+
+def test_negative_window_means_no_credit() -> None:
+    bench = LinkFramesBench()
+    bench.handle(Beat("selector", -3, bench.peer.window.sent))
+    assert (bench.peer.window.size, bench.peer.credit()) == (0, 0)
+
+
+def test_link_frame_of_a_removed_peer_is_counted_and_ignored() -> None:
+    bench = LinkFramesBench()
+    bench.directory.remove(bench.peer, RemovalReason.SILENT)
+    bench.handle(Goodbye())
+    bench.handle(Beat("selector", 5, bench.peer.window.sent))
+    assert (bench.removed, bench.peer.window.size, bench.counts.for_broker) == ([], 0, 2)

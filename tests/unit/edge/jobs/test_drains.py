@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from edge.jobs.core.drains import Drains
 from edge.jobs.core.job import NodeDrained, SendControl, SendToEdge, StopJob
 from edge.jobs.core.tracker import JobTracker
 from mesh.frames import CancelJob, ControlNode, ResultAck
@@ -94,3 +95,32 @@ def test_command_for_a_node_of_another_edge_is_ignored(epoch: int | None) -> Non
     core = JobTracker("b", LIMITS)
     assert core.on_control(DRAIN, epoch, 10_000) == [] and core.next_due_ms() is None
     assert core.outcomes[JobOutcome.CONTROL_STALE] == 1
+
+
+def test_later_drain_of_a_node_replaces_the_deadline() -> None:
+    drains = Drains()
+    drains.start(DRAIN, 500)
+    later = ControlNode("n", 7, "drain", "again", 99_000)
+    drains.start(later, 900)
+    drains.check()
+    assert drains.pop_due(500) == [] and drains.next_due_ms() == 900
+    drain = drains.of("n")
+    assert drain is not None and drain.control is later
+    assert drains.pop_due(900) == ["n"] and drains.of("n") is None
+    drains.check()
+
+
+def test_empty_node_is_due_at_once_and_forgotten_with_its_drain() -> None:
+    drains = Drains()
+    drains.has_no_job("n")
+    assert drains.next_due_ms() is None, "it is in no drain"
+    drains.start(DRAIN, 500)
+    drains.has_no_job("n")
+    assert (drains.next_due_ms(), drains.pop_emptied(), drains.pop_emptied()) == (0, ["n"], [])
+    drains.has_no_job("n")
+    assert drains.pop_emptied() == [], "once per drain"
+    drains.start(DRAIN, 600)
+    drains.has_no_job("n")
+    drains.stop("n")
+    drains.check()
+    assert drains.pop_emptied() == [] and drains.next_due_ms() is None

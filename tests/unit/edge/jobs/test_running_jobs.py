@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from edge.jobs.core.job import SendToJob, StopJob
+from edge.jobs.core.job import SendToJob, StopJob, key_of
+from edge.jobs.core.running_jobs import RunningJobs
 from edge.jobs.core.tracker import JobTracker
 from mesh.frames import CancelJob, JobEvent, ResultAck
 from mesh.states.job import RUNNING_JOBS_MAX, JobAction
@@ -97,3 +98,38 @@ def test_job_that_outlived_its_slot_is_abandoned_even_if_named() -> None:
         effects = core.on_jobs_reported("n", named, AGE_MS_MAX)
         assert failed_assigns(effects) == [("1", "job_lost")] and any(isinstance(effect, StopJob) for effect in effects)
         core.check()
+
+
+def add(jobs: RunningJobs, number: int, *, node_id: str = "n", attempt: int = 1) -> int:
+    job = assign(number, node_id=node_id, attempt=attempt)
+    evicted = jobs.add(job, key_of(node_id, job.job_id, attempt), number)
+    jobs.check()
+    return evicted
+
+
+def test_oldest_job_of_the_same_node_is_evicted_with_its_events() -> None:
+    jobs = RunningJobs(per_node_max=2, job_event_delay_ms=DELAY_MS)
+    assert [add(jobs, 0, node_id="m"), *(add(jobs, number) for number in (1, 2, 3))] == [0, 0, 0, 1]
+    assert [job.assign.job_id for job in jobs.of("n").values()] == ["job-00-2", "job-00-3"]
+    assert [frame.job_id for frame in jobs.pop_due(3 + DELAY_MS)] == ["job-00-0", "job-00-2", "job-00-3"]
+
+
+def test_job_without_an_attempt_is_its_latest_one() -> None:
+    jobs = RunningJobs(per_node_max=9, job_event_delay_ms=DELAY_MS)
+    for attempt in (1, 10, 9):
+        add(jobs, 1, attempt=attempt)
+    found = [jobs.find("n", "job-00-1", attempt) for attempt in (None, 9, 2)]
+    assert [job and job.assign.attempt for job in found] == [10, 9, None]
+    assert jobs.find("m", "job-00-1", None) is None
+
+
+def test_removed_jobs_leave_no_events_and_no_node() -> None:
+    jobs = RunningJobs(per_node_max=9, job_event_delay_ms=DELAY_MS)
+    for number in (1, 2, 3):
+        add(jobs, number)
+    popped = jobs.pop("n", KEY)
+    assert popped is not None and popped.assign.job_id == "job-00-1"
+    assert jobs.pop("n", KEY) is None
+    assert [job.assign.job_id for job in jobs.pop_node("n")] == ["job-00-2", "job-00-3"] and jobs.pop_node("n") == []
+    jobs.check()
+    assert (jobs.keys(), jobs.next_due_ms()) == (set(), None)

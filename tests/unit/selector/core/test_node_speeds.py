@@ -3,6 +3,9 @@ from __future__ import annotations
 import pytest
 
 from mesh.states.speed import ANY_PAIR, Speed
+from selector.core.column_layout import empty_columns
+from selector.core.kernel import NOT_ASKED, SPEED_SLOTS
+from selector.core.node_speeds import NodeSpeeds, clear
 from selector.core.node_table import NodeTable
 from tests.support.builders.selector import facts, table_of
 
@@ -65,3 +68,26 @@ def test_a_node_with_too_many_pairs_and_an_unsound_speed_changes_nothing_else() 
 def test_an_unknown_node_learns_nothing() -> None:
     table = NodeTable(nodes_max=10)
     assert not table.learn_speeds("n", OLD) and table.speeds_of("n") == {}
+
+
+def test_latest_pairs_are_stored_when_there_are_too_many() -> None:
+    columns, speeds = empty_columns(1), NodeSpeeds()
+    clear(columns, 0)
+    given = {f"l{number}>en": Speed(1.0, 0.0, 1.0, number) for number in range(SPEED_SLOTS + 3)}
+    speeds.write(columns, 0, "n", given, clock_offset_ms=0)
+    stored = speeds.read(columns, 0)
+    assert sorted(speed.at_ms for speed in stored.values()) == list(range(4, SPEED_SLOTS + 3))
+    assert columns.speed_pair[0, 0] == NOT_ASKED, "the first slot is reserved for the node as a whole"
+
+
+def test_fleet_speed_is_computed_again_only_after_a_change() -> None:
+    columns, speeds = empty_columns(2), NodeSpeeds()
+    speeds.write(columns, 0, "a", OLD, clock_offset_ms=0)
+    before = speeds.prior()
+    assert speeds.prior() is before
+    speeds.forget("unknown")
+    assert speeds.prior() is before
+    speeds.write(columns, 1, "b", {ANY_PAIR: Speed(0.25, 0.0, 1.0, 1)}, clock_offset_ms=0)
+    assert speeds.prior()[0] == 0.25, "the lower median of two"
+    speeds.forget("b")
+    assert speeds.prior()[0] == 0.5
