@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edge.core.timers import Timers
+from edge.core.timers import Timers, Wake, no_wake
 from mesh.frames import ControlNode
 
 
@@ -21,9 +21,10 @@ class NodeDrain:
 class Drains:
     """The drains that have not reached their deadline."""
 
-    def __init__(self) -> None:
+    def __init__(self, wake: Wake = no_wake) -> None:
+        self._wake = wake
         self._drains: dict[str, NodeDrain] = {}
-        self._deadlines: Timers[str] = Timers()
+        self._deadlines: Timers[str] = Timers(wake)
         #: Nodes that finished their last job since the last `pop_emptied`.
         self._emptied: dict[str, None] = {}
 
@@ -48,6 +49,7 @@ class Drains:
         if drain is not None and not drain.reported_empty:
             drain.reported_empty = True
             self._emptied[node_id] = None
+            self._wake(0)  # at the next tick
 
     def next_due_ms(self) -> int | None:
         """When `pop_emptied` or `pop_due` has something; 0 = at once, None if neither will."""
@@ -68,5 +70,6 @@ class Drains:
 
     def check(self) -> None:
         """Every drain has its deadline, and no other node has one."""
+        self._deadlines.check()
         assert len(self._drains) == len(self._deadlines) and all(node in self._deadlines for node in self._drains)
         assert self._emptied.keys() <= self._drains.keys()

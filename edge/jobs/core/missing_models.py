@@ -14,7 +14,7 @@ from zlib import crc32
 
 import msgspec
 
-from edge.core.timers import Timers
+from edge.core.timers import Timers, Wake, no_wake
 from mesh.frames import ModelMissing
 
 #: Minimum interval between two frames about the same node and service; the jitter adds up to as much again.
@@ -36,12 +36,12 @@ class _Reports:
 class MissingModelReports:
     """Reports that are not forwarded yet, by node and service."""
 
-    def __init__(self, reports_max: int) -> None:
+    def __init__(self, reports_max: int, wake: Wake = no_wake) -> None:
         self.dropped = 0
         self._reports_max = reports_max
         self._reports: dict[tuple[str, str], _Reports] = {}
         self._services: Counter[str] = Counter()
-        self._due: Timers[tuple[str, str]] = Timers()
+        self._due: Timers[tuple[str, str]] = Timers(wake)
 
     def add(self, report: ModelMissing, now_ms: int) -> None:
         """Enqueue a node's report."""
@@ -86,6 +86,7 @@ class MissingModelReports:
 
     def check(self) -> None:
         """All bounds hold and every report has its timer."""
+        self._due.check()
         assert len(self._reports) == len(self._due) <= self._reports_max
         assert self._services == Counter(node_id for node_id, _ in self._reports)
         assert all(0 < count <= SERVICES_PER_NODE_MAX for count in self._services.values())

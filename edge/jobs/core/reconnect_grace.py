@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from edge.core.timers import Timers
+from edge.core.timers import Timers, Wake, no_wake
 from edge.jobs.core.job import Payload
 from mesh.frames import Assign
 
@@ -52,10 +52,10 @@ class DetachedNode:
 class ReconnectGrace:
     """Detached nodes and their buffered jobs."""
 
-    def __init__(self, limits: GraceLimits) -> None:
+    def __init__(self, limits: GraceLimits, wake: Wake = no_wake) -> None:
         self.limits = limits
         self._nodes: dict[str, DetachedNode] = {}
-        self._graces: Timers[str] = Timers()
+        self._graces: Timers[str] = Timers(wake)
         self._jobs = 0
         self._bytes = 0
 
@@ -139,6 +139,7 @@ class ReconnectGrace:
     def check(self) -> None:
         """All bounds hold, all counts are true, and every node has its timer."""
         limits = self.limits
+        self._graces.check()
         assert self._nodes.keys() == {node_id for node_id in self._nodes if node_id in self._graces}
         assert len(self._graces) == len(self._nodes)
         assert self._jobs == sum(len(node.buffered) for node in self._nodes.values()) <= limits.jobs_max

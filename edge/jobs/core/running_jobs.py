@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from edge.core.timers import Wake, no_wake
 from edge.jobs.core.job import Job, key_of
 from mesh.frames import Assign, JobEvent
 from mesh.states.job import JobAction
@@ -25,7 +26,8 @@ _ORDER: Final = {event: place for place, event in enumerate(JobAction)}
 class RunningJobs:
     """Unfinished jobs by node, oldest first."""
 
-    def __init__(self, per_node_max: int, job_event_delay_ms: int) -> None:
+    def __init__(self, per_node_max: int, job_event_delay_ms: int, wake: Wake = no_wake) -> None:
+        self._wake = wake
         self._per_node_max = per_node_max
         self._delay_ms = job_event_delay_ms
         self._nodes: dict[str, OrderedDict[str, Job]] = {}
@@ -86,6 +88,8 @@ class RunningJobs:
         job.unreported.append(event)
         if job.key not in self._unreported:
             job.report_due_ms = now_ms + self._delay_ms
+            if not self._unreported:
+                self._wake(job.report_due_ms)
             self._unreported[job.key] = job
 
     def next_due_ms(self) -> int | None:
@@ -102,6 +106,8 @@ class RunningJobs:
             assign = job.assign
             frames.append(JobEvent(assign.job_id, assign.attempt, assign.node_id, " ".join(job.unreported)))
             job.unreported.clear()
+        if due_ms is not None:
+            self._wake(due_ms)
         return frames
 
     def check(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Set
 from typing import Final, NamedTuple
 
 from edge.core.recent_keys import RecentKeys
-from edge.core.timers import earliest
+from edge.core.timers import Wake, earliest, no_wake
 from edge.jobs.core.drains import Drains
 from edge.jobs.core.job import (
     AckToNode,
@@ -69,15 +69,15 @@ class JobLimits(NamedTuple):
 class JobTracker:
     """All jobs and unacked results of this edge's nodes."""
 
-    def __init__(self, edge: str, limits: JobLimits) -> None:
+    def __init__(self, edge: str, limits: JobLimits, wake: Wake = no_wake) -> None:
         self.edge = edge
         self.limits = limits
         #: Ends of jobs and results, and messages without effect: JobOutcome or ResultVerdict -> count.
         self.outcomes: Counter[str] = Counter()
-        self._unacked = UnackedResults(limits.unacked)
-        self._running = RunningJobs(limits.jobs_per_node_max, limits.job_event_delay_ms)
-        self._detached = ReconnectGrace(limits.grace)
-        self._drains = Drains()
+        self._unacked = UnackedResults(limits.unacked, wake)
+        self._running = RunningJobs(limits.jobs_per_node_max, limits.job_event_delay_ms, wake)
+        self._detached = ReconnectGrace(limits.grace, wake)
+        self._drains = Drains(wake)
         #: Ended jobs, to deduplicate late frames: acknowledged, cancelled, or failed with that AssignFailure.
         self._recent = RecentKeys(limits.recent_max, limits.recent_ms)
 
@@ -94,7 +94,7 @@ class JobTracker:
         if key in self.results:
             self._unacked.retry_now(key, now_ms)  # finished, and the sender of the Assign does not know
             return [SendToEdge(assign.session_edge, placed(assign))]
-        ended = self._recent.how(key)
+        ended = self._recent.how(key, now_ms)
         if ended is not None:
             return [] if ended in _ENDED else [assign_failed(assign, ended)]
         if key in self._running.of(assign.node_id):
@@ -161,7 +161,7 @@ class JobTracker:
         PeerError if the node has too many unacked results of jobs that this edge did not assign to it.
         """
         key = key_of(report.node_id, report.job_id, report.attempt)
-        ended = self._recent.how(key)
+        ended = self._recent.how(key, now_ms)
         if ended in _ENDED:
             late = ended == _CANCELLED
             self.outcomes[JobOutcome.RESULT_LATE if late else JobOutcome.RESULT_REPEATED] += 1
@@ -177,8 +177,8 @@ class JobTracker:
                 self.outcomes[JobOutcome.RESULT_REFUSED] += 1
                 raise PeerError(ErrorCode.SLOW_DOWN, "too many results of jobs that this node was not given here")
         done = job_done(self.edge, report, job, now_ms)
-        evicted = self._unacked.add(key, UnackedResult(done, text, now_ms, known=job is not None))
-        self.outcomes[JobOutcome.RESULT_EVICTED] += len(evicted)
+        if evicted := self._unacked.add(key, UnackedResult(done, text, now_ms, known=job is not None)):
+            self.outcomes[JobOutcome.RESULT_EVICTED] += len(evicted)
         return [self._unacked.send(key, now_ms)] if key in self.results else []
 
     def on_node_error(self, node_id: str, job_id: str | None, attempt: int | None, now_ms: int) -> list[Effect]:
@@ -291,13 +291,13 @@ class JobTracker:
         for node_id in self._drains.pop_due(now_ms):
             effects += self._hand_over(node_id, now_ms)
         effects += [SendToJob(frame.job_id, frame) for frame in self._running.pop_due(now_ms)]
-        self._recent.forget(now_ms)
         return effects
 
     # --- inside -------------------------------------------------------------------------------
 
     def _write(self, assign: Assign, key: str, payload: Payload, now_ms: int) -> WriteJob:
-        self.outcomes[JobOutcome.JOB_EVICTED] += self._running.add(assign, key, now_ms)
+        if evicted := self._running.add(assign, key, now_ms):
+            self.outcomes[JobOutcome.JOB_EVICTED] += evicted
         return WriteJob(assign, payload, placed(assign))
 
     def _drop(self, node_id: str, key: str) -> Job | None:

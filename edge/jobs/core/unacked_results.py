@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from edge.core.backoff import retry_wait_ms
-from edge.core.timers import Timers
+from edge.core.timers import Timers, Wake, no_wake
 from edge.jobs.core.job import SendDone, UnackedResult
 
 
@@ -33,11 +33,11 @@ class UnackedLimits(NamedTuple):
 class UnackedResults:
     """Unacked results by key, oldest first."""
 
-    def __init__(self, limits: UnackedLimits) -> None:
+    def __init__(self, limits: UnackedLimits, wake: Wake = no_wake) -> None:
         self.limits = limits
         self.results: OrderedDict[str, UnackedResult] = OrderedDict()
         self.bytes = 0
-        self._retries: Timers[str] = Timers()
+        self._retries: Timers[str] = Timers(wake)
         self._of_node: dict[str, dict[str, UnackedResult]] = {}
         #: Keys of results whose job this edge did not assign, oldest first, and their number per node.
         self._unknown: OrderedDict[str, None] = OrderedDict()
@@ -137,6 +137,7 @@ class UnackedResults:
 
     def check(self) -> None:
         """All bounds hold, all counts are true, and every result has its timer."""
+        self._retries.check()
         assert len(self._retries) == len(self.results) <= self.limits.results_max
         assert self.bytes == sum(len(result.text) for result in self.results.values()) <= self.limits.bytes_max
         assert sum(len(results) for results in self._of_node.values()) == len(self.results)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from edge.core.backoff import retry_wait_ms
-from edge.core.timers import Timers
+from edge.core.timers import Timers, Wake, no_wake
 from mesh.frames import (
     Failed,
     Mail,
@@ -97,10 +97,10 @@ class Call:
 class PendingCalls:
     """All pending calls of this edge."""
 
-    def __init__(self, limits: CallLimits) -> None:
+    def __init__(self, limits: CallLimits, wake: Wake = no_wake) -> None:
         self.limits = limits
         self.open: dict[str, Call] = {}
-        self._timers: Timers[str] = Timers()
+        self._timers: Timers[str] = Timers(wake)
 
     def ask(
         self,
@@ -178,4 +178,5 @@ class PendingCalls:
 
     def check(self) -> None:
         """Every pending call has a timer."""
+        self._timers.check()
         assert len(self._timers) == len(self.open)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from edge.core.timers import Timers
+from edge.core.timers import Timers, Wake, no_wake
 from edge.rooms.core import relay_queue
 from edge.rooms.core.events import MOVED
 from edge.rooms.core.relay_queue import RelayMessage, RelayQueue
@@ -57,13 +57,13 @@ Effect = DeliverHere | CallListener | Complete
 class RelaySender:
     """All messages of this edge to other sessions. `is_attached`: is that session's client connected to this edge?"""
 
-    def __init__(self, config: SessionConfig, is_attached: Callable[[str], bool]) -> None:
+    def __init__(self, config: SessionConfig, is_attached: Callable[[str], bool], wake: Wake = no_wake) -> None:
         self._queues = RelayQueue(relay_queue.RelayLimits(config.mail_max, config.mail_bytes_max))
         #: How long a listener at this edge may take to acknowledge.
         self._ack_timeout_ms = config.resume_ms
         self._is_attached = is_attached
         self._in_flight: dict[Pair, RelayMessage] = {}
-        self._timeouts: Timers[Pair] = Timers()
+        self._timeouts: Timers[Pair] = Timers(wake)
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -126,5 +126,6 @@ class RelaySender:
     def check(self) -> None:
         """Every message in flight is the first of its queue, and only such messages have a timeout."""
         self._queues.check()
+        self._timeouts.check()
         assert all(self._queues.first(*pair) is message for pair, message in self._in_flight.items())
         assert all(pair in self._in_flight for pair in self._timeouts._due)
