@@ -6,7 +6,7 @@ announces its own head to the process's one clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import Final, Generic, TypeVar
@@ -49,6 +49,9 @@ class Timers(Generic[K]):
 
     def __contains__(self, key: K) -> bool:
         return key in self._due
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._due)
 
     def set(self, key: K, due_ms: int) -> None:
         """Make `key` due at `due_ms`; an earlier due time of the key is replaced."""

@@ -107,7 +107,7 @@ class World:
 
     def run(self) -> None:
         while self.now_ms < END_MS:
-            due_ms = self.core.next_due_ms()
+            due_ms = self.core.timers.next_due_ms()
             if self.queue and (due_ms is None or self.queue[0][0] <= due_ms):
                 self.now_ms, _, action = heapq.heappop(self.queue)
                 action()

@@ -8,11 +8,11 @@ beside them. Knows no sockets: whether a node is connected, and with which epoch
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Final, NamedTuple
 
 from edge.core.recent_keys import RecentKeys
-from edge.core.timers import Wake, earliest, no_wake
+from edge.core.timers import Timers, Wake, no_wake
 from edge.jobs.core.drains import Drains
 from edge.jobs.core.job import (
     AckToNode,
@@ -25,6 +25,7 @@ from edge.jobs.core.job import (
     SendToEdge,
     SendToJob,
     StopJob,
+    TimerKind,
     UnackedResult,
     WriteJob,
     assign_failed,
@@ -74,12 +75,21 @@ class JobTracker:
         self.limits = limits
         #: Ends of jobs and results, and messages without effect: JobOutcome or ResultVerdict -> count.
         self.outcomes: Counter[str] = Counter()
-        self._unacked = UnackedResults(limits.unacked, wake)
-        self._running = RunningJobs(limits.jobs_per_node_max, limits.job_event_delay_ms, wake)
-        self._detached = ReconnectGrace(limits.grace, wake)
-        self._drains = Drains(wake)
+        self.timers: Timers[tuple[TimerKind, str]] = Timers(wake)
+        self._unacked = UnackedResults(limits.unacked, self.timers)
+        self._running = RunningJobs(limits.jobs_per_node_max, limits.job_event_delay_ms, self.timers)
+        self._detached = ReconnectGrace(limits.grace, self.timers)
+        self._drains = Drains(self.timers)
         #: Ended jobs, to deduplicate late frames: acknowledged, cancelled, or failed with that AssignFailure.
         self._recent = RecentKeys(limits.recent_max, limits.recent_ms)
+        self._on_due: dict[TimerKind, Callable[[list[str], int], list[Effect]]] = {
+            TimerKind.RETRY: self._retry_results,
+            TimerKind.GRACE: self._end_graces,
+            TimerKind.DRAINED: self._report_drained,
+            TimerKind.DRAIN_END: self._end_drains,
+            TimerKind.EVENTS: self._report_events,
+        }
+        assert set(self._on_due) == set(TimerKind), "every timer has a handler"
 
     @property
     def results(self) -> Mapping[str, UnackedResult]:
@@ -265,33 +275,46 @@ class JobTracker:
 
     # --- time ---------------------------------------------------------------------------------
 
-    def next_due_ms(self) -> int | None:
-        """When `tick` has something to do; None if nothing is scheduled."""
-        return earliest(
-            (
-                self._unacked.next_due_ms(),
-                self._detached.next_due_ms(),
-                self._running.next_due_ms(),
-                self._drains.next_due_ms(),
-            )
-        )
-
     def tick(self, now_ms: int) -> list[Effect]:
         """Retries and progress that are due, the jobs of nodes whose grace ended, and drains that end."""
-        retries, expired = self._unacked.pop_due(now_ms)
-        effects: list[Effect] = [*retries]
+        due: dict[TimerKind, list[str]] = {}
+        for kind, key in self.timers.pop_due(now_ms):
+            due.setdefault(kind, []).append(key)
+        effects: list[Effect] = []
+        # In this order: the end of a grace ends the node's drain and its jobs, and the end of a drain its jobs.
+        for kind in TimerKind:
+            if kind in due:
+                effects += self._on_due[kind](due[kind], now_ms)
+        return effects
+
+    def _retry_results(self, keys: list[str], now_ms: int) -> list[Effect]:
+        retries, expired = self._unacked.on_due(keys, now_ms)
         for key in expired:
             self._end(key, JobOutcome.RESULT_EXPIRED, now_ms)
-        for node_id, buffered in self._detached.pop_due(now_ms):
+        return [*retries]
+
+    def _end_graces(self, nodes: list[str], now_ms: int) -> list[Effect]:
+        effects: list[Effect] = []
+        for node_id, buffered in self._detached.on_due(nodes):
             self._drains.stop(node_id)
             # Not NODE_ABSENT: the node may have reattached to another edge, and have the job still.
             effects += [assign_failed(job.assign, AssignFailure.NODE_GONE) for job in self._running.pop_node(node_id)]
             effects += [self._give_back(job.assign, AssignFailure.JOB_LOST, now_ms) for job in buffered]
-        effects += [NodeDrained(node_id, 0) for node_id in self._drains.pop_emptied()]
-        for node_id in self._drains.pop_due(now_ms):
-            effects += self._hand_over(node_id, now_ms)
-        effects += [SendToJob(frame.job_id, frame) for frame in self._running.pop_due(now_ms)]
         return effects
+
+    def _report_drained(self, nodes: list[str], now_ms: int) -> list[Effect]:
+        return [NodeDrained(node_id, 0) for node_id in nodes if self._drains.of(node_id) is not None]
+
+    def _end_drains(self, nodes: list[str], now_ms: int) -> list[Effect]:
+        effects: list[Effect] = []
+        for node_id in nodes:
+            if self._drains.of(node_id) is not None:
+                self._drains.stop(node_id)
+                effects += self._hand_over(node_id, now_ms)
+        return effects
+
+    def _report_events(self, keys: list[str], now_ms: int) -> list[Effect]:
+        return [SendToJob(frame.job_id, frame) for frame in self._running.on_due(keys)]
 
     # --- inside -------------------------------------------------------------------------------
 
@@ -330,6 +353,7 @@ class JobTracker:
 
     def check(self) -> None:
         """A job is buffered, running or an unacked result, and only one of these; all bounds hold."""
+        self.timers.check()
         self._unacked.check()
         self._running.check()
         self._detached.check()

@@ -246,10 +246,6 @@ class RequestTracker:
 
     # --- time ---------------------------------------------------------------------------------
 
-    def next_due_ms(self) -> int | None:
-        """When `tick` has something to do; None while nothing waits."""
-        return self.retained.timers.next_due_ms()
-
     def tick(self, now_ms: int) -> list[Effect]:
         """Resends, retries, hedges, time-outs and deadlines that are due."""
         effects: list[Effect] = []

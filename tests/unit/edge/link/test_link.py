@@ -83,9 +83,9 @@ def test_returned_call_to_one_selector_fails_at_once() -> None:
 def test_returned_call_of_any_type_is_retried_soon(call: CallFrame) -> None:
     link = EdgeLink(Config(), "edge:x:1", Schedule())
     link.asks.ask(call, 0, lambda reply: None, 0, timeout_ms=10**15)
-    link.asks._timers.set("1", 10**15)
+    link.asks.timers.set("1", 10**15)
     return_frame(link, b"head", encode(call))
-    due_ms = link.asks.next_due_ms()
+    due_ms = link.asks.timers.next_due_ms()
     assert due_ms is not None and due_ms < 10**15
 
 
