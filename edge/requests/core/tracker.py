@@ -20,6 +20,7 @@ from typing import Final
 
 from edge.core.backoff import backoff_ms
 from edge.core.failover import is_failover
+from edge.core.timers import Wake, no_wake
 from edge.requests.core.completion import Completion
 from edge.requests.core.hedge_budget import HedgeBudget
 from edge.requests.core.request import (
@@ -60,9 +61,9 @@ SPARED_MAX: Final = 16
 class RequestTracker:
     """What is done with the requests of this edge."""
 
-    def __init__(self, limits: RetryLimits) -> None:
+    def __init__(self, limits: RetryLimits, wake: Wake = no_wake) -> None:
         self.limits = limits
-        self.retained = RequestTable(limits.ended_kept_max, limits.ended_kept_ms)
+        self.retained = RequestTable(limits.ended_kept_max, limits.ended_kept_ms, wake)
         self.pacing = RetryTimer(limits, self.retained)
         self.hedging = HedgeBudget(limits.hedge_percent)
         self.ends = Completion(self.retained, self.hedging)
@@ -120,7 +121,7 @@ class RequestTracker:
     def submit(self, dispatch: Dispatch, work: bytes, audio: bytes, deadline_ms: int, now_ms: int) -> list[Effect]:
         """Accept an utterance. One that is already here is the same request again: nothing happens."""
         assert dispatch.session_id in self.retained, "the session is opened first"
-        if self.retained.knows(dispatch.request_id, dispatch.session_id):
+        if self.retained.knows(dispatch.request_id, dispatch.session_id, now_ms):
             return []
         request = Request(dispatch, work, audio, now_ms, deadline_ms, Attempt(1, now_ms))
         self.retained.add(request)
@@ -136,7 +137,7 @@ class RequestTracker:
         """A node has the job."""
         found = self.retained.live(placed.request_id, placed.attempt)
         if found is None:
-            return self._unwanted(placed)
+            return self._unwanted(placed, now_ms)
         request, attempt = found
         if attempt.stage is not Stage.PLACED:
             attempt.placed_ms = now_ms
@@ -230,7 +231,7 @@ class RequestTracker:
         request = self.retained.owner_of(push)
         attempt = None if request is None else request.attempt(push.attempt)
         if request is None or attempt is None:
-            verdict = ResultVerdict.FENCED if request is not None else self.retained.verdict_on(push)
+            verdict = ResultVerdict.FENCED if request is not None else self.retained.verdict_on(push, now_ms)
             self.strays[verdict] += 1
             return [Reject(push, verdict)]
         if result is not None and is_failover(result):
@@ -244,10 +245,6 @@ class RequestTracker:
         ]
 
     # --- time ---------------------------------------------------------------------------------
-
-    def next_due_ms(self) -> int | None:
-        """When `tick` has something to do; None while nothing waits."""
-        return self.retained.timers.next_due_ms()
 
     def tick(self, now_ms: int) -> list[Effect]:
         """Resends, retries, hedges, time-outs and deadlines that are due."""
@@ -332,12 +329,12 @@ class RequestTracker:
         request.hedge = None
         return [self.ends.count_hedge(outcome)]
 
-    def _unwanted(self, placed: Placed) -> list[Effect]:
+    def _unwanted(self, placed: Placed, now_ms: int) -> list[Effect]:
         """A node got an attempt that was given up meanwhile: a hedge that had stood in line, or a Dispatch that
         arrived after the Cancel of its request.
         """
         request_id, attempt = placed.request_id, placed.attempt
-        if request_id not in self.requests and not self.retained.ended_without(request_id, attempt):
+        if request_id not in self.requests and not self.retained.ended_without(request_id, attempt, now_ms):
             return []
         return [
             SendCancel(

@@ -24,7 +24,6 @@ import msgspec
 
 from edge.core.convert import is_silence
 from edge.core.timers import earliest
-from edge.requests.core.context import RequestContext
 from edge.requests.core.request import (
     AckResult,
     Request,
@@ -39,6 +38,7 @@ from edge.sessions.core.effects import CancelRequest, CounterName, Log, SendRela
 from edge.sessions.core.limits import SessionLimits
 from edge.sessions.core.membership import Membership
 from edge.sessions.core.results import client_messages
+from edge.sessions.core.results.request_context import RequestContext
 from edge.sessions.core.results.result_order import Missing, Release, ResultOrder
 from edge.sessions.core.results.unacked import Unacked
 from edge.sessions.core.session import Session

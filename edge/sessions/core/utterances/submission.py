@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from edge.requests.core.context import RequestContext
 from edge.requests.core.request import Attempt, Request, ResultArrived
 from edge.rooms.core.events import numbered_key
 from edge.rooms.core.fanout import Fan
@@ -12,6 +11,7 @@ from edge.sessions.core.effects import CounterName, ExpectRelay, Submit
 from edge.sessions.core.events import MailedResult
 from edge.sessions.core.limits import SessionLimits
 from edge.sessions.core.results.outcomes import Outcomes
+from edge.sessions.core.results.request_context import RequestContext
 from edge.sessions.core.session import FinalizedUtterance, Session
 from edge.sessions.core.turn import Turn
 from mesh.frames import Dispatch, Push, encode

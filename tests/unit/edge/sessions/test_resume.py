@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edge.requests.core.request import is_failover
+from edge.core.failover import is_failover
 from edge.sessions.core import effects, events
 from edge.sessions.core.events import FoundMail, MailedResult
 from edge.sessions.core.state import Phase

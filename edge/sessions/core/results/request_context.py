@@ -1,4 +1,4 @@
-"""About: what is to be known of a request when its result comes. Holds no rules."""
+"""Request context: the facts about a request that its result needs. Holds no rules."""
 
 from __future__ import annotations
 
