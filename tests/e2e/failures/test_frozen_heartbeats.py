@@ -48,11 +48,11 @@ def freeze(node: Node) -> None:
     async def nothing() -> None:
         pass
 
-    node._beat = nothing  # type: ignore[method-assign]
+    node._send_heartbeat = nothing  # type: ignore[method-assign]
 
 
 def thaw(node: Node) -> None:
-    del node._beat
+    del node._send_heartbeat
 
 
 async def spoke_to_all(speakers: list, of: list[Worker], more_than: int = 0) -> bool:

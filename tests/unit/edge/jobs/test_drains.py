@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from edge.core.timers import Timers
 from edge.jobs.core.drains import Drains
-from edge.jobs.core.job import NodeDrained, SendControl, SendToEdge, StopJob
+from edge.jobs.core.job import NodeDrained, SendControl, SendToEdge, StopJob, TimerKind
 from edge.jobs.core.tracker import JobTracker
 from mesh.frames import CancelJob, ControlNode, ResultAck
 from mesh.words import JobOutcome
@@ -98,29 +99,30 @@ def test_command_for_a_node_of_another_edge_is_ignored(epoch: int | None) -> Non
 
 
 def test_later_drain_of_a_node_replaces_the_deadline() -> None:
-    drains = Drains()
+    timers: Timers[tuple[TimerKind, str]] = Timers()
+    drains = Drains(timers)
     drains.start(DRAIN, 500)
     later = ControlNode("n", 7, "drain", "again", 99_000)
     drains.start(later, 900)
     drains.check()
-    assert drains.pop_due(500) == [] and drains.next_due_ms() == 900
+    assert timers.pop_due(500) == [] and timers.next_due_ms() == 900
     drain = drains.of("n")
     assert drain is not None and drain.control is later
-    assert drains.pop_due(900) == ["n"] and drains.of("n") is None
-    drains.check()
+    assert timers.pop_due(900) == [(TimerKind.DRAIN_END, "n")]
 
 
 def test_empty_node_is_due_at_once_and_forgotten_with_its_drain() -> None:
-    drains = Drains()
+    timers: Timers[tuple[TimerKind, str]] = Timers()
+    drains = Drains(timers)
     drains.has_no_job("n")
-    assert drains.next_due_ms() is None, "it is in no drain"
+    assert timers.next_due_ms() is None, "it is in no drain"
     drains.start(DRAIN, 500)
     drains.has_no_job("n")
-    assert (drains.next_due_ms(), drains.pop_emptied(), drains.pop_emptied()) == (0, ["n"], [])
+    assert timers.pop_due(0) == [(TimerKind.DRAINED, "n")]
     drains.has_no_job("n")
-    assert drains.pop_emptied() == [], "once per drain"
+    assert timers.pop_due(0) == [], "once per drain"
     drains.start(DRAIN, 600)
     drains.has_no_job("n")
     drains.stop("n")
     drains.check()
-    assert drains.pop_emptied() == [] and drains.next_due_ms() is None
+    assert timers.next_due_ms() is None

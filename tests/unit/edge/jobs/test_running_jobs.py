@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from edge.jobs.core.job import SendToJob, StopJob, key_of
+from edge.core.timers import Timers
+from edge.jobs.core.job import SendToJob, StopJob, TimerKind, key_of
 from edge.jobs.core.running_jobs import RunningJobs
 from edge.jobs.core.tracker import JobTracker
 from mesh.frames import CancelJob, JobEvent, ResultAck
@@ -108,14 +109,21 @@ def add(jobs: RunningJobs, number: int, *, node_id: str = "n", attempt: int = 1)
 
 
 def test_oldest_job_of_the_same_node_is_evicted_with_its_events() -> None:
-    jobs = RunningJobs(per_node_max=2, job_event_delay_ms=DELAY_MS)
+    timers: Timers[tuple[TimerKind, str]] = Timers()
+    jobs = RunningJobs(per_node_max=2, job_event_delay_ms=DELAY_MS, timers=timers)
     assert [add(jobs, 0, node_id="m"), *(add(jobs, number) for number in (1, 2, 3))] == [0, 0, 0, 1]
     assert [job.assign.job_id for job in jobs.of("n").values()] == ["job-00-2", "job-00-3"]
-    assert [frame.job_id for frame in jobs.pop_due(3 + DELAY_MS)] == ["job-00-0", "job-00-2", "job-00-3"]
+    due = [key for _, key in timers.pop_due(3 + DELAY_MS)]
+    assert [frame.job_id for frame in jobs.on_due(due)] == [
+        "job-00-0",
+        "job-00-2",
+        "job-00-3",
+    ]
 
 
 def test_job_without_an_attempt_is_its_latest_one() -> None:
-    jobs = RunningJobs(per_node_max=9, job_event_delay_ms=DELAY_MS)
+    timers: Timers[tuple[TimerKind, str]] = Timers()
+    jobs = RunningJobs(per_node_max=9, job_event_delay_ms=DELAY_MS, timers=timers)
     for attempt in (1, 10, 9):
         add(jobs, 1, attempt=attempt)
     found = [jobs.find("n", "job-00-1", attempt) for attempt in (None, 9, 2)]
@@ -124,7 +132,8 @@ def test_job_without_an_attempt_is_its_latest_one() -> None:
 
 
 def test_removed_jobs_leave_no_events_and_no_node() -> None:
-    jobs = RunningJobs(per_node_max=9, job_event_delay_ms=DELAY_MS)
+    timers: Timers[tuple[TimerKind, str]] = Timers()
+    jobs = RunningJobs(per_node_max=9, job_event_delay_ms=DELAY_MS, timers=timers)
     for number in (1, 2, 3):
         add(jobs, number)
     popped = jobs.pop("n", KEY)
@@ -132,4 +141,4 @@ def test_removed_jobs_leave_no_events_and_no_node() -> None:
     assert jobs.pop("n", KEY) is None
     assert [job.assign.job_id for job in jobs.pop_node("n")] == ["job-00-2", "job-00-3"] and jobs.pop_node("n") == []
     jobs.check()
-    assert (jobs.keys(), jobs.next_due_ms()) == (set(), None)
+    assert (jobs.keys(), timers.next_due_ms()) == (set(), None)
