@@ -69,12 +69,14 @@ async def test_recovered_node_regains_its_share(redis_server, mesh_dir) -> None:
     """Observations lose their value within seconds, so that the test sees a recovery."""
     fleet, env = Fleet(), {**PATIENT, "LINGUA_WEIGHTS_SPEED_HALF_LIFE_S": "2"}
 
+    async def was_observed() -> bool:
+        return await fleet.translate(clients, LEARNING_JOBS) > 0
+
     async def has_its_share() -> bool:
         return await fleet.translate(clients, MEASURED_JOBS) >= FAIR_SHARE / 2
 
     with RunningMesh(mesh_dir, redis_server.url, env=env) as mesh:
         async with workers(mesh.url("edge-0"), *fleet.workers), sessions(SESSIONS, mesh.url("edge-1")) as clients:
-            await fleet.translate(clients, LEARNING_JOBS)
-            assert fleet.slow.jobs, "its slowness was observed"
+            await until(was_observed, "the slowness of the node was observed")
             fleet.is_slow = False
             await until(has_its_share, "the recovered node has its share again")
