@@ -55,7 +55,7 @@ class UnackedResults:
         return self._unknown_of.get(node_id, 0) < self.limits.unknown_per_node_max
 
     def add(self, key: str, result: UnackedResult) -> list[str]:
-        """Buffer a result. Returns the keys of the results evicted for it, which may include itself.
+        """Buffer a result, which the caller must `send`. Returns the keys of those evicted for it, maybe its own.
 
         Results of unknown jobs are evicted first: a result that a client waits for is not evicted for an invented one.
         """
@@ -65,7 +65,6 @@ class UnackedResults:
         if not result.known:
             self._unknown[key] = None
             self._unknown_of[result.done.node_id] += 1
-        self._timers.set((TimerKind.RETRY, key), result.received_ms)
         evicted: list[str] = []
         while len(self.results) > self.limits.results_max or self.bytes > self.limits.bytes_max:
             evicted.append(next(iter(self._unknown or self.results)))
