@@ -1,7 +1,7 @@
-"""Retained: the utterances that wait for a result, their audio, their timers, and how all earlier ones ended.
+"""RequestTable: pending requests, their audio and timers, and the outcomes of earlier ones.
 
-Owns the conservation of utterances: whatever was accepted is in flight or has ended once, in one of four ways. What is
-done with a request is custody's to decide.
+Owns the conservation of utterances: every accepted one is pending or has ended once, with one of four outcomes. The
+tracker decides what is done with a request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mesh.words import UTTERANCE_ENDS, EdgeCount, ResultVerdict
 
 
 class RequestTable:
-    """All requests of this edge that wait for a result."""
+    """All pending requests of this edge."""
 
     def __init__(self, ended_kept_max: int, ended_kept_ms: int) -> None:
         self.requests: dict[str, Request] = {}
@@ -28,7 +28,7 @@ class RequestTable:
         self._sessions: dict[str, set[str]] = {}
         #: Audio of each session that has any.
         self._bytes_of: dict[str, int] = {}
-        #: Sessions that came from elsewhere: a result may be here before its request is.
+        #: Sessions from another edge: a result may arrive before its request.
         self._resumed: set[str] = set()
         self._memory = RecentKeys(ended_kept_max, ended_kept_ms)
         self._ended_kept_max = ended_kept_max
@@ -36,13 +36,13 @@ class RequestTable:
     # --- sessions -----------------------------------------------------------------------------
 
     def open_session(self, session_id: str, *, resumed: bool = False) -> None:
-        """Results for this session are welcome from now on."""
+        """Accept results for this session from now on."""
         self._sessions.setdefault(session_id, set())
         if resumed:
             self._resumed.add(session_id)
 
     def close_session(self, session_id: str) -> None:
-        """What it had has ended."""
+        """Its requests have ended."""
         assert not self._sessions.get(session_id)
         self._sessions.pop(session_id, None)
         self._resumed.discard(session_id)
@@ -55,18 +55,18 @@ class RequestTable:
         """The session's requests, in the order of their ids."""
         return [self.requests[request_id] for request_id in sorted(self._sessions.get(session_id, ()))]
 
-    def waiting(self, session_id: str) -> int:
-        """How many utterances of a session wait for their result."""
+    def pending(self, session_id: str) -> int:
+        """The number of pending requests of a session."""
         return len(self._sessions.get(session_id, ()))
 
     def bytes_of(self, session_id: str) -> int:
-        """How much audio of a session is kept."""
+        """The audio of a session's pending requests."""
         return self._bytes_of.get(session_id, 0)
 
     # --- requests -----------------------------------------------------------------------------
 
-    def knows(self, request_id: str, session_id: str) -> bool:
-        """True if the request is here or ended lately. What ended here before its session came back is new."""
+    def is_known(self, request_id: str, session_id: str) -> bool:
+        """True for a pending or recently ended request. In a resumed session a request that ended before is new."""
         return request_id in self.requests or (request_id in self._memory and session_id not in self._resumed)
 
     def add(self, request: Request) -> None:
@@ -85,13 +85,13 @@ class RequestTable:
         attempt = None if request is None else request.attempt(number)
         return None if request is None or attempt is None else (request, attempt)
 
-    def owner_of(self, push: Push) -> Request | None:
+    def request_of(self, push: Push) -> Request | None:
         """The request that a result is for."""
         if push.request_id:
             request = self.requests.get(push.request_id)
             return request if request is not None and request.session_id == push.session_id else None
-        # The node's edge restarted and knows only what the node said. A node's word alone must not reach
-        # a client, so the job id has to be one that was placed.
+        # The node's edge restarted and has only the facts that the node sent. They alone must not reach a client,
+        # so the job id has to be one that was placed.
         for request in self.of_session(push.session_id):
             for attempt in request.live():
                 if attempt.job_id == push.job_id and attempt.node_id == push.node_id:
@@ -99,18 +99,18 @@ class RequestTable:
         return None
 
     def verdict_on(self, push: Push) -> ResultVerdict:
-        """What the keeper of a result is told that is for no request here."""
+        """The verdict on a result that belongs to no pending request."""
         if push.request_id in self._memory:
             return ResultVerdict.DUPLICATE
         if push.session_id not in self._sessions:
             return ResultVerdict.NO_SESSION
-        # Without a request id it may still match once Placed has told us the job id; and what a resumed session had
-        # under way elsewhere is asked for again in a moment.
-        is_repeat = push.request_id and push.session_id not in self._resumed
-        return ResultVerdict.DUPLICATE if is_repeat else ResultVerdict.NO_SESSION
+        # Without a request id it may still match once Placed has the job id; and pending requests of a resumed
+        # session are submitted anew in a moment.
+        is_duplicate = push.request_id and push.session_id not in self._resumed
+        return ResultVerdict.DUPLICATE if is_duplicate else ResultVerdict.NO_SESSION
 
     def ended_without(self, request_id: str, number: int) -> bool:
-        """True if the request ended lately, and not with the result of that attempt."""
+        """True if the request ended recently, and not with the result of that attempt."""
         how = self._memory.how(request_id)
         return how is not None and how != str(number)
 
@@ -129,7 +129,7 @@ class RequestTable:
         self.ended[outcome] += 1
 
     def forget(self, request_ids: Iterable[str]) -> None:
-        """Do not remember how these ended."""
+        """Drop the outcomes of these requests: a duplicate counts as new."""
         for request_id in request_ids:
             self._memory.drop(request_id)
 
@@ -154,12 +154,12 @@ class RequestTable:
     # --- conservation -------------------------------------------------------------------------
 
     def counts(self) -> dict[str, int]:
-        """What became of all utterances accepted here: accepted = the sum of the others, always."""
+        """Utterances by state or outcome: accepted = the sum of the others, always."""
         ends: dict[str, int] = {outcome: self.ended[outcome] for outcome in UTTERANCE_ENDS}
         return {EdgeCount.ACCEPTED: self.accepted, **ends, EdgeCount.IN_FLIGHT: len(self.requests)}
 
     def check(self) -> None:
-        """Every accepted utterance is either waiting, with a timer per attempt, or has ended exactly once."""
+        """Every accepted utterance is pending, with a timer per attempt, or has ended exactly once."""
         assert self.accepted == len(self.requests) + sum(self.ended[outcome] for outcome in UTTERANCE_ENDS)
         assert set(self.ended) <= set(UTTERANCE_ENDS)
         assert self.audio_bytes == sum(len(request.audio) for request in self.requests.values())

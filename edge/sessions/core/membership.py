@@ -37,7 +37,7 @@ from mesh.words import PostKind, PostVerdict, RoomAction
 
 #: Failures that mean: the room or the membership is gone.
 GONE: Final = frozenset({ErrorCode.ROOM_NOT_FOUND.name, ErrorCode.NOT_IN_ROOM.name})
-#: And: the mesh cannot tell at the moment.
+#: And: the mesh has no answer at the moment.
 PASSING: Final = ErrorCode.SCHEDULER_DEPENDENCY_DOWN.name
 #: Calls that put a session into a room.
 ENTERS: Final = frozenset({RoomAction.CREATE, RoomAction.JOIN})
@@ -62,7 +62,7 @@ class Membership:
         #: Signals to other members that have no reply yet.
         self._signals = 0
 
-    # --- messages of the client: the call to make, None if the client is told otherwise ---------------
+    # --- messages of the client: the call to make, None if the client got an error ----------------
 
     def create(self, message: RoomCreate) -> RoomCall | None:
         """room_create."""
@@ -151,7 +151,7 @@ class Membership:
             self._turn.do(Log("room_not_left", is_warning=True))  # the room forgets it when it expires
 
     def on_looked(self, call: RoomCall, reply: RoomState | Failed | None) -> None:
-        """The members as they are now, for a client that was away or has a later list than it asked for."""
+        """The current members, for a client that was detached or has a later list than the one that arrived."""
         if self.code != call.code:
             return
         if isinstance(reply, RoomState) and not self._list.is_older(reply.room_id, reply.version):
@@ -163,7 +163,7 @@ class Membership:
             self._send_error(reply.code, reply.message)
 
     def members_for(self, reply: RoomState | Failed | None) -> Sequence[RoomMember] | None:
-        """Who is there to listen to an utterance; None: the mesh cannot tell now. Nobody, if the room is gone."""
+        """The listeners of an utterance; None: the mesh has no answer now. Empty if the room is gone."""
         if isinstance(reply, RoomState):
             return reply.members
         if reply is None or reply.code == PASSING:
@@ -175,12 +175,12 @@ class Membership:
     # --- calls that suspend nothing -------------------------------------------------------------------
 
     def look(self) -> None:
-        """Ask who is in the room now."""
+        """Call for the current list of members."""
         if self.code:
             self._turn.do(CallRoom(RoomCall(RoomAction.LOOK, self.code)))
 
     def remove(self, member: str) -> None:
-        """Remove a member whose session is over and whose edge died before it could say so."""
+        """Remove a member whose session is over and whose edge died before it left the room."""
         if self.code:
             self._turn.do(CallRoom(RoomCall(RoomAction.LEAVE, self.code, member=member)))
 
@@ -195,7 +195,7 @@ class Membership:
         self._life.renewed(self._turn.now_ms)
         self._turn.do(RenewRecord(not self._turn.is_attached, self.code))
 
-    # --- who hears what -------------------------------------------------------------------------------
+    # --- listeners -----------------------------------------------------------------------------------
 
     def plan(self, members: Sequence[RoomMember]) -> list[Fan]:
         """The languages that an utterance is translated into, and the listeners of each."""
@@ -212,8 +212,8 @@ class Membership:
         body, key, code = encode_utf8(members_of(state)), numbered_key(state.room_id, state.version), state.room_code
         for member in state.members:
             if member.session_id != own:
-                letter = RelayMessage(member.session_id, PostKind.ROOM_MEMBERS, key, body, code, park=False)
-                self._turn.do(SendRelay(code, letter))
+                relay_message = RelayMessage(member.session_id, PostKind.ROOM_MEMBERS, key, body, code, park=False)
+                self._turn.do(SendRelay(code, relay_message))
 
     def accepts(self, post: Post) -> bool:
         """True if the client is to get that message of another session."""

@@ -6,9 +6,9 @@ Turn.
 Nothing here waits: an effect that has a reply gets it as a later event.
 
 Theory of operation. A session begins with session_init, once the mesh has a record that this edge owns it. Messages of
-its client are handled one at a time and in order (intake). What cannot be handled yet waits in a bounded queue, and the
-client is advised to send less (admission). Chunks become utterances, an utterance becomes requests (submission), a
-request ends in a result (outcomes), and a result is acknowledged upstream when the client has it.
+its client are handled one at a time and in order (intake). A message that cannot be handled yet waits in a bounded
+queue, and the client is advised to send less (admission). Chunks become utterances, an utterance becomes requests
+(submission), a request ends in a result (outcomes), and a result is acknowledged upstream when the client has it.
 
     OPENING     the mesh knows that the session is ours; no client is connected yet
     ATTACHED    the client is connected
@@ -61,7 +61,7 @@ _NONE: Final[Sequence[Effect]] = ()
 
 
 class Phase(Enum):
-    """Where a session is in its life."""
+    """The phase of a session."""
 
     OPENING = auto()
     ATTACHED = auto()
@@ -123,13 +123,13 @@ class SessionState:
         self.intake = Intake(turn, session, limits, *parts, next_index, next_seq)
         self.inbox = RelayInbox(turn, self.membership, self.outcomes.is_resumable, limits.unacked_max)
         self.mail = Resumption(turn, session, self.intake, self.submission, self.outcomes, self.inbox, self.membership)
-        #: It is closing, and all audio that came was cut.
+        #: It is closing, and its buffered audio was finalized.
         self._is_flushed = False
         #: It has ended here and goes on at another edge.
         self.is_moved = False
         self._enter(Phase.OPENING)
 
-    # --- what the rim asks ----------------------------------------------------------------------------
+    # --- for the actor ------------------------------------------------------------------------------
 
     def handle(self, event: events.Event, now_ms: int, wall_ms: int) -> Sequence[Effect]:
         """Handle an event; run the effects, in order, before the next one."""
@@ -179,7 +179,7 @@ class SessionState:
         return due_ms
 
     def _listening(self) -> Segmenter | None:
-        """What cuts the audio while silence means something: the client is here, and nothing that it sent waits."""
+        """The segmenter while silence is a pause: the client is attached, and no message of it waits."""
         segments = self.intake.segments
         if segments is None or not self._turn.is_attached or self.admission.waiting or self.phase is Phase.CLOSING:
             return None
@@ -192,11 +192,11 @@ class SessionState:
     # --- the client -----------------------------------------------------------------------------------
 
     def _on_chunk(self, chunk: events.ChunkReceived) -> None:
-        self.life.heard(self._turn.now_ms)
+        self.life.received(self._turn.now_ms)
         self.intake.receive(chunk, len(chunk.audio))
 
     def _on_message(self, event: events.MessageReceived) -> None:
-        self.life.heard(self._turn.now_ms)
+        self.life.received(self._turn.now_ms)
         self.intake.receive(event.message, event.size)
 
     def _on_acked(self, event: events.ClientAcked) -> None:
@@ -212,13 +212,13 @@ class SessionState:
         self._close()
 
     def _close(self) -> None:
-        """Cut what is there, handle what waits, and end when all results are sent, or when the time is up."""
+        """Finalize the buffered audio, handle waiting messages, and end after the last result or `close_ms`."""
         self._enter(Phase.CLOSING)
         self.life.closing(self._limits.close_ms, self._turn.now_ms)
         self._pump()
 
     def _pump(self) -> None:
-        """Handle what waits, as far as it may be; end what is over."""
+        """Handle waiting messages until a gate blocks them; end a session that is over."""
         self.intake.pump()
         outcomes = self.outcomes
         if outcomes.is_resumable and outcomes.unacked.bytes > 2 * self._limits.unacked_bytes_max:
@@ -267,7 +267,7 @@ class SessionState:
             self._enter(Phase.DETACHED)
             self._wait_for_client()
         elif self.membership.code:
-            self._close()  # listeners shall get its last utterance
+            self._close()  # listeners must get its last utterance
         else:
             self._end("connection lost")
 
@@ -279,7 +279,7 @@ class SessionState:
         self._turn.is_attached = False
 
     def _on_resume_started(self, event: events.ResumeStarted) -> None:
-        self.life.attached(self._turn.now_ms)  # its time does not run out while its mail is read
+        self.life.attached(self._turn.now_ms)  # no resume timeout while its mail is read
 
     def _on_resume_failed(self, event: events.ResumeFailed) -> None:
         self._wait_for_client()
@@ -307,14 +307,14 @@ class SessionState:
         self._end(event.reason)
 
     def _end(self, reason: str) -> None:
-        """The session is over, and nobody waits for its results."""
+        """The session is over: its results are acknowledged, its requests cancelled."""
         self.outcomes.end()
         self._leave(PostVerdict.NO_SESSION)
         self.membership.depart()
         self._turn.do(EndSession(reason, len(self.outcomes.requests)))
 
     def _move(self, owner: str) -> None:
-        """The session goes on, but not here: whoever owns it next gets what was not acknowledged."""
+        """The session continues at another edge: its next owner gets the unacked results."""
         self.is_moved = True
         self._leave(MOVED)
         self._turn.do(MoveSession(owner))
@@ -400,7 +400,7 @@ class SessionState:
         pass
 
     def check(self) -> None:
-        """Assert what always holds; tests call it after each event."""
+        """Assert the invariants; tests call it after each event."""
         assert not self._turn.effects
         self.admission.check()
         self.outcomes.check()

@@ -16,15 +16,16 @@ from edge.requests.core.request import (
     Deliver,
     Effect,
     Fail,
+    NotifyBackpressure,
+    NotifyPlaced,
     Reject,
     SendCancel,
     SendDispatch,
+    SendReason,
     Stage,
-    TellBackpressure,
-    TellPlaced,
-    Why,
 )
-from edge.requests.core.tracker import SPARED_MAX, RequestTracker, RetryLimits
+from edge.requests.core.retry import RetryLimits
+from edge.requests.core.tracker import BLAMELESS_MAX, RequestTracker
 from mesh.errors import ErrorCode
 from mesh.frames import Dispatch, Placed, Push, Refused, Undone, Waiting
 from mesh.messages.node import JobError, JobResult
@@ -106,7 +107,7 @@ def test_accepted_utterance_is_sent_at_once_and_again_with_back_off_by_another_b
 
 def test_placed_is_told_once_and_asked_after_now_and_then() -> None:
     case = Case()
-    assert [type(effect) for effect in case.do(case.core.on_placed(placed(), 50))] == [TellPlaced]
+    assert [type(effect) for effect in case.do(case.core.on_placed(placed(), 50))] == [NotifyPlaced]
     assert case.do(case.core.on_placed(placed(), 60)) == []
     assert case.request.current.stage is Stage.PLACED and case.core.next_due_ms() == 5_060
     assert [type(effect) for effect in case.do(case.core.tick(5_060))] == [SendDispatch]
@@ -172,12 +173,12 @@ def test_undone_moves_on_at_once_then_slower_then_gives_up() -> None:
 def test_attempts_that_nobody_is_to_blame_for_do_not_count_but_are_bounded() -> None:
     case = Case()
     now = 0
-    for number in range(1, SPARED_MAX + 3):
+    for number in range(1, BLAMELESS_MAX + 3):
         now += 1_000
         case.do(case.core.on_undone(undone(number, reason="unroutable", exclude=False), now))
         case.do(case.core.tick(now + 500))
         assert "failed" not in case.core.retained.ended, f"after {number}"
-    effects = case.do(case.core.on_undone(undone(SPARED_MAX + 3, reason="unroutable"), now + 900))
+    effects = case.do(case.core.on_undone(undone(BLAMELESS_MAX + 3, reason="unroutable"), now + 900))
     assert isinstance(effects[0], Fail) and effects[0].code is ErrorCode.NODE_UNAVAILABLE
 
 
@@ -239,7 +240,7 @@ def test_busy_tells_the_client_and_waits_longer_each_time() -> None:
     waits = []
     for _ in range(3):
         (slow,) = case.do(case.core.on_busy(dispatch(), 50, 0))
-        assert isinstance(slow, TellBackpressure)
+        assert isinstance(slow, NotifyBackpressure)
         waits.append(slow.resume_after_ms)
         case.do(case.core.tick(slow.resume_after_ms))
     assert waits == [50, 100, 200]
@@ -284,7 +285,7 @@ def test_waiting_rests_as_told_and_is_no_resend() -> None:
         assert case.do(case.core.on_waiting(Waiting("r", 1, "capacity_exceeded", 1_000), now)) == []
         assert case.core.next_due_ms() == now + 1_000
         (again,) = case.do(case.core.tick(now + 1_000))
-        assert isinstance(again, SendDispatch) and again.why is Why.AGAIN
+        assert isinstance(again, SendDispatch) and again.reason is SendReason.POLL
     assert case.do(case.core.on_placed(placed(), 3_200)) and case.request.current.stage is Stage.PLACED
     assert case.do(case.core.on_waiting(Waiting("r", 1, "capacity_exceeded", 1_000), 3_300)) == []
     assert case.request.current.stage is Stage.PLACED, "an old word"
@@ -331,7 +332,7 @@ def test_node_that_keeps_a_job_too_long_loses_it_to_another_until_attempts_run_o
         now = limit
         if number < 3:
             cancel, following = effects
-            assert isinstance(following, SendDispatch) and following.why is Why.NEXT
+            assert isinstance(following, SendDispatch) and following.reason is SendReason.NEXT_ATTEMPT
             assert following.request.frame(following.attempt).excluded == [f"n{gone}" for gone in range(1, number + 1)]
         else:
             fail, cancel = effects
@@ -360,7 +361,7 @@ def test_failure_that_another_node_may_not_have_moves_the_job_at_once(code: str 
     case.core.on_placed(placed(), 10)
     ack, following = case.do(case.core.on_push(push(), failed(code), 20))
     assert isinstance(ack, AckResult) and ack.verdict == "delivered", "its keeper may stop"
-    assert isinstance(following, SendDispatch) and following.why is Why.NEXT
+    assert isinstance(following, SendDispatch) and following.reason is SendReason.NEXT_ATTEMPT
     assert following.request.frame(following.attempt).excluded == ["n"]
     delivered, *_ = case.do(case.core.on_push(push(2, node_id="n2"), RESULT, 30))
     assert isinstance(delivered, Deliver) and delivered.result is RESULT
@@ -412,7 +413,7 @@ def hedged(**limits: Any) -> Case:
     case = Case(hedge_percent=100.0, **limits)
     case.core.on_placed(placed(late_after_ms=800), 10)
     (hedge,) = case.do(case.core.tick(810))
-    assert isinstance(hedge, SendDispatch) and hedge.why is Why.HEDGE
+    assert isinstance(hedge, SendDispatch) and hedge.reason is SendReason.HEDGE
     frame = hedge.request.frame(hedge.attempt)
     assert (frame.attempt, frame.beside, frame.excluded) == (2, True, ["n"])
     return case

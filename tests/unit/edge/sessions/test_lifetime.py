@@ -12,7 +12,7 @@ def test_idle_is_told_once_until_the_client_speaks_again() -> None:
     assert life.due_ms(True) == 60 and life.idle_for_ms(59) == 0
     assert life.idle_for_ms(75) == 75 and life.idle_for_ms(200) == 0
     assert life.due_ms(True) == 1_000
-    life.heard(300)
+    life.received(300)
     assert life.due_ms(True) == 360 and life.idle_for_ms(360) == 60
 
 

@@ -26,7 +26,7 @@ GONE = Failed("", ErrorCode.ROOM_NOT_FOUND.name, "no such room")
 
 def sizes(case: Case) -> list[int]:
     """Of the lists of members that the client got."""
-    return [len(one.members) for one in case.told(RoomMembers)]
+    return [len(one.members) for one in case.received(RoomMembers)]
 
 
 def list_from_elsewhere(case: Case, version: int, code: str = CODE, room_id: str = "room-1") -> bool:
@@ -43,7 +43,7 @@ def test_room_is_created_and_its_record_renewed() -> None:
     case.say(RoomCreate(client_ts=1, display_name="ann", preferred_lang="EN"))
     assert case.calls == [RoomCall("create", "", display_name="ann", preferred_lang="en")]
     case.room_reply(room_state(member(ID)))
-    assert [one.room_code for one in case.told(RoomCreateAck)] == [CODE] and sizes(case) == [1]
+    assert [one.room_code for one in case.received(RoomCreateAck)] == [CODE] and sizes(case) == [1]
     assert case.of(effects.RenewRecord)[-1] == effects.RenewRecord(False, CODE)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edge.requests.core.request import is_failover
+from edge.core.failover import is_failover
 from edge.sessions.core import effects, events
 from edge.sessions.core.events import FoundMail, MailedResult
 from edge.sessions.core.state import Phase
@@ -32,7 +32,7 @@ def taken_over(*results: MailedResult, last_index: int = -1, last_seq: int = -1,
 
 def place(case: Case) -> tuple[int | None, int | None]:
     """Where the client is told to go on: index and chunk."""
-    (ack,) = case.told(SessionInitAck)
+    (ack,) = case.received(SessionInitAck)
     assert ack.resumed is True
     return ack.next_utterance_index, ack.resend_from_seq
 
@@ -103,7 +103,7 @@ def test_session_that_is_here_still_takes_its_mail_as_if_it_were_pushed() -> Non
     pushes = [case.push_for(one) for one in case.submitted]
     found = FoundMail("5-0", tuple(MailedResult(push, result(push)) for push in pushes))
     case.attach(mail=found)
-    assert case.indices == [0, 1] and case.told(SessionInitAck)[-1].next_utterance_index == 2
+    assert case.indices == [0, 1] and case.received(SessionInitAck)[-1].next_utterance_index == 2
     case.ack(1)
     assert [verdict for _, verdict in case.acks] == ["delivered"] * 2
     assert case.of(effects.TrimMail) == [effects.TrimMail("5-0")]
@@ -116,7 +116,7 @@ def test_chunk_that_was_missing_at_a_loss_is_still_waited_for() -> None:
     case.detach()
     case.wait(10_000)  # longer than a late chunk is waited for
     case.attach()
-    assert case.told(SessionInitAck)[-1].resend_from_seq == 1
+    assert case.received(SessionInitAck)[-1].resend_from_seq == 1
     case.now_ms += 100
     for seq in (1, 2, 3):
         case.chunk(seq, final=seq == 3)

@@ -22,7 +22,7 @@ def test_pause_ends_an_utterance() -> None:
     assert not case.submitted
     case.wait(1)
     assert audio_of(case) == [PIECE * 5]
-    assert [one.event for one in case.told(UiEvent)] == ["INPUT_STARTED", "INPUT_ENDED"]
+    assert [one.event for one in case.received(UiEvent)] == ["INPUT_STARTED", "INPUT_ENDED"]
     assert [one.label for one in case.of(effects.Count)] == ["timeout", ""]
 
 
@@ -65,7 +65,7 @@ def test_malformed_chunk_costs_only_itself() -> None:
     case = Case()
     case.chunk(0)
     case.chunk(1, b"\x00")
-    (error,) = case.told(ErrorMessage)
+    (error,) = case.received(ErrorMessage)
     assert (error.code, error.details["seq"]) == ("INVALID_AUDIO", 1)
     case.chunk(2, final=True)
     assert audio_of(case) == [PIECE * 2]

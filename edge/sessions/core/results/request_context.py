@@ -1,4 +1,4 @@
-"""About: what is to be known of a request when its result comes. Holds no rules."""
+"""Request context: the facts about a request that its result needs. Holds no rules."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ class RequestContext:
     trace_id: str
     #: The last chunk of a streamed one.
     last_seq: int | None = None
-    way_in_ms: int | None = None
-    place: GroupPosition | None = None
+    #: Time of its first audio from the client to this edge.
+    uplink_ms: int | None = None
+    position: GroupPosition | None = None
     #: Of several requests for one utterance, the one whose progress the speaker sees.
     is_first: bool = True
-    #: Audio that the request tracker holds for it.
+    #: Audio of the request, until its outcome.
     audio_bytes: int = 0
