@@ -39,9 +39,9 @@ def test_opus_is_whole_packets(packets: list[bytes]) -> None:
 
 @given(PACKETS, st.binary(min_size=1, max_size=300), st.data())
 def test_truncated_packet_is_refused_with_its_position(
-    packets: list[bytes], close_superseded: bytes, data: st.DataObject
+    packets: list[bytes], cut_off: bytes, data: st.DataObject
 ) -> None:
-    whole, last = plan_a(packets), plan_a([close_superseded])
+    whole, last = plan_a(packets), plan_a([cut_off])
     part = last[: data.draw(st.integers(1, len(last) - 1))]
     assert f"packet {len(packets)} at byte {len(whole)} is truncated" in refusal(whole + part, "opus")
 

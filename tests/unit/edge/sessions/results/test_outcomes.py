@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from edge.requests.core.request import RequestProgressed
 from edge.sessions.core import effects, events
+from edge.sessions.core.results.outcomes import Outcomes
 from mesh.messages.client import AsrPartial as ClientAsrPartial
 from mesh.messages.client import ErrorMessage, MissingResult, TranslationResult, UiEvent, UtteranceEnded
 from mesh.messages.node import JobError, NodeAsrPartial
@@ -271,3 +272,14 @@ def test_every_index_ends_once_and_in_order(arrival: list[int], data: st.DataObj
     for effect in case.tracker.tick(case.now_ms):
         case._run_tracker([effect])
     assert case.indices == list(range(6))
+
+
+def test_index_of_an_utterance_that_cannot_be_submitted_is_missing() -> None:
+    case = Case()
+    outcomes: Outcomes = case.state.outcomes
+    outcomes.refuse(0, 3, "t")
+    missing = [one.message for one in outcomes._turn.effects if isinstance(one, effects.SendToClient)]
+    assert [(one.utterance_index, one.reason) for one in missing if isinstance(one, MissingResult)] == [
+        (0, "job_failed")
+    ]
+    assert outcomes.order.next_index == 1 and not outcomes.requests

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from edge.sessions.core import effects
-from mesh.messages.client import ErrorMessage, RoomCreate, TtsPlayEnded, TtsStarted, UiEvent
+from edge.sessions.core.utterances.intake import QUEUED
+from mesh.messages.client import (
+    ErrorMessage,
+    ResultAckMessage,
+    RoomCreate,
+    SessionClose,
+    TtsPlayEnded,
+    TtsStarted,
+    UiEvent,
+    Utterance,
+)
 from tests.unit.edge.sessions.harness import ID, PIECE, Case, limits
 
 SPOKEN = {"session_id": ID, "trace_id": "t", "group_id": "g"}
@@ -97,3 +107,7 @@ def test_chunk_that_completes_nothing_has_no_effect() -> None:
     for seq in range(1, 20):
         case.chunk(seq)
     assert len(case.done) == before
+
+
+def test_acknowledgement_and_close_are_not_queued_behind_other_messages() -> None:
+    assert {Utterance, RoomCreate, TtsStarted} <= QUEUED and not QUEUED & {ResultAckMessage, SessionClose}
