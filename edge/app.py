@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from edge.core.timers import earliest
+from edge.core.timers import Schedule, no_wake
 from edge.link.link import EdgeLink, GivenBack, Handler
 from edge.metrics import EdgeMetrics
 from edge.nodes.endpoint import NodeEndpoint
@@ -44,8 +44,8 @@ from mesh.words import ConnectionRefusal, EdgeCount
 
 #: The timer never fires more often than this, however much is due.
 TICK_MS_MIN: Final = 10
-#: How often sockets are looked at for silence, as a part of the time they may be silent.
-_IDLE_LOOKS: Final = 5
+#: Checks for idle sockets within the idle timeout.
+_IDLE_CHECKS: Final = 5
 
 log = get_logger()
 
@@ -60,22 +60,21 @@ class Edge:
         self.config = config
         self.identity = identity
         self.metrics = metrics
-        self.link = EdgeLink(config, identity, link_metrics)
-        self.sessions = Sessions(config, self.link, metrics)
-        self.nodes = NodeEndpoint(config, self.link, metrics)
+        self._schedule = Schedule(self._arm)
+        self.link = EdgeLink(config, identity, self._schedule, link_metrics)
+        self.sessions = Sessions(config, self.link, metrics, self._schedule)
+        self.nodes = NodeEndpoint(config, self.link, metrics, self._schedule)
         self.control = ControlEndpoint(config.edge, self.link, metrics)
         self.pages = HttpApi(config.edge, self.link, metrics, self.sessions.requests.counts)
         rooms = Endpoints(self.sessions.serve, self.nodes.serve, self.control, self.pages)
         self.server = EdgeListener(config.edge, rooms, metrics)
-        self._reports = PresenceReporter(config.selector.presence_ms, self.link, self._counts)
+        self._presence = PresenceReporter(config.selector.presence_ms, self.link, self._schedule, self._counts)
         metrics.waiting.set_function(lambda: len(self.sessions.custody.requests))
         metrics.results_kept.set_function(lambda: len(self.nodes.deliveries.results))
         metrics.sessions.set_function(lambda: len(self.sessions))
         metrics.nodes.set_function(lambda: len(self.nodes))
         self.link.handle(self._handlers(), self._given_back())
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_due_ms = 0
-        self._idle_look_ms = 0
 
     def _handlers(self) -> dict[type[Frame], Handler]:
         """Every frame for edges that is not the reply to a call (edge/link/link.py)."""
@@ -109,11 +108,11 @@ class Edge:
 
     async def start(self) -> None:
         """Join the mesh, then open the doors. LinkError if no broker answers, ConfigError if a port cannot be had."""
-        self.link.changed = self._arm
         await self.link.start()
         await self.link.ready(self.config.edge.answer_timeout_ms)
         await self.server.start()
-        self._arm()
+        self._presence.start()
+        self._schedule_idle_check(now_ms())
 
     async def stop(self) -> None:
         """Let results under way arrive, tell every peer and the mesh goodbye, and leave."""
@@ -124,6 +123,7 @@ class Edge:
             socket.outbox.close(CLOSE_GOING_AWAY, "the edge is going away")
         await asyncio.gather(*(socket.outbox.closed() for socket in sockets))
         await self.server.stop()
+        self._schedule.wake = no_wake
         if self._timer is not None:
             self._timer.cancel()
         await self.link.close()
@@ -146,55 +146,29 @@ class Edge:
 
     # --- time ---------------------------------------------------------------------------------
 
-    def _arm(self) -> None:
-        """Set the one timer to the earliest thing due. Called after anything that may have changed that."""
-        dues = (
-            self.sessions.custody.next_due_ms(),
-            self.sessions.next_due_ms(),
-            self.nodes.next_due_ms(),
-            self.link.asks.next_due_ms(),
-            self._reports.next_due_ms(),
-            self._next_idle_look(),
-        )
-        due_ms = earliest(dues)
-        if due_ms is None or (self._timer is not None and self._timer_due_ms <= due_ms):
-            return
+    def _arm(self, due_ms: int) -> None:
+        """Set the one timer to the head of the schedule."""
         if self._timer is not None:
             self._timer.cancel()
         wait_ms = max(TICK_MS_MIN, due_ms - now_ms())
-        self._timer_due_ms = due_ms
         self._timer = asyncio.get_running_loop().call_later(wait_ms / 1_000, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
         now = now_ms()
-        for step in (
-            self.sessions.requests.tick,
-            self.sessions.tick,
-            self.nodes.tick,
-            self.link.tick,
-            self._reports.tick,
-            self._look_for_idle,
-        ):
+        for tick in self._schedule.pop_due(now):
             try:
-                step(now)
+                tick(now)
             except Exception:
-                # Whatever went wrong with one request, time must go on for all the others.
-                log.exception("tick_failed", step=step.__qualname__)
-        self._arm()
+                # A failure in one component must not stop the timers of the others, nor its own.
+                log.exception("tick_failed", step=tick.__qualname__)
+                self._schedule.bring_forward(tick, now)
 
-    def _next_idle_look(self) -> int | None:
-        if not (self.sessions.sockets or self.nodes.sockets or self.control.sockets):
-            self._idle_look_ms = 0
-            return None
-        if not self._idle_look_ms:
-            self._idle_look_ms = now_ms() + self.config.edge.idle_timeout_seconds * 1_000 // _IDLE_LOOKS
-        return self._idle_look_ms
+    def _schedule_idle_check(self, now: int) -> None:
+        self._schedule.set(self._close_idle, now + self.config.edge.idle_timeout_seconds * 1_000 // _IDLE_CHECKS)
 
-    def _look_for_idle(self, now: int) -> None:
-        if not self._idle_look_ms or now < self._idle_look_ms:
-            return
-        self._idle_look_ms = 0
+    def _close_idle(self, now: int) -> None:
+        self._schedule_idle_check(now)
         silent_ms = self.config.edge.idle_timeout_seconds * 1_000
         for socket in self._sockets():
             if now - socket.heard_ms >= silent_ms and socket.outbox.is_open:

@@ -20,10 +20,12 @@ class RecentKeys:
         return len(self._ended)
 
     def __contains__(self, key: str) -> bool:
+        """True if the key is listed. It may have expired, if neither `add` nor `how` was called since."""
         return key in self._ended
 
-    def how(self, key: str) -> str | None:
+    def how(self, key: str, now_ms: int) -> str | None:
         """The outcome given to `add`; None if the key is not recent."""
+        self._expire(now_ms)
         ended = self._ended.get(key)
         return ended[1] if ended is not None else None
 
@@ -31,13 +33,13 @@ class RecentKeys:
         """Record that `key` ended now with outcome `how`; evict keys beyond the bounds."""
         self._ended[key] = (now_ms, how)
         self._ended.move_to_end(key)
-        self.forget(now_ms)
+        self._expire(now_ms)
 
     def drop(self, key: str) -> None:
         """Remove a key; no error if it is not here."""
         self._ended.pop(key, None)
 
-    def forget(self, now_ms: int) -> None:
+    def _expire(self, now_ms: int) -> None:
         """Evict the keys older than `kept_ms`, and the oldest beyond `kept_max`."""
         while self._ended:
             key, (ended_ms, _) = next(iter(self._ended.items()))

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from edge.core.convert import is_silence
 from edge.core.failover import is_failover
+from edge.core.timers import Schedule
 from edge.jobs.core.job import ResultReport
 from edge.jobs.core.missing_models import MissingModelReports
 from edge.jobs.core.node_errors import is_model_missing, missing_model, scope_of
@@ -33,8 +34,10 @@ log = get_logger()
 class JobMessages:
     """The handlers of nodes' messages about jobs, and the nodes' reports of missing models."""
 
-    def __init__(self, config: Config, link: EdgeLink, metrics: EdgeMetrics, jobs: JobRunner) -> None:
-        self.missing_models = MissingModelReports(config.models.queue_max)
+    def __init__(
+        self, config: Config, link: EdgeLink, metrics: EdgeMetrics, schedule: Schedule, jobs: JobRunner
+    ) -> None:
+        self.missing_models = MissingModelReports(config.models.queue_max, schedule.waker(self.tick))
         self.handlers: dict[type[Message], Callable[[NodeSocket, Any, bytes], None]] = {
             JobAck: self._on_progress,
             JobStarted: self._on_progress,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final, get_args
 
 from edge.core.convert import job_assign_from
+from edge.core.timers import Schedule
 from edge.jobs.core import job as effects
 from edge.jobs.core.reconnect_grace import GraceLimits
 from edge.jobs.core.tracker import JobLimits, JobTracker
@@ -38,13 +38,17 @@ class JobRunner:
     """All jobs and results of this edge's nodes. `socket_of` finds the current connection of a node."""
 
     def __init__(
-        self, config: Config, link: EdgeLink, metrics: EdgeMetrics, socket_of: Callable[[str], NodeSocket | None]
+        self,
+        config: Config,
+        link: EdgeLink,
+        metrics: EdgeMetrics,
+        schedule: Schedule,
+        socket_of: Callable[[str], NodeSocket | None],
     ) -> None:
-        self.tracker = JobTracker(link.identity, _limits_of(config))
+        self.tracker = JobTracker(link.identity, _limits_of(config), schedule.waker(self.tick))
         self._link = link
         self._metrics = metrics
         self._socket_of = socket_of
-        self._counted: Counter[str] = Counter()
         self._run_effect: dict[type, Callable[[Any], None]] = {
             effects.WriteJob: self._write_job,
             effects.SendToEdge: self._send_to_edge,
@@ -58,9 +62,8 @@ class JobRunner:
         assert set(self._run_effect) == set(get_args(effects.Effect)), "every effect has a runner"
 
     def tick(self, now: int) -> None:
-        """Run the effects that are due, and export the outcomes."""
+        """Run the effects that are due."""
         self.run(self.tracker.tick(now))
-        self._count_outcomes()
 
     # --- frames -------------------------------------------------------------------------------
 
@@ -103,20 +106,19 @@ class JobRunner:
     # --- effects ----------------------------------------------------------------------------
 
     def run(self, wanted: Iterable[effects.Effect]) -> None:
-        """Run the tracker's effects."""
+        """Run the tracker's effects, and export its outcomes."""
         for effect in wanted:
             self._run_effect[type(effect)](effect)
+        if self.tracker.outcomes:
+            self._count_outcomes()
 
     def _count_outcomes(self) -> None:
-        # At every tick and not at every message: the tracker knows no metrics.
-        for outcome, total in self.tracker.outcomes.items():
-            new = total - self._counted[outcome]
-            if not new:
-                continue
-            self._counted[outcome] = total
-            self._metrics.job_outcomes_total.labels(outcome).inc(new)
+        """Move the tracker's counts to the metrics, which a core does not know."""
+        for outcome, count in self.tracker.outcomes.items():
+            self._metrics.job_outcomes_total.labels(outcome).inc(count)
             if outcome in DROPPED:
-                self._metrics.dropped_results_total.labels(DROPPED[outcome]).inc(new)
+                self._metrics.dropped_results_total.labels(DROPPED[outcome]).inc(count)
+        self.tracker.outcomes.clear()
 
     def _write_job(self, effect: effects.WriteJob) -> None:
         assign = effect.assign

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from edge.core.timers import Schedule
 from edge.link.core import rpc
 from mesh.cells import cell_of, cell_of_job
 from mesh.clock import now_ms
@@ -63,11 +64,12 @@ def early_ms_max(config: Config) -> int:
 class EdgeLink:
     """This edge's connection to the mesh."""
 
-    def __init__(self, config: Config, identity: str, metrics: LinkMetrics | None = None) -> None:
+    def __init__(self, config: Config, identity: str, schedule: Schedule, metrics: LinkMetrics | None = None) -> None:
         self.identity = identity
         self.cells = config.mesh.cells
         self.asks = rpc.PendingCalls(
-            rpc.CallLimits(config.edge.resend_ms, early_ms_max(config), config.edge.answer_timeout_ms)
+            rpc.CallLimits(config.edge.resend_ms, early_ms_max(config), config.edge.answer_timeout_ms),
+            schedule.waker(self.tick),
         )
         self._link = Link(
             identity=identity,
@@ -79,8 +81,6 @@ class EdgeLink:
             metrics=metrics,
         )
         self._serial = 0
-        #: Called after anything that may have moved a timer.
-        self.changed: Callable[[], None] = lambda: None
         self._returned: dict[type[Frame], GivenBack] = {}
         self._handlers: dict[type[Frame], Handler] = {
             NodeRegistered: self._on_reply,
@@ -188,7 +188,6 @@ class EdgeLink:
 
         pending = self.asks.ask(frame, cell, guarded, now_ms(), may_retry, payload=payload, timeout_ms=timeout_ms)
         self._send_call(pending)
-        self.changed()
 
     async def answer_to(
         self, call: Callable[[str], rpc.CallFrame], record_id: str, *payload: bytes
@@ -232,7 +231,6 @@ class EdgeLink:
             frame, cell, on_reply, now_ms(), lambda: not replied.done(), to=to, once=once, timeout_ms=timeout_ms
         )
         self._send_call(pending)
-        self.changed()
         return await replied
 
     def tick(self, now: int) -> None:
@@ -257,7 +255,6 @@ class EdgeLink:
             except Exception:
                 # The gateway from the mesh: a message that cannot be handled must not stop the others.
                 log.exception("frame_failed", frame=type(message.frame).__name__, source=message.head.source)
-        self.changed()
 
     def _on_reply(self, message: Received) -> None:
         frame = message.frame

@@ -11,7 +11,7 @@ from typing import Any, Final, get_args
 
 from websockets.asyncio.server import ServerConnection
 
-from edge.core.timers import Timers, earliest
+from edge.core.timers import Schedule, Timers
 from edge.jobs.core.job import key_of
 from edge.jobs.messages import JobMessages
 from edge.jobs.runner import JobRunner
@@ -55,15 +55,15 @@ log = get_logger()
 class NodeEndpoint:
     """All nodes of this edge, their jobs and their results."""
 
-    def __init__(self, config: Config, link: EdgeLink, metrics: EdgeMetrics) -> None:
+    def __init__(self, config: Config, link: EdgeLink, metrics: EdgeMetrics, schedule: Schedule) -> None:
         self.sockets: set[NodeSocket] = set()
         #: The current connection of each node: the one with the highest epoch.
         self._current: dict[str, NodeSocket] = {}
         #: Throttled heartbeats: they arrived faster than the mesh needs them.
-        self._throttled_beats: Timers[NodeSocket] = Timers()
-        self.jobs = JobRunner(config, link, metrics, self._current.get)
+        self._throttled_beats: Timers[NodeSocket] = Timers(schedule.waker(self.tick))
+        self.jobs = JobRunner(config, link, metrics, schedule, self._current.get)
         self.deliveries = self.jobs.tracker
-        self._job_messages = JobMessages(config, link, metrics, self.jobs)
+        self._job_messages = JobMessages(config, link, metrics, schedule, self.jobs)
         self._config = config
         self._send_limits = SendLimits.of(config.edge)
         self._link = link
@@ -120,7 +120,6 @@ class NodeEndpoint:
             socket.tell_error(internal_error())
         finally:
             socket.count_in(message)
-            self._link.changed()
 
     def _detach(self, socket: NodeSocket) -> None:
         self._run_node(socket, socket.node.on_closed(socket.close_reason or "closed"))
@@ -129,21 +128,13 @@ class NodeEndpoint:
             del self._current[node_id]
             self.deliveries.node_detached(node_id, socket.node.epoch, now_ms())
             log.info("node_detached", node_id=node_id, reason=socket.close_reason)
-        self._link.changed()
 
     # --- time ---------------------------------------------------------------------------------
 
-    def next_due_ms(self) -> int | None:
-        """When `tick` has something to do; None if nothing is scheduled."""
-        reports = self._job_messages.missing_models
-        return earliest((self.deliveries.next_due_ms(), self._throttled_beats.next_due_ms(), reports.next_due_ms()))
-
     def tick(self, now: int) -> None:
-        """Send throttled heartbeats, reports and effects that are due."""
+        """Send the throttled heartbeats that are due."""
         for socket in self._throttled_beats.pop_due(now):
             self._run_node(socket, socket.node.send_due_heartbeat(now))
-        self._job_messages.tick(now)
-        self.jobs.tick(now)
 
     # --- messages -----------------------------------------------------------------------------
 

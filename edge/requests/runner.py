@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol, get_args
 
 from edge.core.convert import is_silence
 from edge.core.recent_keys import RecentKeys
+from edge.core.timers import Schedule
 from edge.link.link import EdgeLink, early_ms_max
 from edge.metrics import EdgeMetrics
 from edge.requests.core import request as effects
@@ -50,9 +51,14 @@ class RequestRunner:
     """All pending requests of this edge. `session_of` finds a session of this edge."""
 
     def __init__(
-        self, config: Config, link: EdgeLink, metrics: EdgeMetrics, session_of: Callable[[str], Requester | None]
+        self,
+        config: Config,
+        link: EdgeLink,
+        metrics: EdgeMetrics,
+        schedule: Schedule,
+        session_of: Callable[[str], Requester | None],
     ) -> None:
-        self.custody = RequestTracker(_limits_of(config))
+        self.custody = RequestTracker(_limits_of(config), schedule.waker(self.tick))
         #: Sessions that moved to another edge recently, and its identity.
         self._moved = RecentKeys(config.edge.ended_kept_max, config.edge.ended_kept_ms)
         self._link = link
@@ -78,14 +84,12 @@ class RequestRunner:
     def tick(self, now: int) -> None:
         """Do what is due."""
         self.run(self.custody.tick(now))
-        self._moved.forget(now)
 
     # --- sessions -----------------------------------------------------------------------------
 
     def submit(self, dispatch: Dispatch, work: bytes, audio: bytes, deadline_ms: int) -> None:
         """Submit an utterance: dispatch it until it has its outcome."""
         self.run(self.custody.submit(dispatch, work, audio, deadline_ms, now_ms()))
-        self._link.changed()
 
     def cancel(self, request_id: str, reason: str) -> None:
         """Cancel one request; the others of its session stay pending."""
@@ -131,7 +135,7 @@ class RequestRunner:
     def on_push(self, message: Received) -> None:
         """A result arrived. One for a session that moved is forwarded to its owner."""
         assert isinstance(message.frame, Push)
-        owner = self._moved.how(message.frame.session_id)
+        owner = self._moved.how(message.frame.session_id, now_ms())
         if owner is not None and message.frame.session_id not in self.custody.retained:
             self._link.to_peer(owner, message.frame, *message.payload)
             return

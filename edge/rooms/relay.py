@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Protocol, get_args
 
+from edge.core.timers import Schedule
 from edge.link.core.rpc import Reply
 from edge.link.link import EdgeLink
 from edge.metrics import EdgeMetrics
@@ -38,9 +39,14 @@ class Relay:
     """All messages between sessions that leave or reach this edge. `session_of` finds a session of this edge."""
 
     def __init__(
-        self, config: Config, link: EdgeLink, metrics: EdgeMetrics, session_of: Callable[[str], Member | None]
+        self,
+        config: Config,
+        link: EdgeLink,
+        metrics: EdgeMetrics,
+        schedule: Schedule,
+        session_of: Callable[[str], Member | None],
     ) -> None:
-        self.sender = RelaySender(config.session, self._is_attached)
+        self.sender = RelaySender(config.session, self._is_attached, schedule.waker(self.tick))
         self._park_ms = config.session.resume_ms
         self._link = link
         self._metrics = metrics
@@ -100,7 +106,6 @@ class Relay:
         else:
             self.sender.delivering(queue, message, now_ms())
             session.handle(RelayReceived(post, message.body, queue))
-        self._link.changed()
 
     def _call_listener(self, effect: relay_sender.CallListener) -> None:
         message = effect.message

@@ -7,7 +7,7 @@ from typing import Any
 from websockets.asyncio.server import ServerConnection
 
 from edge.core.recent_keys import RecentKeys
-from edge.core.timers import Timers, earliest
+from edge.core.timers import Schedule, Timers
 from edge.link.link import EdgeLink
 from edge.metrics import EdgeMetrics
 from edge.requests.runner import RequestRunner
@@ -36,12 +36,12 @@ log = get_logger()
 class Sessions:
     """All sessions of this edge."""
 
-    def __init__(self, config: Config, link: EdgeLink, metrics: EdgeMetrics) -> None:
+    def __init__(self, config: Config, link: EdgeLink, metrics: EdgeMetrics, schedule: Schedule) -> None:
         self.sockets: set[ClientSocket] = set()
         self.actors: dict[str, Actor] = {}
-        self.requests = RequestRunner(config, link, metrics, self.actors.get)
+        self.requests = RequestRunner(config, link, metrics, schedule, self.actors.get)
         self.custody = self.requests.custody
-        self.relay = Relay(config, link, metrics, self.actors.get)
+        self.relay = Relay(config, link, metrics, schedule, self.actors.get)
         self._bounds = SendLimits.of(config.edge)
         self._limits = limits_of(config)
         self._link = link
@@ -49,7 +49,7 @@ class Sessions:
         self._context = SessionContext(link, metrics, self.requests, self.relay, RoomCalls(link), self)
         self._messages = ClientMessages(config.speech.utterance_bytes_max)
         self._opener = Opener(self, config, link, metrics)
-        self._timers: Timers[str] = Timers()
+        self._timers: Timers[str] = Timers(schedule.waker(self.tick))
         #: Sessions whose clients may resume, the longest detached first.
         self._detached: dict[str, Actor] = {}
         self._detached_max = config.session.away_max
@@ -151,23 +151,16 @@ class Sessions:
 
     def taken_epoch(self, session_id: str) -> int:
         """The epoch with which another edge claimed the session recently; its report may overtake our own claim."""
-        return int(self._taken.how(session_id) or 0)
+        return int(self._taken.how(session_id, now_ms()) or 0)
 
     # --- time -------------------------------------------------------------------------------------
 
     def arm(self, actor: Actor, due_ms: int) -> None:
         """Tick the session then."""
         self._timers.set(actor.session_id, due_ms)
-        self._link.changed()
-
-    def next_due_ms(self) -> int | None:
-        """When `tick` has something to do; None while there is no session."""
-        return earliest((self._timers.next_due_ms(), self.relay.sender.next_due_ms()))
 
     def tick(self, now: int) -> None:
-        """Do what is due."""
-        self._taken.forget(now)
-        self.relay.tick(now)
+        """Tick the sessions that are due."""
         for session_id in self._timers.pop_due(now):
             actor = self.actors.get(session_id)
             if actor is None:

@@ -107,7 +107,7 @@ class World:
 
     def run(self) -> None:
         while self.now_ms < END_MS:
-            due_ms = self.core.next_due_ms()
+            due_ms = self.core.timers.next_due_ms()
             if self.queue and (due_ms is None or self.queue[0][0] <= due_ms):
                 self.now_ms, _, action = heapq.heappop(self.queue)
                 action()
@@ -245,7 +245,7 @@ class World:
         for job_id, attempt in node.runs:
             job = self.by_id[job_id]
             wanted = not job.done and (job.attempt, job.node_id) == (attempt, name)
-            ended = self.core._recent.how(job_effects.key_of(name, job_id, attempt)) is not None
+            ended = job_effects.key_of(name, job_id, attempt) in self.core._recent
             assert lease_member(job_id, attempt) in reported or not wanted or ended
         running = {lease_member(*job) for job in node.runs}
         results = {lease_member(r.done.job_id, r.done.attempt) for r in self.core.results.values()}

@@ -133,7 +133,7 @@ class World:
 
     def run(self) -> None:
         while self.now_ms < END_MS:
-            dues = [core.next_due_ms() for core in (self.a, *self.b.values())]
+            dues = [self.a.retained.timers.next_due_ms(), *(core.timers.next_due_ms() for core in self.b.values())]
             due_ms = min((due for due in dues if due is not None), default=END_MS)
             if self.queue and self.queue[0][0] <= due_ms:
                 self.now_ms, _, action = heapq.heappop(self.queue)

@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import IntEnum, auto
 from typing import NamedTuple
 
 from mesh.frames import Assign, AssignFailed, CancelJob, ControlNode, JobDone, JobEvent, Notice, Placed
 from mesh.states.job import JobAction
 from mesh.words import NoticeEvent, StopReason
+
+
+class TimerKind(IntEnum):
+    """The timers of the job tracker, in the order in which those that are due at once are handled."""
+
+    #: Retry an unacked result, or let it expire; by job key.
+    RETRY = auto()
+    #: The reconnect grace of a node ends.
+    GRACE = auto()
+    #: A draining node has no job left.
+    DRAINED = auto()
+    #: The deadline of a node's drain.
+    DRAIN_END = auto()
+    #: Report the coalesced events of a job; by job key.
+    EVENTS = auto()
 
 
 class Payload(NamedTuple):
@@ -29,7 +45,6 @@ class Job:
     #: The furthest event so far, and the events that are not reported yet (edge/jobs/core/running_jobs.py).
     reached: JobAction | None = None
     unreported: list[str] = field(default_factory=list)
-    report_due_ms: int = 0
     #: Written to a socket that the node has replaced; the node has not confirmed that it has the job.
     unconfirmed: bool = False
     #: The node reconnected meanwhile: the duration is no measure of its speed.

@@ -14,7 +14,7 @@ from zlib import crc32
 
 import msgspec
 
-from edge.core.timers import Timers
+from edge.core.timers import Timers, Wake, no_wake
 from mesh.frames import ModelMissing
 
 #: Minimum interval between two frames about the same node and service; the jitter adds up to as much again.
@@ -36,12 +36,12 @@ class _Reports:
 class MissingModelReports:
     """Reports that are not forwarded yet, by node and service."""
 
-    def __init__(self, reports_max: int) -> None:
+    def __init__(self, reports_max: int, wake: Wake = no_wake) -> None:
         self.dropped = 0
         self._reports_max = reports_max
         self._reports: dict[tuple[str, str], _Reports] = {}
         self._services: Counter[str] = Counter()
-        self._due: Timers[tuple[str, str]] = Timers()
+        self.timers: Timers[tuple[str, str]] = Timers(wake)
 
     def add(self, report: ModelMissing, now_ms: int) -> None:
         """Enqueue a node's report."""
@@ -55,26 +55,22 @@ class MissingModelReports:
         else:
             self._reports[key] = _Reports(report, 1)
             self._services[report.node_id] += 1
-            self._due.set(key, now_ms)
-
-    def next_due_ms(self) -> int | None:
-        """When `pop_due` has something to do; None if there is no report."""
-        return self._due.next_due_ms()
+            self.timers.set(key, now_ms)
 
     def pop_due(self, now_ms: int) -> list[ModelMissing]:
         """The frames that are due, at most FRAMES_PER_TICK. A key without new reports for an interval is evicted."""
         frames: list[ModelMissing] = []
         deferred = 0
-        for key in self._due.pop_due(now_ms):
+        for key in self.timers.pop_due(now_ms):
             reports = self._reports[key]
             if not reports.count:
                 self._evict(key)
             elif len(frames) < FRAMES_PER_TICK:
                 frames.append(msgspec.structs.replace(reports.latest, count=reports.count))
                 reports.count = 0
-                self._due.set(key, now_ms + _interval_ms(key))
+                self.timers.set(key, now_ms + _interval_ms(key))
             else:
-                self._due.set(key, now_ms + TICK_MS * (1 + deferred // FRAMES_PER_TICK))
+                self.timers.set(key, now_ms + TICK_MS * (1 + deferred // FRAMES_PER_TICK))
                 deferred += 1
         return frames
 
@@ -86,7 +82,8 @@ class MissingModelReports:
 
     def check(self) -> None:
         """All bounds hold and every report has its timer."""
-        assert len(self._reports) == len(self._due) <= self._reports_max
+        self.timers.check()
+        assert len(self._reports) == len(self.timers) <= self._reports_max
         assert self._services == Counter(node_id for node_id, _ in self._reports)
         assert all(0 < count <= SERVICES_PER_NODE_MAX for count in self._services.values())
 

@@ -7,11 +7,12 @@ in flight.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from edge.core.timers import Timers
-from edge.jobs.core.job import Payload
+from edge.jobs.core.job import Payload, TimerKind
 from mesh.frames import Assign
 
 
@@ -52,10 +53,10 @@ class DetachedNode:
 class ReconnectGrace:
     """Detached nodes and their buffered jobs."""
 
-    def __init__(self, limits: GraceLimits) -> None:
+    def __init__(self, limits: GraceLimits, timers: Timers[tuple[TimerKind, str]]) -> None:
         self.limits = limits
         self._nodes: dict[str, DetachedNode] = {}
-        self._graces: Timers[str] = Timers()
+        self._timers = timers
         self._jobs = 0
         self._bytes = 0
 
@@ -69,7 +70,7 @@ class ReconnectGrace:
             return
         node = self._nodes.setdefault(node_id, DetachedNode(epoch))
         node.epoch, node.is_back = epoch, False
-        self._graces.set(node_id, now_ms + self.limits.grace_ms)
+        self._timers.set((TimerKind.GRACE, node_id), now_ms + self.limits.grace_ms)
 
     def reattach(self, node_id: str) -> list[BufferedJob]:
         """The node has a socket here again; the jobs buffered for it."""
@@ -112,14 +113,10 @@ class ReconnectGrace:
         node = self._nodes.get(node_id)
         return [self._drop(node, key) for key in list(node.buffered)] if node else []
 
-    def next_due_ms(self) -> int | None:
-        """When the first grace ends; None while there is none."""
-        return self._graces.next_due_ms()
-
-    def pop_due(self, now_ms: int) -> list[tuple[str, list[BufferedJob]]]:
-        """The nodes that did not reattach within their grace, each with its buffered jobs."""
+    def on_due(self, nodes: Iterable[str]) -> list[tuple[str, list[BufferedJob]]]:
+        """The grace of these nodes ended. Returns those that did not reattach, each with its buffered jobs."""
         offline: list[tuple[str, list[BufferedJob]]] = []
-        for node_id in self._graces.pop_due(now_ms):
+        for node_id in nodes:
             buffered = self.drop_all(node_id)
             if not self._nodes.pop(node_id).is_back:
                 offline.append((node_id, buffered))
@@ -139,8 +136,7 @@ class ReconnectGrace:
     def check(self) -> None:
         """All bounds hold, all counts are true, and every node has its timer."""
         limits = self.limits
-        assert self._nodes.keys() == {node_id for node_id in self._nodes if node_id in self._graces}
-        assert len(self._graces) == len(self._nodes)
+        assert {node_id for kind, node_id in self._timers if kind is TimerKind.GRACE} == self._nodes.keys()
         assert self._jobs == sum(len(node.buffered) for node in self._nodes.values()) <= limits.jobs_max
         assert self._bytes == sum(node.bytes for node in self._nodes.values()) <= limits.bytes_max
         for node in self._nodes.values():

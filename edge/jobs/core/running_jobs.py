@@ -10,11 +10,12 @@ ends in that time reports none, because finish and release lie ahead of all of t
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from edge.jobs.core.job import Job, key_of
+from edge.core.timers import Timers
+from edge.jobs.core.job import Job, TimerKind, key_of
 from mesh.frames import Assign, JobEvent
 from mesh.states.job import JobAction
 
@@ -25,11 +26,12 @@ _ORDER: Final = {event: place for place, event in enumerate(JobAction)}
 class RunningJobs:
     """Unfinished jobs by node, oldest first."""
 
-    def __init__(self, per_node_max: int, job_event_delay_ms: int) -> None:
+    def __init__(self, per_node_max: int, job_event_delay_ms: int, timers: Timers[tuple[TimerKind, str]]) -> None:
+        self._timers = timers
         self._per_node_max = per_node_max
         self._delay_ms = job_event_delay_ms
         self._nodes: dict[str, OrderedDict[str, Job]] = {}
-        #: Jobs with unreported events. All wait equally long, so they fall due in this order.
+        #: Jobs with unreported events.
         self._unreported: dict[str, Job] = {}
 
     def of(self, node_id: str) -> Mapping[str, Job]:
@@ -42,7 +44,7 @@ class RunningJobs:
         job = jobs[key] = Job(assign, key, now_ms)
         evicted = 0
         while len(jobs) > self._per_node_max:
-            self._unreported.pop(jobs.popitem(last=False)[0], None)
+            self._drop_events(jobs.popitem(last=False)[0])
             evicted += 1
         self.note(job, JobAction.DISPATCH, now_ms)
         return evicted
@@ -60,7 +62,7 @@ class RunningJobs:
         jobs = self._nodes.get(node_id)
         job = jobs.pop(key, None) if jobs else None
         if job is not None:
-            self._unreported.pop(key, None)
+            self._drop_events(key)
             if not jobs:
                 del self._nodes[node_id]
         return job
@@ -69,7 +71,7 @@ class RunningJobs:
         """Remove all jobs of a node."""
         jobs = self._nodes.pop(node_id, OrderedDict())
         for key in jobs:
-            self._unreported.pop(key, None)
+            self._drop_events(key)
         return list(jobs.values())
 
     def keys(self) -> set[str]:
@@ -85,24 +87,23 @@ class RunningJobs:
         job.reached = event
         job.unreported.append(event)
         if job.key not in self._unreported:
-            job.report_due_ms = now_ms + self._delay_ms
             self._unreported[job.key] = job
+            self._timers.set((TimerKind.EVENTS, job.key), now_ms + self._delay_ms)
 
-    def next_due_ms(self) -> int | None:
-        """When the first JobEvent is due; None if every event is reported."""
-        for job in self._unreported.values():
-            return job.report_due_ms
-        return None
-
-    def pop_due(self, now_ms: int) -> list[JobEvent]:
-        """One frame for each job whose events have waited long enough."""
+    def on_due(self, keys: Iterable[str]) -> list[JobEvent]:
+        """The events of these jobs have waited long enough: one frame for each job that is still running."""
         frames: list[JobEvent] = []
-        while (due_ms := self.next_due_ms()) is not None and due_ms <= now_ms:
-            job = self._unreported.pop(next(iter(self._unreported)))
-            assign = job.assign
-            frames.append(JobEvent(assign.job_id, assign.attempt, assign.node_id, " ".join(job.unreported)))
-            job.unreported.clear()
+        for key in keys:
+            job = self._unreported.pop(key, None)
+            if job is not None:
+                assign = job.assign
+                frames.append(JobEvent(assign.job_id, assign.attempt, assign.node_id, " ".join(job.unreported)))
+                job.unreported.clear()
         return frames
+
+    def _drop_events(self, key: str) -> None:
+        if self._unreported.pop(key, None) is not None:
+            self._timers.drop((TimerKind.EVENTS, key))
 
     def check(self) -> None:
         """All bounds hold; every job with unreported events has a due time."""
@@ -110,3 +111,4 @@ class RunningJobs:
             assert 0 < len(jobs) <= self._per_node_max, node_id
         unreported = {key for jobs in self._nodes.values() for key, job in jobs.items() if job.unreported}
         assert unreported == self._unreported.keys()
+        assert unreported == {key for kind, key in self._timers if kind is TimerKind.EVENTS}

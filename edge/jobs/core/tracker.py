@@ -8,11 +8,11 @@ beside them. Knows no sockets: whether a node is connected, and with which epoch
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Final, NamedTuple
 
 from edge.core.recent_keys import RecentKeys
-from edge.core.timers import earliest
+from edge.core.timers import Timers, Wake, no_wake
 from edge.jobs.core.drains import Drains
 from edge.jobs.core.job import (
     AckToNode,
@@ -25,6 +25,7 @@ from edge.jobs.core.job import (
     SendToEdge,
     SendToJob,
     StopJob,
+    TimerKind,
     UnackedResult,
     WriteJob,
     assign_failed,
@@ -69,17 +70,26 @@ class JobLimits(NamedTuple):
 class JobTracker:
     """All jobs and unacked results of this edge's nodes."""
 
-    def __init__(self, edge: str, limits: JobLimits) -> None:
+    def __init__(self, edge: str, limits: JobLimits, wake: Wake = no_wake) -> None:
         self.edge = edge
         self.limits = limits
         #: Ends of jobs and results, and messages without effect: JobOutcome or ResultVerdict -> count.
         self.outcomes: Counter[str] = Counter()
-        self._unacked = UnackedResults(limits.unacked)
-        self._running = RunningJobs(limits.jobs_per_node_max, limits.job_event_delay_ms)
-        self._detached = ReconnectGrace(limits.grace)
-        self._drains = Drains()
+        self.timers: Timers[tuple[TimerKind, str]] = Timers(wake)
+        self._unacked = UnackedResults(limits.unacked, self.timers)
+        self._running = RunningJobs(limits.jobs_per_node_max, limits.job_event_delay_ms, self.timers)
+        self._detached = ReconnectGrace(limits.grace, self.timers)
+        self._drains = Drains(self.timers)
         #: Ended jobs, to deduplicate late frames: acknowledged, cancelled, or failed with that AssignFailure.
         self._recent = RecentKeys(limits.recent_max, limits.recent_ms)
+        self._on_due: dict[TimerKind, Callable[[list[str], int], list[Effect]]] = {
+            TimerKind.RETRY: self._retry_results,
+            TimerKind.GRACE: self._end_graces,
+            TimerKind.DRAINED: self._report_drained,
+            TimerKind.DRAIN_END: self._end_drains,
+            TimerKind.EVENTS: self._report_events,
+        }
+        assert set(self._on_due) == set(TimerKind), "every timer has a handler"
 
     @property
     def results(self) -> Mapping[str, UnackedResult]:
@@ -94,7 +104,7 @@ class JobTracker:
         if key in self.results:
             self._unacked.retry_now(key, now_ms)  # finished, and the sender of the Assign does not know
             return [SendToEdge(assign.session_edge, placed(assign))]
-        ended = self._recent.how(key)
+        ended = self._recent.how(key, now_ms)
         if ended is not None:
             return [] if ended in _ENDED else [assign_failed(assign, ended)]
         if key in self._running.of(assign.node_id):
@@ -161,7 +171,7 @@ class JobTracker:
         PeerError if the node has too many unacked results of jobs that this edge did not assign to it.
         """
         key = key_of(report.node_id, report.job_id, report.attempt)
-        ended = self._recent.how(key)
+        ended = self._recent.how(key, now_ms)
         if ended in _ENDED:
             late = ended == _CANCELLED
             self.outcomes[JobOutcome.RESULT_LATE if late else JobOutcome.RESULT_REPEATED] += 1
@@ -177,8 +187,8 @@ class JobTracker:
                 self.outcomes[JobOutcome.RESULT_REFUSED] += 1
                 raise PeerError(ErrorCode.SLOW_DOWN, "too many results of jobs that this node was not given here")
         done = job_done(self.edge, report, job, now_ms)
-        evicted = self._unacked.add(key, UnackedResult(done, text, now_ms, known=job is not None))
-        self.outcomes[JobOutcome.RESULT_EVICTED] += len(evicted)
+        if evicted := self._unacked.add(key, UnackedResult(done, text, now_ms, known=job is not None)):
+            self.outcomes[JobOutcome.RESULT_EVICTED] += len(evicted)
         return [self._unacked.send(key, now_ms)] if key in self.results else []
 
     def on_node_error(self, node_id: str, job_id: str | None, attempt: int | None, now_ms: int) -> list[Effect]:
@@ -265,39 +275,52 @@ class JobTracker:
 
     # --- time ---------------------------------------------------------------------------------
 
-    def next_due_ms(self) -> int | None:
-        """When `tick` has something to do; None if nothing is scheduled."""
-        return earliest(
-            (
-                self._unacked.next_due_ms(),
-                self._detached.next_due_ms(),
-                self._running.next_due_ms(),
-                self._drains.next_due_ms(),
-            )
-        )
-
     def tick(self, now_ms: int) -> list[Effect]:
         """Retries and progress that are due, the jobs of nodes whose grace ended, and drains that end."""
-        retries, expired = self._unacked.pop_due(now_ms)
-        effects: list[Effect] = [*retries]
+        due: dict[TimerKind, list[str]] = {}
+        for kind, key in self.timers.pop_due(now_ms):
+            due.setdefault(kind, []).append(key)
+        effects: list[Effect] = []
+        # In this order: the end of a grace ends the node's drain and its jobs, and the end of a drain its jobs.
+        for kind in TimerKind:
+            if kind in due:
+                effects += self._on_due[kind](due[kind], now_ms)
+        return effects
+
+    def _retry_results(self, keys: list[str], now_ms: int) -> list[Effect]:
+        retries, expired = self._unacked.on_due(keys, now_ms)
         for key in expired:
             self._end(key, JobOutcome.RESULT_EXPIRED, now_ms)
-        for node_id, buffered in self._detached.pop_due(now_ms):
+        return [*retries]
+
+    def _end_graces(self, nodes: list[str], now_ms: int) -> list[Effect]:
+        effects: list[Effect] = []
+        for node_id, buffered in self._detached.on_due(nodes):
             self._drains.stop(node_id)
             # Not NODE_ABSENT: the node may have reattached to another edge, and have the job still.
             effects += [assign_failed(job.assign, AssignFailure.NODE_GONE) for job in self._running.pop_node(node_id)]
             effects += [self._give_back(job.assign, AssignFailure.JOB_LOST, now_ms) for job in buffered]
-        effects += [NodeDrained(node_id, 0) for node_id in self._drains.pop_emptied()]
-        for node_id in self._drains.pop_due(now_ms):
-            effects += self._hand_over(node_id, now_ms)
-        effects += [SendToJob(frame.job_id, frame) for frame in self._running.pop_due(now_ms)]
-        self._recent.forget(now_ms)
         return effects
+
+    def _report_drained(self, nodes: list[str], now_ms: int) -> list[Effect]:
+        return [NodeDrained(node_id, 0) for node_id in nodes if self._drains.of(node_id) is not None]
+
+    def _end_drains(self, nodes: list[str], now_ms: int) -> list[Effect]:
+        effects: list[Effect] = []
+        for node_id in nodes:
+            if self._drains.of(node_id) is not None:
+                self._drains.stop(node_id)
+                effects += self._hand_over(node_id, now_ms)
+        return effects
+
+    def _report_events(self, keys: list[str], now_ms: int) -> list[Effect]:
+        return [SendToJob(frame.job_id, frame) for frame in self._running.on_due(keys)]
 
     # --- inside -------------------------------------------------------------------------------
 
     def _write(self, assign: Assign, key: str, payload: Payload, now_ms: int) -> WriteJob:
-        self.outcomes[JobOutcome.JOB_EVICTED] += self._running.add(assign, key, now_ms)
+        if evicted := self._running.add(assign, key, now_ms):
+            self.outcomes[JobOutcome.JOB_EVICTED] += evicted
         return WriteJob(assign, payload, placed(assign))
 
     def _drop(self, node_id: str, key: str) -> Job | None:
@@ -330,6 +353,7 @@ class JobTracker:
 
     def check(self) -> None:
         """A job is buffered, running or an unacked result, and only one of these; all bounds hold."""
+        self.timers.check()
         self._unacked.check()
         self._running.check()
         self._detached.check()

@@ -13,7 +13,7 @@ import msgspec
 
 from edge.core.backoff import retry_wait_ms
 from edge.core.timers import Timers
-from edge.jobs.core.job import SendDone, UnackedResult
+from edge.jobs.core.job import SendDone, TimerKind, UnackedResult
 
 
 class UnackedLimits(NamedTuple):
@@ -33,11 +33,11 @@ class UnackedLimits(NamedTuple):
 class UnackedResults:
     """Unacked results by key, oldest first."""
 
-    def __init__(self, limits: UnackedLimits) -> None:
+    def __init__(self, limits: UnackedLimits, timers: Timers[tuple[TimerKind, str]]) -> None:
         self.limits = limits
         self.results: OrderedDict[str, UnackedResult] = OrderedDict()
         self.bytes = 0
-        self._retries: Timers[str] = Timers()
+        self._timers = timers
         self._of_node: dict[str, dict[str, UnackedResult]] = {}
         #: Keys of results whose job this edge did not assign, oldest first, and their number per node.
         self._unknown: OrderedDict[str, None] = OrderedDict()
@@ -65,7 +65,7 @@ class UnackedResults:
         if not result.known:
             self._unknown[key] = None
             self._unknown_of[result.done.node_id] += 1
-        self._retries.set(key, result.received_ms)
+        self._timers.set((TimerKind.RETRY, key), result.received_ms)
         evicted: list[str] = []
         while len(self.results) > self.limits.results_max or self.bytes > self.limits.bytes_max:
             evicted.append(next(iter(self._unknown or self.results)))
@@ -76,7 +76,7 @@ class UnackedResults:
         """Remove a result."""
         result = self.results.pop(key)
         self.bytes -= len(result.text)
-        self._retries.drop(key)
+        self._timers.drop((TimerKind.RETRY, key))
         node_id = result.done.node_id
         of_node = self._of_node[node_id]
         del of_node[key]
@@ -93,7 +93,7 @@ class UnackedResults:
     def send(self, key: str, now_ms: int) -> SendDone:
         """Send a result now, and schedule its retry."""
         result = self.results[key]
-        self._retries.set(key, now_ms + self._wait_ms(self.limits.retry_ms, result.sends))
+        self._timers.set((TimerKind.RETRY, key), now_ms + self._wait_ms(self.limits.retry_ms, result.sends))
         frame = result.done
         if result.sends:
             frame = msgspec.structs.replace(frame, resend=frame.resend + result.sends)
@@ -108,24 +108,20 @@ class UnackedResults:
 
     def retry_now(self, key: str, now_ms: int) -> None:
         """Retry at the next tick: a selector does not know of the result."""
-        self._retries.set(key, now_ms)
+        self._timers.set((TimerKind.RETRY, key), now_ms)
 
     def on_returned(self, key: str, retry_after_ms: int, now_ms: int) -> None:
         """A broker returned the JobDone: retry sooner than after a loss."""
         result = self.results.get(key)
         if result is not None:
             wait_ms = max(retry_after_ms, self.limits.retry_ms // 4)
-            self._retries.set(key, now_ms + self._wait_ms(wait_ms or 1, result.sends - 1))
+            self._timers.set((TimerKind.RETRY, key), now_ms + self._wait_ms(wait_ms or 1, result.sends - 1))
 
-    def next_due_ms(self) -> int | None:
-        """When the next retry is due; None if there is no result."""
-        return self._retries.next_due_ms()
-
-    def pop_due(self, now_ms: int) -> tuple[list[SendDone], list[str]]:
-        """The retries that are due, and the keys of expired results, which the caller must `pop`."""
+    def on_due(self, keys: Iterable[str], now_ms: int) -> tuple[list[SendDone], list[str]]:
+        """The retries of these results, and the keys of expired ones, which the caller must `pop`."""
         retries: list[SendDone] = []
         expired: list[str] = []
-        for key in self._retries.pop_due(now_ms):
+        for key in keys:
             if now_ms - self.results[key].received_ms >= self.limits.age_ms_max:
                 expired.append(key)
             else:
@@ -137,7 +133,8 @@ class UnackedResults:
 
     def check(self) -> None:
         """All bounds hold, all counts are true, and every result has its timer."""
-        assert len(self._retries) == len(self.results) <= self.limits.results_max
+        assert len(self.results) <= self.limits.results_max
+        assert {key for kind, key in self._timers if kind is TimerKind.RETRY} == self.results.keys()
         assert self.bytes == sum(len(result.text) for result in self.results.values()) <= self.limits.bytes_max
         assert sum(len(results) for results in self._of_node.values()) == len(self.results)
         assert list(self._unknown) == [key for key, result in self.results.items() if not result.known]

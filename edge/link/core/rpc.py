@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from edge.core.backoff import retry_wait_ms
-from edge.core.timers import Timers
+from edge.core.timers import Timers, Wake, no_wake
 from mesh.frames import (
     Failed,
     Mail,
@@ -97,10 +97,10 @@ class Call:
 class PendingCalls:
     """All pending calls of this edge."""
 
-    def __init__(self, limits: CallLimits) -> None:
+    def __init__(self, limits: CallLimits, wake: Wake = no_wake) -> None:
         self.limits = limits
         self.open: dict[str, Call] = {}
-        self._timers: Timers[str] = Timers()
+        self.timers: Timers[str] = Timers(wake)
 
     def ask(
         self,
@@ -130,7 +130,7 @@ class PendingCalls:
         if call.sends == 1 or not isinstance(call.frame, EpochCall):
             self._close(reply.ref)
         else:
-            self._timers.set(reply.ref, call.end_ms)
+            self.timers.set(reply.ref, call.end_ms)
         call.on_reply(reply)
 
     def on_lost(self, ref: str, retry_after_ms: int, now_ms: int) -> None:
@@ -144,16 +144,12 @@ class PendingCalls:
             return
         if call.once:
             call.sends = 0  # no selector has it
-        self._timers.set(ref, min(now_ms + max(1, retry_after_ms), call.end_ms))
-
-    def next_due_ms(self) -> int | None:
-        """When `tick` has something to do; None if no call is pending."""
-        return self._timers.next_due_ms()
+        self.timers.set(ref, min(now_ms + max(1, retry_after_ms), call.end_ms))
 
     def tick(self, now_ms: int) -> list[Call]:
         """The calls to retry; those that timed out are closed."""
         retries: list[Call] = []
-        for ref in self._timers.pop_due(now_ms):
+        for ref in self.timers.pop_due(now_ms):
             call = self.open[ref]
             if now_ms >= call.end_ms:
                 self._close(ref)
@@ -162,20 +158,21 @@ class PendingCalls:
             elif call.may_retry() and not call.has_reply and not (call.once and call.sends):
                 retries.append(self._send(call, now_ms))
             else:
-                self._timers.set(ref, call.end_ms)
+                self.timers.set(ref, call.end_ms)
         return retries
 
     def _send(self, call: Call, now_ms: int) -> Call:
         limits = self.limits
         wait_ms = retry_wait_ms(limits.retry_ms, call.sends, limits.retry_early_ms_max, limits.timeout_ms)
-        self._timers.set(call.frame.ref, min(now_ms + wait_ms, call.end_ms))
+        self.timers.set(call.frame.ref, min(now_ms + wait_ms, call.end_ms))
         call.sends += 1
         return call
 
     def _close(self, ref: str) -> None:
         del self.open[ref]
-        self._timers.drop(ref)
+        self.timers.drop(ref)
 
     def check(self) -> None:
         """Every pending call has a timer."""
-        assert len(self._timers) == len(self.open)
+        self.timers.check()
+        assert len(self.timers) == len(self.open)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from edge.core.recent_keys import RecentKeys
-from edge.core.timers import Timers
+from edge.core.timers import Timers, Wake, no_wake
 from edge.requests.core.request import Attempt, Request, Stage
 from mesh.frames import Push
 from mesh.words import UTTERANCE_ENDS, EdgeCount, ResultVerdict
@@ -19,12 +19,12 @@ from mesh.words import UTTERANCE_ENDS, EdgeCount, ResultVerdict
 class RequestTable:
     """All pending requests of this edge."""
 
-    def __init__(self, ended_kept_max: int, ended_kept_ms: int) -> None:
+    def __init__(self, ended_kept_max: int, ended_kept_ms: int, wake: Wake = no_wake) -> None:
         self.requests: dict[str, Request] = {}
         self.audio_bytes = 0
         self.accepted = 0
         self.ended: Counter[EdgeCount] = Counter()
-        self.timers: Timers[tuple[str, int]] = Timers()
+        self.timers: Timers[tuple[str, int]] = Timers(wake)
         self._sessions: dict[str, set[str]] = {}
         #: Audio of each session that has any.
         self._bytes_of: dict[str, int] = {}
@@ -65,9 +65,11 @@ class RequestTable:
 
     # --- requests -----------------------------------------------------------------------------
 
-    def is_known(self, request_id: str, session_id: str) -> bool:
+    def is_known(self, request_id: str, session_id: str, now_ms: int) -> bool:
         """True for a pending or recently ended request. In a resumed session a request that ended before is new."""
-        return request_id in self.requests or (request_id in self._memory and session_id not in self._resumed)
+        if request_id in self.requests:
+            return True
+        return session_id not in self._resumed and self._memory.how(request_id, now_ms) is not None
 
     def add(self, request: Request) -> None:
         """Accept a request."""
@@ -98,9 +100,9 @@ class RequestTable:
                     return request
         return None
 
-    def verdict_on(self, push: Push) -> ResultVerdict:
+    def verdict_on(self, push: Push, now_ms: int) -> ResultVerdict:
         """The verdict on a result that belongs to no pending request."""
-        if push.request_id in self._memory:
+        if self._memory.how(push.request_id, now_ms) is not None:
             return ResultVerdict.DUPLICATE
         if push.session_id not in self._sessions:
             return ResultVerdict.NO_SESSION
@@ -109,9 +111,9 @@ class RequestTable:
         is_duplicate = push.request_id and push.session_id not in self._resumed
         return ResultVerdict.DUPLICATE if is_duplicate else ResultVerdict.NO_SESSION
 
-    def ended_without(self, request_id: str, number: int) -> bool:
+    def ended_without(self, request_id: str, number: int, now_ms: int) -> bool:
         """True if the request ended recently, and not with the result of that attempt."""
-        how = self._memory.how(request_id)
+        how = self._memory.how(request_id, now_ms)
         return how is not None and how != str(number)
 
     def end(self, request: Request, outcome: EdgeCount, now_ms: int, by: Attempt | None = None) -> None:
@@ -149,7 +151,6 @@ class RequestTable:
             found = self.live(request_id, number)
             if found is not None:
                 yield found
-        self._memory.forget(now_ms)
 
     # --- conservation -------------------------------------------------------------------------
 
@@ -166,6 +167,7 @@ class RequestTable:
         assert self.audio_bytes == sum(self._bytes_of.values()) and all(self._bytes_of.values())
         assert {key for keys in self._sessions.values() for key in keys} == set(self.requests)
         assert len(self._memory) <= self._ended_kept_max
+        self.timers.check()
         assert len(self.timers) == sum(len(request.live()) for request in self.requests.values())
         for request_id, request in self.requests.items():
             assert request_id not in self._memory

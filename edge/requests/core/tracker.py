@@ -19,6 +19,7 @@ from typing import Final
 
 from edge.core.backoff import backoff_ms
 from edge.core.failover import is_failover
+from edge.core.timers import Wake, no_wake
 from edge.requests.core.completion import Completion
 from edge.requests.core.hedge_budget import HedgeBudget
 from edge.requests.core.request import (
@@ -58,9 +59,9 @@ BLAMELESS_MAX: Final = 16
 class RequestTracker:
     """The rules for all requests of this edge."""
 
-    def __init__(self, limits: RetryLimits) -> None:
+    def __init__(self, limits: RetryLimits, wake: Wake = no_wake) -> None:
         self.limits = limits
-        self.retained = RequestTable(limits.ended_kept_max, limits.ended_kept_ms)
+        self.retained = RequestTable(limits.ended_kept_max, limits.ended_kept_ms, wake)
         self.pacing = RetryTimer(limits, self.retained)
         self.hedging = HedgeBudget(limits.hedge_percent)
         self.ends = Completion(self.retained, self.hedging)
@@ -116,7 +117,7 @@ class RequestTracker:
     def submit(self, dispatch: Dispatch, work: bytes, audio: bytes, deadline_ms: int, now_ms: int) -> list[Effect]:
         """Accept an utterance. A duplicate of a known request has no effect."""
         assert dispatch.session_id in self.retained, "the session is opened first"
-        if self.retained.is_known(dispatch.request_id, dispatch.session_id):
+        if self.retained.is_known(dispatch.request_id, dispatch.session_id, now_ms):
             return []
         request = Request(dispatch, work, audio, now_ms, deadline_ms, Attempt(1, now_ms))
         self.retained.add(request)
@@ -132,7 +133,7 @@ class RequestTracker:
         """A node has the job."""
         found = self.retained.live(placed.request_id, placed.attempt)
         if found is None:
-            return self._cancel_late(placed)
+            return self._cancel_late(placed, now_ms)
         request, attempt = found
         if attempt.stage is not Stage.PLACED:
             attempt.placed_ms = now_ms
@@ -226,7 +227,7 @@ class RequestTracker:
         request = self.retained.request_of(push)
         attempt = None if request is None else request.attempt(push.attempt)
         if request is None or attempt is None:
-            verdict = ResultVerdict.FENCED if request is not None else self.retained.verdict_on(push)
+            verdict = ResultVerdict.FENCED if request is not None else self.retained.verdict_on(push, now_ms)
             return [Reject(push, verdict)]
         if result is not None and is_failover(result):
             # The tracker consumes this one: no client gets it.
@@ -239,10 +240,6 @@ class RequestTracker:
         ]
 
     # --- time ---------------------------------------------------------------------------------
-
-    def next_due_ms(self) -> int | None:
-        """When `tick` has something to do; None while nothing waits."""
-        return self.retained.timers.next_due_ms()
 
     def tick(self, now_ms: int) -> list[Effect]:
         """Resends, retries, hedges, time-outs and deadlines that are due."""
@@ -327,12 +324,12 @@ class RequestTracker:
         request.hedge = None
         return [self.ends.count_hedge(outcome)]
 
-    def _cancel_late(self, placed: Placed) -> list[Effect]:
+    def _cancel_late(self, placed: Placed, now_ms: int) -> list[Effect]:
         """Cancel an attempt that is no longer live: a hedge from a wait queue, or a Dispatch that arrived after the
         Cancel of its request.
         """
         request_id, attempt = placed.request_id, placed.attempt
-        if request_id not in self.requests and not self.retained.ended_without(request_id, attempt):
+        if request_id not in self.requests and not self.retained.ended_without(request_id, attempt, now_ms):
             return []
         return [
             SendCancel(

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from edge.core.timers import Timers
+from edge.core.timers import Timers, Wake, no_wake
 from edge.rooms.core import relay_queue
 from edge.rooms.core.events import MOVED
 from edge.rooms.core.relay_queue import RelayMessage, RelayQueue
@@ -57,13 +57,13 @@ Effect = DeliverHere | CallListener | Complete
 class RelaySender:
     """All messages of this edge to other sessions. `is_attached`: is that session's client connected to this edge?"""
 
-    def __init__(self, config: SessionConfig, is_attached: Callable[[str], bool]) -> None:
+    def __init__(self, config: SessionConfig, is_attached: Callable[[str], bool], wake: Wake = no_wake) -> None:
         self._queues = RelayQueue(relay_queue.RelayLimits(config.mail_max, config.mail_bytes_max))
         #: How long a listener at this edge may take to acknowledge.
         self._ack_timeout_ms = config.resume_ms
         self._is_attached = is_attached
         self._in_flight: dict[Pair, RelayMessage] = {}
-        self._timeouts: Timers[Pair] = Timers()
+        self.timers: Timers[Pair] = Timers(wake)
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -88,7 +88,7 @@ class RelaySender:
     def delivering(self, queue: str, message: RelayMessage, now_ms: int) -> None:
         """The listener's session gets the message now: its acknowledgement has a timeout from here on."""
         if self._in_flight.get((queue, message.listener)) is message:
-            self._timeouts.set((queue, message.listener), now_ms + self._ack_timeout_ms)
+            self.timers.set((queue, message.listener), now_ms + self._ack_timeout_ms)
 
     def on_reply(self, queue: str, listener: str, key: str, verdict: str) -> list[Effect]:
         """The outcome of the message in flight. MOVED: the listener is no longer here, so its cell is called."""
@@ -96,17 +96,13 @@ class RelaySender:
         message = self._in_flight.get(pair)
         if message is None or message.key != key:
             return []  # too late: it timed out
-        self._timeouts.drop(pair)
+        self.timers.drop(pair)
         return [CallListener(queue, message)] if verdict == MOVED else self._complete(pair, verdict)
-
-    def next_due_ms(self) -> int | None:
-        """When `tick` has something to do; None while no listener of this edge has to acknowledge anything."""
-        return self._timeouts.next_due_ms()
 
     def tick(self, now_ms: int) -> list[Effect]:
         """Abandon messages that listeners of this edge did not acknowledge in time."""
         return [
-            effect for pair in self._timeouts.pop_due(now_ms) for effect in self._complete(pair, PostFailure.NO_ANSWER)
+            effect for pair in self.timers.pop_due(now_ms) for effect in self._complete(pair, PostFailure.NO_ANSWER)
         ]
 
     def _next(self, pair: Pair) -> list[Effect]:
@@ -119,12 +115,13 @@ class RelaySender:
 
     def _complete(self, pair: Pair, verdict: str) -> list[Effect]:
         message = self._in_flight.pop(pair)
-        self._timeouts.drop(pair)
+        self.timers.drop(pair)
         self._queues.pop(*pair)
         return [*self._next(pair), Complete(message, verdict)]
 
     def check(self) -> None:
         """Every message in flight is the first of its queue, and only such messages have a timeout."""
         self._queues.check()
+        self.timers.check()
         assert all(self._queues.first(*pair) is message for pair, message in self._in_flight.items())
-        assert all(pair in self._in_flight for pair in self._timeouts._due)
+        assert all(pair in self._in_flight for pair in self.timers)

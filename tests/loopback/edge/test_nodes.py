@@ -184,7 +184,8 @@ async def test_job_for_a_detached_node_is_buffered_until_it_reattaches(tmp: Path
         give(rig, held)
         give(rig, cancelled)
         deliveries = rig.edges[0].nodes.deliveries
-        await until(lambda: deliveries.outcomes[JobOutcome.JOB_BUFFERED] == 2, "both jobs are buffered")
+        buffered = rig.edges[0].metrics.job_outcomes_total.labels(JobOutcome.JOB_BUFFERED)
+        await until(lambda: buffered._value.get() == 2, "both jobs are buffered")
         tell(rig, node, CancelJob(cancelled.job_id, 1, node.id, "t", "session_closed"))
         await until(lambda: deliveries.running_at(node.id, [(cancelled.job_id, 1)]) == [], "it is cancelled")
         assert rig.selector.seen_of(Placed) == []

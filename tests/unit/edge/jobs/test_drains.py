@@ -36,7 +36,7 @@ def test_drain_hands_unfinished_jobs_over_at_its_deadline() -> None:
     assert [(stop.job_id, stop.reason, stop.trace_id) for stop in stops] == [
         ("job-00-1", "drained", "t"), ("job-00-3", "drained", "t"),
     ]  # fmt: skip
-    assert NodeDrained("n", 2) in effects and core.next_due_ms() is None
+    assert NodeDrained("n", 2) in effects and core.timers.next_due_ms() is None
     assert failed_assigns(core.on_assign(assign(1), PAYLOAD, 7, 11_000)) == [("1", "drained")]
 
 
@@ -45,7 +45,7 @@ def test_drained_node_without_jobs_is_reported_once() -> None:
     core.tick(25)
     core.on_control(DRAIN, 7, 10_000)
     core.on_result(report(1), b"text", 50)
-    assert core.next_due_ms() == 0 and NodeDrained("n", 0) in core.tick(60)
+    assert core.timers.next_due_ms() == 0 and NodeDrained("n", 0) in core.tick(60)
     core.on_ack(ResultAck("job-00-1", 1, "n", "delivered"), 70)
     core.on_assign(assign(2), PAYLOAD, 7, 80)
     core.on_cancel(CancelJob("job-00-2", 1, "n", "", ""), 90)
@@ -76,7 +76,7 @@ def test_reattached_node_receives_its_drain_again_and_an_offline_one_loses_it() 
     core.on_assign(assign(3, node_epoch=9), PAYLOAD, None, 500)
     assert failed_assigns(core.tick(400 + GRACE_MS)) == [("1", "node_gone"), ("2", "node_gone"), ("3", "job_lost")]
     core.check()
-    assert core.node_reattached("n", 5_000) == [] and core.next_due_ms() is None
+    assert core.node_reattached("n", 5_000) == [] and core.timers.next_due_ms() is None
 
 
 def test_drain_deadline_of_a_detached_node_hands_buffered_jobs_over() -> None:
@@ -92,5 +92,5 @@ def test_drain_deadline_of_a_detached_node_hands_buffered_jobs_over() -> None:
 @pytest.mark.parametrize("epoch", [None, 6])
 def test_command_for_a_node_of_another_edge_is_ignored(epoch: int | None) -> None:
     core = JobTracker("b", LIMITS)
-    assert core.on_control(DRAIN, epoch, 10_000) == [] and core.next_due_ms() is None
+    assert core.on_control(DRAIN, epoch, 10_000) == [] and core.timers.next_due_ms() is None
     assert core.outcomes[JobOutcome.CONTROL_STALE] == 1

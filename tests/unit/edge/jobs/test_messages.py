@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
+from edge.core.timers import Schedule
 from edge.jobs.messages import JobMessages, _measures_node
 from edge.jobs.runner import JobRunner
 from edge.link.link import EdgeLink
@@ -15,9 +16,11 @@ from mesh.messages.node import JobError, JobRef, JobResult
 
 
 def messages() -> JobMessages:
-    config, metrics = Config(), EdgeMetrics(CollectorRegistry())
-    link = EdgeLink(config, "edge:b:1")
-    return JobMessages(config, link, metrics, JobRunner(config, link, metrics, lambda node_id: None))
+    config, metrics, schedule = Config(), EdgeMetrics(CollectorRegistry()), Schedule()
+    link = EdgeLink(config, "edge:b:1", schedule)
+    return JobMessages(
+        config, link, metrics, schedule, JobRunner(config, link, metrics, schedule, lambda node_id: None)
+    )
 
 
 def test_named_jobs_are_those_of_the_cell_of_the_node() -> None:

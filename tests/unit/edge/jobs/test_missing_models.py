@@ -22,16 +22,16 @@ def missing(node: str = "n", service: str = "s", **fields: object) -> ModelMissi
 def test_first_report_is_forwarded_at_once_and_later_ones_are_coalesced() -> None:
     reports = MissingModelReports(10)
     reports.add(missing(), 100)
-    assert reports.next_due_ms() == 100
+    assert reports.timers.next_due_ms() == 100
     (sent,) = reports.pop_due(100)
     assert sent == missing() and sent.count == 1
     for number in range(5_000):
         reports.add(missing(reason=str(number)), 101 + number // 10)
-    due_ms = reports.next_due_ms()
+    due_ms = reports.timers.next_due_ms()
     assert due_ms is not None and 100 + INTERVAL_MS <= due_ms < 100 + 2 * INTERVAL_MS
     (sent,) = reports.pop_due(due_ms)
     assert (sent.count, sent.reason) == (5_000, "4999")
-    assert reports.pop_due(due_ms + 2 * INTERVAL_MS) == [] and reports.next_due_ms() is None
+    assert reports.pop_due(due_ms + 2 * INTERVAL_MS) == [] and reports.timers.next_due_ms() is None
     reports.check()
 
 
@@ -82,7 +82,7 @@ def test_every_report_is_counted_once_and_frames_keep_their_interval(
         reports.add(missing(str(node), str(service)), now)
         reports.check()
         sent += forward()
-    while (due_ms := reports.next_due_ms()) is not None:
+    while (due_ms := reports.timers.next_due_ms()) is not None:
         now = due_ms
         sent += forward()
     assert sent == len(received)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from edge.jobs.core.job import Payload, SendDone, StopJob, WriteJob
+from edge.core.timers import Timers
+from edge.jobs.core.job import Payload, SendDone, StopJob, TimerKind, WriteJob
 from edge.jobs.core.reconnect_grace import ReconnectGrace
 from edge.jobs.core.tracker import JobTracker
 from mesh.frames import CancelJob, Placed
@@ -34,12 +35,12 @@ def test_job_for_a_detached_node_is_buffered_and_written_when_it_reattaches() ->
 
 def test_buffered_job_fails_when_the_grace_ends_and_a_retried_assign_fails_alike() -> None:
     core = detached(1)
-    assert core.next_due_ms() == 100 + GRACE_MS
+    assert core.timers.next_due_ms() == 100 + GRACE_MS
     assert failed_assigns(core.tick(100 + GRACE_MS)) == [("1", "job_lost")]
     core.check()
     assert failed_assigns(core.on_assign(assign(1), PAYLOAD, None, 5_000)) == [("1", "job_lost")]
     assert failed_assigns(core.on_assign(assign(2), PAYLOAD, None, 5_000)) == [("2", "node_absent")]
-    assert core.next_due_ms() is None
+    assert core.timers.next_due_ms() is None
 
 
 def test_job_is_buffered_only_for_the_epoch_that_was_here() -> None:
@@ -106,11 +107,13 @@ def test_result_of_a_buffered_job_removes_it() -> None:
 
 
 def test_node_is_listed_until_its_grace_ends_even_if_reattached() -> None:
-    nodes = ReconnectGrace(LIMITS.grace)
+    timers: Timers[tuple[TimerKind, str]] = Timers()
+    nodes = ReconnectGrace(LIMITS.grace, timers)
     nodes.detach("n", 7, 0, has_jobs=False)
     node = nodes.get("n")
     assert node is not None and node.epoch == 7 and "n" in nodes and "m" not in nodes
     nodes.reattach("n")
     assert "n" not in nodes and nodes.get("n") is node
-    assert nodes.pop_due(GRACE_MS) == [] and nodes.get("n") is None
+    assert timers.pop_due(GRACE_MS - 1) == [] and timers.pop_due(GRACE_MS) == [(TimerKind.GRACE, "n")]
+    assert nodes.on_due(["n"]) == [] and nodes.get("n") is None
     nodes.check()

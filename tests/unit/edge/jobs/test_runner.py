@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
+from edge.core.timers import Schedule
 from edge.jobs.runner import DROPPED, JobRunner
 from edge.link.link import EdgeLink, early_ms_max
 from edge.metrics import EdgeMetrics
@@ -13,15 +14,15 @@ from mesh.words import JobOutcome, ResultDrop, ResultVerdict
 
 
 def runner(config: Config) -> tuple[JobRunner, EdgeMetrics]:
-    metrics = EdgeMetrics(CollectorRegistry())
-    return JobRunner(config, EdgeLink(config, "edge:b:1"), metrics, lambda node_id: None), metrics
+    metrics, schedule = EdgeMetrics(CollectorRegistry()), Schedule()
+    return JobRunner(config, EdgeLink(config, "edge:b:1", schedule), metrics, schedule, lambda node_id: None), metrics
 
 
 @pytest.mark.parametrize("outcome", [*JobOutcome, *ResultVerdict])
 def test_every_outcome_is_exported_once_under_its_own_label(outcome: str) -> None:
     jobs, metrics = runner(Config())
     jobs.tracker.outcomes[outcome] += 3
-    jobs.tick(0)
+    jobs.run([])
     jobs.tick(1)
     assert {labels: count for labels, count in metrics.job_outcomes_total.totals().items() if count} == {(outcome,): 3}
     jobs.tracker.outcomes[outcome] += 1

@@ -33,10 +33,10 @@ def test_events_of_a_job_are_coalesced_into_one_frame() -> None:
     core.on_progress("n", "job-00-1", 1, JobAction.ACCEPT, 5)
     core.on_progress("n", "job-00-1", 1, JobAction.START, 10)
     core.on_progress("n", "job-00-1", 1, JobAction.ACCEPT, 11)
-    assert core.next_due_ms() == DELAY_MS and core.tick(DELAY_MS - 1) == []
+    assert core.timers.next_due_ms() == DELAY_MS and core.tick(DELAY_MS - 1) == []
     assert core.tick(DELAY_MS) == [event("dispatch accept start")]
     core.on_progress("n", "job-00-1", None, JobAction.START, 40, b"{}")
-    assert core.next_due_ms() is None, "each word is said once"
+    assert core.timers.next_due_ms() is None, "each word is said once"
 
 
 def test_later_events_wait_again_and_overtaken_ones_are_not_reported() -> None:
@@ -44,7 +44,7 @@ def test_later_events_wait_again_and_overtaken_ones_are_not_reported() -> None:
     assert core.tick(DELAY_MS) == [event("dispatch")]
     core.on_progress("n", "job-00-1", None, JobAction.START, 100, b"{}")
     core.on_progress("n", "job-00-1", 1, JobAction.ACCEPT, 110)
-    assert core.next_due_ms() == 100 + DELAY_MS
+    assert core.timers.next_due_ms() == 100 + DELAY_MS
     assert core.tick(100 + DELAY_MS) == [event("start")]
 
 

@@ -20,7 +20,7 @@ def test_result_is_retried_with_backoff_until_acknowledged() -> None:
     core.sent(done.key, "broker-1")
     times = []
     for number in range(1, 5):
-        due = core.next_due_ms()
+        due = core.timers.next_due_ms()
         assert due is not None
         times.append(due)
         (again,) = core.tick(due)
@@ -30,7 +30,7 @@ def test_result_is_retried_with_backoff_until_acknowledged() -> None:
     assert core.on_result(report(), b"text", 7_000) == [], "the node repeats it: it is here already"
     (told,) = core.on_ack(ack("delivered"), 8_000)
     assert told == AckToNode("n", "job-00-1", 1)
-    assert core.next_due_ms() is None and not core.results
+    assert core.timers.next_due_ms() is None and not core.results
     assert core.on_ack(ack("delivered"), 8_100) == []
     assert core.on_result(report(), b"text", 8_200) == [AckToNode("n", "job-00-1", 1)]
     assert core.on_assign(assign(), PAYLOAD, 7, 8_300) == [], "done and delivered: nothing to do"
@@ -48,7 +48,7 @@ def test_unacked_result_expires() -> None:
     core = tracker_with_jobs(1)
     core.on_result(report(), b"text", 0)
     now = 0
-    while (due := core.next_due_ms()) is not None:
+    while (due := core.timers.next_due_ms()) is not None:
         now = due
         core.tick(now)
         core.check()
@@ -60,7 +60,7 @@ def test_assign_of_a_finished_job_retries_its_result_at_once() -> None:
     core.on_result(report(), b"text", 0)
     core.tick(400)
     (again,) = core.on_assign(assign(), PAYLOAD, 7, 500)
-    assert isinstance(again, SendToEdge) and core.next_due_ms() == 500
+    assert isinstance(again, SendToEdge) and core.timers.next_due_ms() == 500
 
 
 def test_unacked_results_are_evicted_beyond_number_and_bytes() -> None:
@@ -103,4 +103,4 @@ def test_returned_result_is_retried_sooner() -> None:
     (done,) = core.on_result(report(), b"text", 0)
     assert isinstance(done, SendDone)
     core.on_done_returned(done.done, 50, 10)
-    assert core.next_due_ms() == 110
+    assert core.timers.next_due_ms() == 110

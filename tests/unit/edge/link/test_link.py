@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from edge.core.timers import Schedule
 from edge.link.core.rpc import CallFrame, MailPage
 from edge.link.link import RECEIVED, EdgeLink
 from mesh.config import Config
@@ -50,7 +51,7 @@ def return_frame(link: EdgeLink, *payload: bytes) -> None:
     ],
 )
 def test_unreadable_returned_frame_reaches_no_handler(payload: tuple[bytes, ...]) -> None:
-    link = EdgeLink(Config(), "edge:x:1")
+    link = EdgeLink(Config(), "edge:x:1", Schedule())
     seen: list[Frame] = []
     link.handle({}, dict.fromkeys((Dispatch, ResultAck), lambda frame, retry_ms: seen.append(frame)))
     return_frame(link, *payload)
@@ -60,7 +61,7 @@ def test_unreadable_returned_frame_reaches_no_handler(payload: tuple[bytes, ...]
 
 
 def test_returned_call_to_one_selector_fails_at_once() -> None:
-    link = EdgeLink(Config(), "edge:x:1")
+    link = EdgeLink(Config(), "edge:x:1", Schedule())
     replies: list[object] = []
     for ref, to in (("1", ""), ("2", "selector:gone:1")):
         link.asks.ask(Query(ref, "edge:x:1", "weights", {}), 0, replies.append, 0, to=to, timeout_ms=10**9)
@@ -80,16 +81,16 @@ def test_returned_call_to_one_selector_fails_at_once() -> None:
     ],
 )
 def test_returned_call_of_any_type_is_retried_soon(call: CallFrame) -> None:
-    link = EdgeLink(Config(), "edge:x:1")
+    link = EdgeLink(Config(), "edge:x:1", Schedule())
     link.asks.ask(call, 0, lambda reply: None, 0, timeout_ms=10**15)
-    link.asks._timers.set("1", 10**15)
+    link.asks.timers.set("1", 10**15)
     return_frame(link, b"head", encode(call))
-    due_ms = link.asks.next_due_ms()
+    due_ms = link.asks.timers.next_due_ms()
     assert due_ms is not None and due_ms < 10**15
 
 
 def test_mail_reply_carries_all_its_parts() -> None:
-    link = EdgeLink(Config(), "edge:x:1")
+    link = EdgeLink(Config(), "edge:x:1", Schedule())
     replies: list[object] = []
     link.asks.ask(MailAsk("1", "s-1", "edge:x:1", 5), 0, replies.append, 0, timeout_ms=10**9)
     mail = Mail("1", "s-1", "7-0", True)

@@ -46,10 +46,10 @@ def test_call_is_retried_has_one_reply_and_a_timeout_of_its_own() -> None:
     assert ticks(core, 400, 1_200) == [1, 1]
     core.on_answer(QueryReply("1", 200, b"{}"))
     core.on_answer(QueryReply("1", 200, b"the reply to the retry"))
-    assert replies == [QueryReply("1", 200, b"{}")] and core.next_due_ms() is None
+    assert replies == [QueryReply("1", 200, b"{}")] and core.timers.next_due_ms() is None
     core, replies = pending()
     ticks(core, 400, 1_200, 2_000)
-    assert replies == [None] and core.next_due_ms() is None
+    assert replies == [None] and core.timers.next_due_ms() is None
 
 
 def test_command_is_sent_once_unless_a_broker_returned_it() -> None:
@@ -63,7 +63,7 @@ def test_command_is_sent_once_unless_a_broker_returned_it() -> None:
 def test_call_to_an_unreachable_selector_fails_once() -> None:
     core, replies = pending(to="selector:gone:1")
     core.on_lost("1", 100, 10)
-    assert replies == [None] and core.next_due_ms() is None
+    assert replies == [None] and core.timers.next_due_ms() is None
     core.on_lost("1", 100, 20)
     core.on_answer(QueryReply("1", 200, b"late"))
     assert replies == [None]
@@ -91,5 +91,5 @@ def test_call_of_any_other_type_is_over_with_its_first_reply(call: CallFrame, re
     assert retry.frame == call and retry.payload == (b"body",), "retried unchanged"
     core.on_answer(reply)
     core.on_answer(reply)
-    assert replies == [reply] and core.next_due_ms() is None
+    assert replies == [reply] and core.timers.next_due_ms() is None
     core.check()

@@ -51,9 +51,9 @@ def test_audio_is_counted_by_session_and_in_total() -> None:
 def test_recently_ended_request_is_known_unless_its_session_was_resumed(resumed: bool, is_known: bool) -> None:
     own = table(resumed=resumed)
     request = add(own)
-    assert own.is_known("r", "s")
+    assert own.is_known("r", "s", 2)
     own.end(request, EdgeCount.DELIVERED, 1, request.current)
-    assert own.is_known("r", "s") is is_known
+    assert own.is_known("r", "s", 2) is is_known
 
 
 def test_result_belongs_to_a_request_of_its_own_session_only() -> None:
@@ -81,14 +81,14 @@ def test_result_without_request_id_needs_a_placed_job_of_that_node() -> None:
     ],
 )
 def test_verdict_on_a_result_of_no_request(resumed: bool, fields: dict[str, str], verdict: ResultVerdict) -> None:
-    assert table(resumed=resumed).verdict_on(push(**fields)) == verdict
+    assert table(resumed=resumed).verdict_on(push(**fields), 2) == verdict
 
 
 def test_result_of_a_recently_ended_request_is_a_duplicate_until_it_is_forgotten() -> None:
     own = table(resumed=True)
     request = add(own)
     own.end(request, EdgeCount.DELIVERED, 1, request.current)
-    assert own.verdict_on(push()) == ResultVerdict.DUPLICATE
-    assert not own.ended_without("r", 1) and own.ended_without("r", 2)
+    assert own.verdict_on(push(), 2) == ResultVerdict.DUPLICATE
+    assert not own.ended_without("r", 1, 2) and own.ended_without("r", 2, 2)
     own.forget(["r"])
-    assert own.verdict_on(push()) == ResultVerdict.NO_SESSION and not own.ended_without("r", 2)
+    assert own.verdict_on(push(), 2) == ResultVerdict.NO_SESSION and not own.ended_without("r", 2, 2)

@@ -48,7 +48,7 @@ def test_listener_that_moved_before_it_acknowledged_is_called() -> None:
     core.send("s", message(0))
     core.delivering("s", message(0), 0)
     assert shown(core.on_reply("s", "l", "s/0", MOVED)) == [("CallListener", "s/0")]
-    assert core.next_due_ms() is None, "the call has a timeout of its own"
+    assert core.timers.next_due_ms() is None, "the call has a timeout of its own"
     assert shown(core.on_reply("s", "l", "s/0", "parked")) == [("Complete", "s/0", "parked")]
 
 
@@ -57,7 +57,7 @@ def test_listener_that_acknowledges_nothing_is_waited_for_only_so_long() -> None
     core.send("s", first)
     core.send("s", message(1))
     core.delivering("s", first, 1_000)
-    assert core.next_due_ms() == 61_000 and core.tick(60_999) == []
+    assert core.timers.next_due_ms() == 61_000 and core.tick(60_999) == []
     assert shown(core.tick(61_000)) == [("DeliverHere", "s/1"), ("Complete", "s/0", "no_answer")]
 
 

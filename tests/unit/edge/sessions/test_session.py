@@ -377,7 +377,7 @@ class Asked:
 def test_answered_question_is_closed() -> None:
     asked = Asked()
     asked.core.on_answer(SessionClaimed("1", "s", 5))
-    assert asked.answers == [SessionClaimed("1", "s", 5)] and asked.core.next_due_ms() is None
+    assert asked.answers == [SessionClaimed("1", "s", 5)] and asked.core.timers.next_due_ms() is None
     asked.core.on_answer(SessionClaimed("1", "s", 5))
     assert len(asked.answers) == 1
 
@@ -386,7 +386,7 @@ def test_unanswered_question_is_repeated_then_given_up() -> None:
     asked = Asked()
     assert [asked.tick(now) for now in (400, 1_200, 2_700, 4_200)] == [1, 1, 1, 1]
     assert asked.tick(5_000) == 0
-    assert asked.answers == [None] and asked.core.next_due_ms() is None
+    assert asked.answers == [None] and asked.core.timers.next_due_ms() is None
 
 
 def test_every_answer_to_a_repeated_question_is_passed_on() -> None:
@@ -402,7 +402,7 @@ def test_every_answer_to_a_repeated_question_is_passed_on() -> None:
 def test_question_given_back_is_asked_again_soon_but_not_for_an_asker_that_left() -> None:
     asked = Asked()
     asked.core.on_lost("1", 50, 10)
-    assert asked.core.next_due_ms() == 60 and asked.tick(60) == 1
+    assert asked.core.timers.next_due_ms() == 60 and asked.tick(60) == 1
     asked.wanted = False
     assert asked.tick(5_000 - 1) == 0
     asked.core.on_answer(SessionClaimed("1", "s", 5))
