@@ -58,7 +58,7 @@ class RequestRunner:
         schedule: Schedule,
         session_of: Callable[[str], Requester | None],
     ) -> None:
-        self.custody = RequestTracker(_limits_of(config), schedule.waker(self.tick))
+        self.tracker = RequestTracker(_limits_of(config), schedule.waker(self.tick))
         #: Sessions that moved to another edge recently, and its identity.
         self._moved = RecentKeys(config.edge.ended_kept_max, config.edge.ended_kept_ms)
         self._link = link
@@ -79,30 +79,30 @@ class RequestRunner:
 
     def counts(self) -> dict[str, int]:
         """Utterances accepted here, by state or outcome; `accepted` is the sum of the others."""
-        return self.custody.retained.counts()
+        return self.tracker.table.counts()
 
     def tick(self, now: int) -> None:
         """Do what is due."""
-        self.run(self.custody.tick(now))
+        self.run(self.tracker.tick(now))
 
     # --- sessions -----------------------------------------------------------------------------
 
     def submit(self, dispatch: Dispatch, work: bytes, audio: bytes, deadline_ms: int) -> None:
         """Submit an utterance: dispatch it until it has its outcome."""
-        self.run(self.custody.submit(dispatch, work, audio, deadline_ms, now_ms()))
+        self.run(self.tracker.submit(dispatch, work, audio, deadline_ms, now_ms()))
 
     def cancel(self, request_id: str, reason: str) -> None:
         """Cancel one request; the others of its session stay pending."""
-        self.run(self.custody.cancel(request_id, reason, now_ms()))
+        self.run(self.tracker.cancel(request_id, reason, now_ms()))
 
     def close_session(self, session_id: str) -> None:
         """Cancel all requests of a session that is over."""
-        self.run(self.custody.close_session(session_id, now_ms()))
+        self.run(self.tracker.close_session(session_id, now_ms()))
 
     def leave(self, session_id: str, owner: str) -> None:
         """Another edge owns the session ("" = none does yet): results that still arrive here are forwarded to it."""
         now = now_ms()
-        self.run(self.custody.leave_session(session_id, now))
+        self.run(self.tracker.leave_session(session_id, now))
         if owner:
             self._moved.add(session_id, now, owner)
 
@@ -115,41 +115,41 @@ class RequestRunner:
     def on_placed(self, message: Received) -> None:
         """A node has the job."""
         assert isinstance(message.frame, Placed)
-        self.run(self.custody.on_placed(message.frame, now_ms()))
+        self.run(self.tracker.on_placed(message.frame, now_ms()))
 
     def on_refused(self, message: Received) -> None:
         """No node can take it now."""
         assert isinstance(message.frame, Refused)
-        self.run(self.custody.on_refused(message.frame, now_ms()))
+        self.run(self.tracker.on_refused(message.frame, now_ms()))
 
     def on_waiting(self, message: Received) -> None:
         """It is in a selector's wait queue."""
         assert isinstance(message.frame, Waiting)
-        self.run(self.custody.on_waiting(message.frame, now_ms()))
+        self.run(self.tracker.on_waiting(message.frame, now_ms()))
 
     def on_undone(self, message: Received) -> None:
         """The attempt failed."""
         assert isinstance(message.frame, Undone)
-        self.run(self.custody.on_undone(message.frame, now_ms()))
+        self.run(self.tracker.on_undone(message.frame, now_ms()))
 
     def on_push(self, message: Received) -> None:
         """A result arrived. One for a session that moved is forwarded to its owner."""
         assert isinstance(message.frame, Push)
         owner = self._moved.how(message.frame.session_id, now_ms())
-        if owner is not None and message.frame.session_id not in self.custody.retained:
+        if owner is not None and message.frame.session_id not in self.tracker.table:
             self._link.to_peer(owner, message.frame, *message.payload)
             return
         self.take(message.frame, read_result(message.frame, message.payload[0]))
 
     def take(self, push: Push, result: JobResult | None) -> None:
         """A result arrived, through the mesh or in the mail; None: it cannot be decoded."""
-        self.run(self.custody.on_push(push, result, now_ms()))
+        self.run(self.tracker.on_push(push, result, now_ms()))
 
     def on_notice(self, message: Received) -> None:
         """Progress of a job."""
         notice = message.frame
         assert isinstance(notice, Notice)
-        request = self.custody.requests.get(notice.request_id)
+        request = self.tracker.requests.get(notice.request_id)
         # With a hedge there are two attempts: the client sees the progress of the current one.
         if request is None or request.current.number != notice.attempt:
             return
@@ -164,9 +164,9 @@ class RequestRunner:
         """A broker returned a Dispatch."""
         assert isinstance(frame, Dispatch)
         if retry_after_ms:
-            self.run(self.custody.on_busy(frame, retry_after_ms, now_ms()))
+            self.run(self.tracker.on_busy(frame, retry_after_ms, now_ms()))
         else:
-            self.run(self.custody.on_bounce(frame, now_ms()))
+            self.run(self.tracker.on_bounce(frame, now_ms()))
 
     # --- effects ------------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ class RequestRunner:
             deadline_ms=request.dispatch.deadline_ms,
             avoid=effect.avoid,
         )
-        self.custody.sent(request.request_id, attempt.number, broker)
+        self.tracker.sent(request.request_id, attempt.number, broker)
 
     def _send_cancel(self, effect: effects.SendCancel) -> None:
         cancel = effect.cancel

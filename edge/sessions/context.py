@@ -54,7 +54,7 @@ def limits_of(config: Config) -> SessionLimits:
         order=result_order.ResultOrderLimits.of(session),
         groups=groups.GroupLimits.of(speech),
         segments=segment.SegmentLimits.of(speech),
-        life=lifetime.LifetimeLimits.of(speech, session),
+        lifetime=lifetime.LifetimeLimits.of(speech, session),
         inbound_max=speech.events_max,
         inbound_bytes_max=speech.events_bytes_max,
         pending_max=edge.utterances_per_session_max,

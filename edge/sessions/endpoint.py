@@ -40,7 +40,7 @@ class Sessions:
         self.sockets: set[ClientSocket] = set()
         self.actors: dict[str, Actor] = {}
         self.requests = RequestRunner(config, link, metrics, schedule, self.actors.get)
-        self.custody = self.requests.custody
+        self.custody = self.requests.tracker
         self.relay = Relay(config, link, metrics, schedule, self.actors.get)
         self._bounds = SendLimits.of(config.edge)
         self._limits = limits_of(config)

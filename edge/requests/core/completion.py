@@ -12,9 +12,9 @@ from mesh.words import CancelReason, EdgeCount, HedgeOutcome
 class Completion:
     """Completes requests. `finished`: the attempt that ended by itself, which needs no cancel."""
 
-    def __init__(self, retained: RequestTable, hedging: HedgeBudget) -> None:
-        self._retained = retained
-        self._hedging = hedging
+    def __init__(self, table: RequestTable, hedge_budget: HedgeBudget) -> None:
+        self._table = table
+        self._hedge_budget = hedge_budget
 
     def end(
         self, request: Request, outcome: EdgeCount, reason: str, now_ms: int, finished: Attempt | None = None
@@ -25,7 +25,7 @@ class Completion:
         if request.hedge is not None:
             done = HedgeOutcome.WON if finished is request.hedge else HedgeOutcome.LOST
             effects.append(self.count_hedge(HedgeOutcome.CANCELLED if finished is None else done))
-        self._retained.end(request, outcome, now_ms, finished)
+        self._table.end(request, outcome, now_ms, finished)
         return effects
 
     def refuse(self, request: Request, now_ms: int, finished: Attempt | None = None) -> list[Effect]:
@@ -70,5 +70,5 @@ class Completion:
 
     def count_hedge(self, outcome: HedgeOutcome) -> CountHedge:
         """Count the outcome of a hedge."""
-        self._hedging.ended(outcome)
+        self._hedge_budget.ended(outcome)
         return CountHedge(outcome)

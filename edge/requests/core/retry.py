@@ -29,9 +29,9 @@ class RetryLimits(NamedTuple):
 class RetryTimer:
     """One timer per live attempt, set to its earliest due time."""
 
-    def __init__(self, limits: RetryLimits, retained: RequestTable) -> None:
+    def __init__(self, limits: RetryLimits, table: RequestTable) -> None:
         self._limits = limits
-        self._retained = retained
+        self._table = table
 
     def send(self, request: Request, attempt: Attempt, now_ms: int) -> SendDispatch:
         """Send the attempt's Dispatch now, and retry it unless a reply arrives."""
@@ -60,7 +60,7 @@ class RetryTimer:
     def arm(self, request: Request, attempt: Attempt) -> None:
         """Set the attempt's timer to what is due first."""
         due_ms = min(attempt.wake_ms, self.limit_ms(request, attempt))
-        self._retained.arm(request, attempt, min(due_ms, attempt.late_ms) if attempt.late_ms else due_ms)
+        self._table.arm(request, attempt, min(due_ms, attempt.late_ms) if attempt.late_ms else due_ms)
 
     def wait_ms(self, first_ms: int, sends: int) -> int:
         """The backoff after that many sends without a reply."""

@@ -30,7 +30,7 @@ class RequestTable:
         self._bytes_of: dict[str, int] = {}
         #: Sessions from another edge: a result may arrive before its request.
         self._resumed: set[str] = set()
-        self._memory = RecentKeys(ended_kept_max, ended_kept_ms)
+        self._recent = RecentKeys(ended_kept_max, ended_kept_ms)
         self._ended_kept_max = ended_kept_max
 
     # --- sessions -----------------------------------------------------------------------------
@@ -69,11 +69,11 @@ class RequestTable:
         """True for a pending or recently ended request. In a resumed session a request that ended before is new."""
         if request_id in self.requests:
             return True
-        return session_id not in self._resumed and self._memory.how(request_id, now_ms) is not None
+        return session_id not in self._resumed and self._recent.how(request_id, now_ms) is not None
 
     def add(self, request: Request) -> None:
         """Accept a request."""
-        self._memory.drop(request.request_id)
+        self._recent.drop(request.request_id)
         self.requests[request.request_id] = request
         self._sessions[request.session_id].add(request.request_id)
         self.audio_bytes += len(request.audio)
@@ -102,7 +102,7 @@ class RequestTable:
 
     def verdict_on(self, push: Push, now_ms: int) -> ResultVerdict:
         """The verdict on a result that belongs to no pending request."""
-        if self._memory.how(push.request_id, now_ms) is not None:
+        if self._recent.how(push.request_id, now_ms) is not None:
             return ResultVerdict.DUPLICATE
         if push.session_id not in self._sessions:
             return ResultVerdict.NO_SESSION
@@ -113,7 +113,7 @@ class RequestTable:
 
     def ended_without(self, request_id: str, number: int, now_ms: int) -> bool:
         """True if the request ended recently, and not with the result of that attempt."""
-        how = self._memory.how(request_id, now_ms)
+        how = self._recent.how(request_id, now_ms)
         return how is not None and how != str(number)
 
     def end(self, request: Request, outcome: EdgeCount, now_ms: int, by: Attempt | None = None) -> None:
@@ -123,7 +123,7 @@ class RequestTable:
         self._sessions[request.session_id].discard(request.request_id)
         for attempt in request.live():
             self.disarm(request, attempt)
-        self._memory.add(request.request_id, now_ms, "" if by is None else str(by.number))
+        self._recent.add(request.request_id, now_ms, "" if by is None else str(by.number))
         self.audio_bytes -= len(request.audio)
         own = self._bytes_of.pop(request.session_id, 0) - len(request.audio)
         if own:
@@ -133,7 +133,7 @@ class RequestTable:
     def forget(self, request_ids: Iterable[str]) -> None:
         """Drop the outcomes of these requests: a duplicate counts as new."""
         for request_id in request_ids:
-            self._memory.drop(request_id)
+            self._recent.drop(request_id)
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -166,11 +166,11 @@ class RequestTable:
         assert self.audio_bytes == sum(len(request.audio) for request in self.requests.values())
         assert self.audio_bytes == sum(self._bytes_of.values()) and all(self._bytes_of.values())
         assert {key for keys in self._sessions.values() for key in keys} == set(self.requests)
-        assert len(self._memory) <= self._ended_kept_max
+        assert len(self._recent) <= self._ended_kept_max
         self.timers.check()
         assert len(self.timers) == sum(len(request.live()) for request in self.requests.values())
         for request_id, request in self.requests.items():
-            assert request_id not in self._memory
+            assert request_id not in self._recent
             for attempt in request.live():
                 assert (request_id, attempt.number) in self.timers
                 assert 1 <= attempt.number <= request.attempts

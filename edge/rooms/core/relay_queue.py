@@ -26,8 +26,8 @@ class RelayMessage(NamedTuple):
     park: bool
     #: The session that is notified of the outcome; "" = none is.
     sender: str = ""
-    #: The sender's own label, which comes back with the outcome.
-    lane: str = ""
+    #: Of a result; the sender finds it by language and key when the outcome arrives.
+    language: str = ""
 
 
 class RelayLimits(NamedTuple):

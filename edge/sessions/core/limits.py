@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from edge.audio.core import segment
-from edge.sessions.core import lifetime
+from edge.sessions.core.lifetime import LifetimeLimits
 from edge.sessions.core.results import result_order
 from edge.sessions.core.utterances import groups
 
@@ -16,7 +16,7 @@ class SessionLimits(NamedTuple):
     order: result_order.ResultOrderLimits
     groups: groups.GroupLimits
     segments: segment.SegmentLimits
-    life: lifetime.LifetimeLimits
+    lifetime: LifetimeLimits
     #: Bounds of the inbound queue.
     inbound_max: int
     inbound_bytes_max: int

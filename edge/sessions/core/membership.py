@@ -48,11 +48,11 @@ Signal = WebrtcOffer | WebrtcAnswer | WebrtcIce
 class Membership:
     """Of one session."""
 
-    __slots__ = ("_life", "_limits", "_list", "_session", "_signals", "_turn", "code")
+    __slots__ = ("_lifetime", "_limits", "_list", "_session", "_signals", "_turn", "code")
 
-    def __init__(self, turn: Turn, session: Session, limits: SessionLimits, life: Lifetime, code: str = "") -> None:
+    def __init__(self, turn: Turn, session: Session, limits: SessionLimits, lifetime: Lifetime, code: str = "") -> None:
         self._turn = turn
-        self._life = life
+        self._lifetime = lifetime
         self._session = session
         self._limits = limits
         #: Code of the room; "" = none.
@@ -192,7 +192,7 @@ class Membership:
 
     def renew(self) -> None:
         """Renew the session's record, with its room: an earlier renewal may have been lost."""
-        self._life.renewed(self._turn.now_ms)
+        self._lifetime.renewed(self._turn.now_ms)
         self._turn.do(RenewRecord(not self._turn.is_attached, self.code))
 
     # --- listeners -----------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ class SessionState:
         "inbox",
         "intake",
         "is_moved",
-        "life",
+        "lifetime",
         "mail",
         "membership",
         "outcomes",
@@ -114,8 +114,8 @@ class SessionState:
         self._edge = edge
         self._limits = limits
         turn = self._turn = Turn()
-        self.life = Lifetime(limits.life, now_ms)
-        self.membership = Membership(turn, session, limits, self.life, room)
+        self.lifetime = Lifetime(limits.lifetime, now_ms)
+        self.membership = Membership(turn, session, limits, self.lifetime, room)
         self.outcomes = Outcomes(turn, session, limits, self.membership, next_index)
         self.admission = Admission(session, limits, self.outcomes, backlog)
         self.submission = Submission(turn, session, limits, self.outcomes, edge)
@@ -167,7 +167,7 @@ class SessionState:
 
     def due_ms(self, now_ms: int) -> int:
         """When to tick."""
-        due_ms = self.life.due_ms(self._turn.is_attached)
+        due_ms = self.lifetime.due_ms(self._turn.is_attached)
         segments = self._listening()
         if segments is not None and (segments_ms := segments.next_due_ms) is not None and segments_ms < due_ms:
             due_ms = segments_ms
@@ -192,11 +192,11 @@ class SessionState:
     # --- the client -----------------------------------------------------------------------------------
 
     def _on_chunk(self, chunk: events.ChunkReceived) -> None:
-        self.life.received(self._turn.now_ms)
+        self.lifetime.received(self._turn.now_ms)
         self.intake.receive(chunk, len(chunk.audio))
 
     def _on_message(self, event: events.MessageReceived) -> None:
-        self.life.received(self._turn.now_ms)
+        self.lifetime.received(self._turn.now_ms)
         self.intake.receive(event.message, event.size)
 
     def _on_acked(self, event: events.ClientAcked) -> None:
@@ -214,7 +214,7 @@ class SessionState:
     def _close(self) -> None:
         """Finalize the buffered audio, handle waiting messages, and end after the last result or `close_ms`."""
         self._enter(Phase.CLOSING)
-        self.life.closing(self._limits.close_ms, self._turn.now_ms)
+        self.lifetime.closing(self._limits.close_ms, self._turn.now_ms)
         self._pump()
 
     def _pump(self) -> None:
@@ -229,7 +229,7 @@ class SessionState:
             if not self.admission.waiting and not self._is_flushed:
                 self._is_flushed = True
                 self.intake.flush()
-            if self._is_flushed and self.intake.is_empty and not (outcomes.requests or outcomes.open_lanes):
+            if self._is_flushed and self.intake.is_empty and not (outcomes.requests or outcomes.open_languages):
                 self._finish()
 
     def _finish(self) -> None:
@@ -257,7 +257,7 @@ class SessionState:
         if self.phase is not Phase.CLOSING:
             self._enter(Phase.ATTACHED)
         self.admission.reattached()
-        self.life.attached(now_ms)
+        self.lifetime.attached(now_ms)
         if self.intake.segments is not None:
             self.intake.segments.on_resumed(now_ms)
 
@@ -272,14 +272,14 @@ class SessionState:
             self._end("connection lost")
 
     def _wait_for_client(self) -> None:
-        self.life.detached(self._turn.now_ms)
+        self.lifetime.detached(self._turn.now_ms)
         self.membership.renew()
 
     def _on_detached_closing(self, event: events.Detached) -> None:
         self._turn.is_attached = False
 
     def _on_resume_started(self, event: events.ResumeStarted) -> None:
-        self.life.attached(self._turn.now_ms)  # no resume timeout while its mail is read
+        self.lifetime.attached(self._turn.now_ms)  # no resume timeout while its mail is read
 
     def _on_resume_failed(self, event: events.ResumeFailed) -> None:
         self._wait_for_client()
@@ -377,20 +377,20 @@ class SessionState:
     # --- time -----------------------------------------------------------------------------------------
 
     def _on_tick(self, event: events.Ticked) -> None:
-        now_ms, life = self._turn.now_ms, self.life
-        if life.detached_until_ms and now_ms >= life.detached_until_ms:
+        now_ms, lifetime = self._turn.now_ms, self.lifetime
+        if lifetime.detached_until_ms and now_ms >= lifetime.detached_until_ms:
             self._end("the client did not come back")
             return
-        if life.closing_until_ms and now_ms >= life.closing_until_ms:
+        if lifetime.closing_until_ms and now_ms >= lifetime.closing_until_ms:
             self._finish()
             return
         segments = self._listening()
         if segments is not None:
             self.intake.take(segments.tick(now_ms))
         self.outcomes.tick()
-        if now_ms >= life.renew_ms:
+        if now_ms >= lifetime.renew_ms:
             self.membership.renew()
-        idle_ms = life.idle_for_ms(now_ms) if self._turn.is_attached else 0
+        idle_ms = lifetime.idle_for_ms(now_ms) if self._turn.is_attached else 0
         if idle_ms:
             self.outcomes.groups.close()
             self._turn.send(SessionIdle(session_id=self.session.session_id, idle_ms=idle_ms, message=_IDLE))
@@ -406,7 +406,7 @@ class SessionState:
         self.outcomes.check()
         self.inbox.check()
         assert self.is_attached == (self.phase is Phase.ATTACHED) or self.phase is Phase.CLOSING
-        assert (self.life.closing_until_ms > 0) == (self.phase is Phase.CLOSING) or self.is_ended
+        assert (self.lifetime.closing_until_ms > 0) == (self.phase is Phase.CLOSING) or self.is_ended
         assert self.session.closed == self.is_ended
 
 

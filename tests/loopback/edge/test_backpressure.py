@@ -80,7 +80,7 @@ async def test_session_that_cannot_be_looked_at_does_not_stop_the_clock_of_other
         for client in (bad, good):
             await client.chunk(0, PIECES[0])
         await until(lambda: all(actors[client.id].state.intake.segments for client in (bad, good)), "both speak")
-        actors[bad.id].state.outcomes.lanes = None  # type: ignore[assignment]  # a bug
+        actors[bad.id].state.outcomes.language_orders = None  # type: ignore[assignment]  # a bug
         rig.edges[0].sessions._timers.set(bad.id, 0)
         assert sound_of(await node.hear("job_assign", session_id=good.id)) == PIECES[0]
 
@@ -114,7 +114,7 @@ async def test_one_session_does_not_take_the_room_of_all(tmp: Path) -> None:
             await streams.chunk(seq, bytes(300_000), is_final=True)
         custody = rig.edges[0].sessions.custody
         await until(lambda: custody.pending(streams.id) >= 3, "as much as it may have is under way")
-        assert custody.retained.audio_bytes <= 2_000_000
+        assert custody.table.audio_bytes <= 2_000_000
         await modest.utter(0, bytes(300_000))
         await until(lambda: custody.pending(modest.id) == 1, "others have room")
 

@@ -1,7 +1,7 @@
 """Outcomes: the results of a session's requests, sent to its client or to the listeners in its room.
 
-Results are released strictly by utterance index (result_order.py): one order for the client, and one for each language
-that listeners of its room want ("lane"). An index without a result is sent as missing_result, at its turn.
+Results are released strictly by utterance index (result_order.py): one order for the client (language ""), and one
+for each language that listeners of its room want. An index without a result is sent as missing_result, at its turn.
 
 When is a result acknowledged upstream? The edge of its node retries it until then, and whoever owns the session by then
 gets it. So the rule is, for every result that reaches the session:
@@ -81,8 +81,8 @@ class Outcomes:
         "audio_bytes",
         "groups",
         "is_resumable",
-        "lanes",
-        "open_lanes",
+        "language_orders",
+        "open_languages",
         "order",
         "requests",
         "unacked",
@@ -100,13 +100,13 @@ class Outcomes:
         self.groups = Groups(session.session_id, limits.groups)
         self.unacked = Unacked()
         #: By language: the order of its listeners.
-        self.lanes: dict[str, ResultOrder] = {}
+        self.language_orders: dict[str, ResultOrder] = {}
         #: By index: languages whose listeners do not have it yet.
-        self.open_lanes: dict[int, int] = {}
+        self.open_languages: dict[int, int] = {}
         #: Pending requests by id, and the audio that is held for them.
         self.requests: dict[str, RequestContext] = {}
         self.audio_bytes = 0
-        #: Requests that are over and whose index waits for its turn, by lane and index.
+        #: Requests that are over and whose index waits for its turn, by language and index.
         self._unreleased: dict[tuple[str, int], RequestContext] = {}
         self._relayed: dict[tuple[str, int], Relayed] = {}
 
@@ -117,17 +117,17 @@ class Outcomes:
         now_ms = self._turn.now_ms
         if not languages:
             self.order.expect(index, now_ms)
-        for language in languages - self.lanes.keys():
-            self.lanes[language] = ResultOrder(self._limits.order, index)
-        for language, lane in list(self.lanes.items()):
+        for language in languages - self.language_orders.keys():
+            self.language_orders[language] = ResultOrder(self._limits.order, index)
+        for language, order in list(self.language_orders.items()):
             if language in languages:
-                lane.expect(index, now_ms)
+                order.expect(index, now_ms)
                 continue
-            self._release(language, lane.skip(index, now_ms))
-            if lane.end == lane.next_index:
-                del self.lanes[language]  # nothing of it is pending; it may begin anew
+            self._release(language, order.skip(index, now_ms))
+            if order.end == order.next_index:
+                del self.language_orders[language]  # nothing of it is pending; it may begin anew
         if languages:
-            self.open_lanes[index] = len(languages)
+            self.open_languages[index] = len(languages)
             self._release("", self.order.skip(index, now_ms))
 
     def add(self, request_id: str, context: RequestContext) -> None:
@@ -137,8 +137,8 @@ class Outcomes:
 
     def refuse(self, index: int, last_seq: int, trace_id: str) -> None:
         """A streamed utterance can never be submitted: its index is missing, for the client and for all listeners."""
-        for language, lane in list(self.lanes.items()):
-            self._release(language, lane.skip(index, self._turn.now_ms))
+        for language, order in list(self.language_orders.items()):
+            self._release(language, order.skip(index, self._turn.now_ms))
         self._miss(RequestContext(index, "", (), trace_id, last_seq), MissingReason.JOB_FAILED)
 
     def _remove(self, request_id: str) -> RequestContext | None:
@@ -175,9 +175,9 @@ class Outcomes:
             if position is not None:
                 texts = (result.text_asr or "", result.text_translated or "")
                 self.groups.add_texts(position.group_id, position.part_index, *texts, now_ms)
-            order, ready = self._order_of(context.lane), Ready(request, push, result, context)
-            self._unreleased[context.lane, context.index] = context
-            self._release(context.lane, order.arrive(context.index, ready, now_ms))
+            order, ready = self._order_of(context.language), Ready(request, push, result, context)
+            self._unreleased[context.language, context.index] = context
+            self._release(context.language, order.arrive(context.index, ready, now_ms))
             self._forget_ended(context, order)
 
     def on_rejected(self, event: ResultRejected) -> None:
@@ -212,40 +212,40 @@ class Outcomes:
 
     def tick(self) -> None:
         """Report every index as missing that held up later ones for too long."""
-        for lane, order in [("", self.order), *self.lanes.items()]:
-            self._release(lane, order.tick(self._turn.now_ms))
+        for language, order in [("", self.order), *self.language_orders.items()]:
+            self._release(language, order.tick(self._turn.now_ms))
 
     @property
     def next_due_ms(self) -> int | None:
         """When to tick; None while nothing is held up."""
-        if not self.lanes:
+        if not self.language_orders:
             return self.order.next_due_ms
-        return earliest((self.order.next_due_ms, *(lane.next_due_ms for lane in self.lanes.values())))
+        return earliest((self.order.next_due_ms, *(order.next_due_ms for order in self.language_orders.values())))
 
-    def _order_of(self, lane: str) -> ResultOrder:
-        return self.lanes[lane] if lane else self.order
+    def _order_of(self, language: str) -> ResultOrder:
+        return self.language_orders[language] if language else self.order
 
     def _miss(self, context: RequestContext, reason: str) -> None:
-        order = self._order_of(context.lane)
-        self._unreleased[context.lane, context.index] = context
-        self._release(context.lane, order.fail(context.index, reason, self._turn.now_ms))
+        order = self._order_of(context.language)
+        self._unreleased[context.language, context.index] = context
+        self._release(context.language, order.fail(context.index, reason, self._turn.now_ms))
         self._forget_ended(context, order)
 
     def _forget_ended(self, context: RequestContext, order: ResultOrder) -> None:
         if context.index < order.next_index:
-            self._unreleased.pop((context.lane, context.index), None)  # it ended by another result
+            self._unreleased.pop((context.language, context.index), None)  # it ended by another result
 
-    def _release(self, lane: str, turns: list[Release | Missing]) -> None:
+    def _release(self, language: str, turns: list[Release | Missing]) -> None:
         for one in turns:
             if isinstance(one, Missing):
-                self._send_missing(lane, one)
+                self._send_missing(language, one)
             else:
                 assert isinstance(one.item, Ready)
                 self._send_result(one.item)
 
     def _send_result(self, ready: Ready) -> None:
         context, turn = ready.context, self._turn
-        self._unreleased.pop((context.lane, context.index), None)
+        self._unreleased.pop((context.language, context.index), None)
         *events, message = client_messages.for_result(
             ready.request, ready.push, ready.result, turn.now_ms, turn.wall_ms, context.position, context.uplink_ms
         )
@@ -254,9 +254,9 @@ class Outcomes:
         assert isinstance(message, TranslationResult)
         self._hand_over(context, message)
 
-    def _send_missing(self, lane: str, miss: Missing) -> None:
+    def _send_missing(self, language: str, miss: Missing) -> None:
         self._turn.count(CounterName.MISSING, miss.reason)
-        context = self._unreleased.pop((lane, miss.index), None) or self._cancel(lane, miss)
+        context = self._unreleased.pop((language, miss.index), None) or self._cancel(language, miss)
         message = MissingResult(
             session_id=self._session.session_id,
             utterance_index=miss.index,
@@ -266,13 +266,13 @@ class Outcomes:
         )
         if context is not None:
             self._hand_over(context, message)
-        elif not lane:
+        elif not language:
             self.send_unacked(miss.index, message)
 
-    def _cancel(self, lane: str, miss: Missing) -> RequestContext | None:
+    def _cancel(self, language: str, miss: Missing) -> RequestContext | None:
         """The index has ended although requests for it are pending."""
-        key = (lane, miss.index)
-        found = [(request_id, one) for request_id, one in self.requests.items() if (one.lane, one.index) == key]
+        key = (language, miss.index)
+        found = [(request_id, one) for request_id, one in self.requests.items() if (one.language, one.index) == key]
         for request_id, _ in found:
             self._remove(request_id)
             self._turn.do(CancelRequest(request_id, CancelReason.GAP_TIMEOUT))
@@ -310,7 +310,7 @@ class Outcomes:
     # --- to listeners -------------------------------------------------------------------------------
 
     def _hand_over(self, context: RequestContext, message: TranslationResult | MissingResult) -> None:
-        if context.lane:
+        if context.language:
             self._relay(context, encode_utf8(message))
             return
         if self.is_resumable and context.last_seq is not None:
@@ -321,17 +321,17 @@ class Outcomes:
         index, own, room = context.index, self._session.session_id, self._membership.code
         if self.is_resumable:
             self.unacked.add_listeners(index, len(context.listeners))
-        self._relayed[context.lane, index] = Relayed(context, set(context.listeners))
+        self._relayed[context.language, index] = Relayed(context, set(context.listeners))
         for listener in context.listeners:
             key = numbered_key(own, index)
             relay_message = RelayMessage(
-                listener, PostKind.RESULT, key, body, room, park=True, sender=own, lane=context.lane
+                listener, PostKind.RESULT, key, body, room, park=True, sender=own, language=context.language
             )
             self._turn.do(SendRelay(own, relay_message))
 
     def on_relayed(self, event: RelayCompleted, index: int) -> None:
         """A listener has the result of that index, or never will. After the last one the client is notified."""
-        key = (event.message.lane, index)
+        key = (event.message.language, index)
         relayed = self._relayed.get(key)
         if relayed is None or event.message.listener not in relayed.listeners:
             return  # sent before the session moved away and came back
@@ -341,10 +341,10 @@ class Outcomes:
         if relayed.listeners:
             return
         del self._relayed[key]
-        self.open_lanes[index] -= 1
-        if self.open_lanes[index]:
+        self.open_languages[index] -= 1
+        if self.open_languages[index]:
             return
-        del self.open_lanes[index]
+        del self.open_languages[index]
         if self.is_resumable:
             own, last_seq = self._session.session_id, relayed.context.last_seq
             self.send_unacked(index, UtteranceEnded(session_id=own, utterance_index=index, last_seq=last_seq))
@@ -354,12 +354,12 @@ class Outcomes:
         self.order.check()
         self.groups.check()
         self.unacked.check()
-        for lane in self.lanes.values():
-            lane.check()
+        for order in self.language_orders.values():
+            order.check()
         assert self.audio_bytes == sum(context.audio_bytes for context in self.requests.values())
-        assert all(context.lane in self.lanes for context in self.requests.values() if context.lane)
+        assert all(context.language in self.language_orders for context in self.requests.values() if context.language)
         assert all(relayed.listeners for relayed in self._relayed.values())
-        assert all(self.open_lanes.values()) and {index for _, index in self._relayed} <= self.open_lanes.keys()
+        assert all(self.open_languages.values()) and {index for _, index in self._relayed} <= self.open_languages.keys()
         for language, index in self._unreleased:
             assert index >= self._order_of(language).next_index, "an index that has ended is not buffered"
 

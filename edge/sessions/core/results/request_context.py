@@ -12,8 +12,8 @@ class RequestContext:
     """One request for one utterance."""
 
     index: int
-    #: "" = for the speaker itself; in a room the language, whose listeners have an order of their own.
-    lane: str
+    #: "" = for the client itself; in a room the language, whose listeners have an order of their own.
+    language: str
     listeners: tuple[str, ...]
     trace_id: str
     #: The last chunk of a streamed one.

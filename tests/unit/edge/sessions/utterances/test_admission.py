@@ -179,11 +179,11 @@ def test_refused_utterance_is_accepted_when_it_is_tried_again() -> None:
 )
 def test_too_much_audio_is_refused(own: int, edge: int, others: int, accepted: int) -> None:
     case = Case(bounds=limits(audio_per_session_bytes_max=own, audio_bytes_max=edge))
-    case.tracker.retained.audio_bytes += others
+    case.tracker.table.audio_bytes += others
     for index in range(5):
         case.utter(index)
     assert len(case.submitted) == accepted and case.codes == ["SLOW_DOWN"] * (5 - accepted)
-    case.tracker.retained.audio_bytes -= others
+    case.tracker.table.audio_bytes -= others
 
 
 def test_empty_or_malformed_audio_is_refused() -> None:

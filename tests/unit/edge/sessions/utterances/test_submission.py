@@ -17,7 +17,7 @@ def test_utterance_of_a_client_alone_is_one_request_in_its_own_language() -> Non
     (dispatch,) = case.submitted
     assert (dispatch.tgt_lang, dispatch.edge, dispatch.utterance_index) == ("en", EDGE, 0)
     (context,) = case.state.outcomes.requests.values()
-    assert (context.lane, context.listeners, context.audio_bytes) == ("", (), len(PIECE))
+    assert (context.language, context.listeners, context.audio_bytes) == ("", (), len(PIECE))
     assert not case.of(effects.ExpectRelay)
 
 
