@@ -81,7 +81,7 @@ class Sessions:
 
     def _on_lost(self, actor: Actor, socket: ClientSocket) -> None:
         """The connection is lost without a session_close."""
-        resumable = actor.state.outcomes.is_resumable
+        resumable = actor.state.outcomes.delivery.is_resumable
         log.info("session_lost", session_id=actor.session_id, reason=socket.close_reason, resumable=resumable)
         actor.socket = None
         actor.handle(Detached())

@@ -375,7 +375,7 @@ class World:
         if state is None or not client.is_connected:
             return True
         segments = state.intake.segments
-        if client.next_seq < client.said or not state.admission.is_clear or len(state.outcomes.unacked):
+        if client.next_seq < client.said or not state.admission.is_clear or len(state.outcomes.delivery.unacked):
             return False
         return segments is None or segments.next_due_ms is None
 

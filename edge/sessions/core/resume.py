@@ -72,7 +72,7 @@ class Resumption:
     def reopen(self, event: Attached) -> None:
         """Another connection of a session that stayed here."""
         self._send_init_ack(event)
-        self._outcomes.resend(event.last_index)
+        self._outcomes.delivery.resend(event.last_index)
         self._inbox.resend()
         self._last = event.mail.last
         for push, result in event.mail.results:
@@ -81,7 +81,7 @@ class Resumption:
 
     def trim(self) -> None:
         """Delete the mail that was read, once the client has all of it."""
-        if not self._last or len(self._inbox) or len(self._outcomes.unacked):
+        if not self._last or len(self._inbox) or len(self._outcomes.delivery.unacked):
             return
         # A result of an index that has ended is not needed: the audio was segmented differently this time.
         adopted, next_index = self._submission.adopted, self._outcomes.order.next_index

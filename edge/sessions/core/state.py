@@ -42,6 +42,7 @@ from edge.sessions.core.lifetime import Lifetime
 from edge.sessions.core.limits import SessionLimits
 from edge.sessions.core.membership import Membership
 from edge.sessions.core.relay_inbox import RelayInbox
+from edge.sessions.core.results.delivery import Delivery
 from edge.sessions.core.results.outcomes import Outcomes
 from edge.sessions.core.resume import Resumption
 from edge.sessions.core.session import Session
@@ -116,12 +117,12 @@ class SessionState:
         turn = self._turn = Turn()
         self.lifetime = Lifetime(limits.lifetime, now_ms)
         self.membership = Membership(turn, session, limits, self.lifetime, room)
-        self.outcomes = Outcomes(turn, session, limits, self.membership, next_index)
+        self.outcomes = Outcomes(turn, session, limits, Delivery(turn, session, self.membership), next_index)
         self.admission = Admission(session, limits, self.outcomes, backlog)
         self.submission = Submission(turn, session, limits, self.outcomes, edge)
         parts = (self.admission, self.submission, self.outcomes, self.membership)
         self.intake = Intake(turn, session, limits, *parts, next_index, next_seq)
-        self.inbox = RelayInbox(turn, self.membership, self.outcomes.is_resumable, limits.unacked_max)
+        self.inbox = RelayInbox(turn, self.membership, self.outcomes.delivery.is_resumable, limits.unacked_max)
         self.mail = Resumption(turn, session, self.intake, self.submission, self.outcomes, self.inbox, self.membership)
         #: It is closing, and its buffered audio was finalized.
         self._is_flushed = False
@@ -201,7 +202,7 @@ class SessionState:
 
     def _on_acked(self, event: events.ClientAcked) -> None:
         if event.session_id == self.session.session_id:
-            self.outcomes.acknowledge(event.index)
+            self.outcomes.delivery.acknowledge(event.index)
             self._pump()
         else:
             self.inbox.acknowledge(event.session_id, event.index)
@@ -221,7 +222,7 @@ class SessionState:
         """Handle waiting messages until a gate blocks them; end a session that is over."""
         self.intake.pump()
         outcomes = self.outcomes
-        if outcomes.is_resumable and outcomes.unacked.bytes > 2 * self._limits.unacked_bytes_max:
+        if outcomes.delivery.is_resumable and outcomes.delivery.unacked.bytes > 2 * self._limits.unacked_bytes_max:
             reason = "the client does not acknowledge its results"
             self._turn.send_error(PeerError(ErrorCode.SESSION_CLOSED, reason))
             self._end(reason)
@@ -229,7 +230,11 @@ class SessionState:
             if not self.admission.waiting and not self._is_flushed:
                 self._is_flushed = True
                 self.intake.flush()
-            if self._is_flushed and self.intake.is_empty and not (outcomes.requests or outcomes.open_languages):
+            if (
+                self._is_flushed
+                and self.intake.is_empty
+                and not (outcomes.requests or outcomes.delivery.open_languages)
+            ):
                 self._finish()
 
     def _finish(self) -> None:
@@ -246,7 +251,7 @@ class SessionState:
 
     def _on_reattached(self, event: events.Attached) -> None:
         """Another connection of the client, which has every result up to `last_index`."""
-        self.outcomes.acknowledge(event.last_index)
+        self.outcomes.delivery.acknowledge(event.last_index)
         self._attach()
         self.mail.reopen(event)
         self._pump()
@@ -263,7 +268,7 @@ class SessionState:
 
     def _on_detached(self, event: events.Detached) -> None:
         self._turn.is_attached = False
-        if self.outcomes.is_resumable:
+        if self.outcomes.delivery.is_resumable:
             self._enter(Phase.DETACHED)
             self._wait_for_client()
         elif self.membership.code:
@@ -308,7 +313,7 @@ class SessionState:
 
     def _end(self, reason: str) -> None:
         """The session is over: its results are acknowledged, its requests cancelled."""
-        self.outcomes.end()
+        self.outcomes.delivery.end()
         self._leave(PostVerdict.NO_SESSION)
         self.membership.depart()
         self._turn.do(EndSession(reason, len(self.outcomes.requests)))
@@ -333,7 +338,7 @@ class SessionState:
         self._pump()
 
     def _on_rejected(self, event: request.ResultRejected) -> None:
-        self.outcomes.on_rejected(event)
+        self.outcomes.delivery.on_rejected(event)
 
     def _on_failed(self, event: request.RequestFailed) -> None:
         self.outcomes.on_failed(event)
@@ -371,7 +376,7 @@ class SessionState:
     def _on_relayed(self, event: RelayCompleted) -> None:
         if event.verdict == PostVerdict.NO_SESSION:
             self.membership.remove(event.message.listener)
-        self.outcomes.on_relayed(event, read_key(event.message.key)[1])
+        self.outcomes.delivery.on_relayed(event, read_key(event.message.key)[1])
         self._pump()
 
     # --- time -----------------------------------------------------------------------------------------

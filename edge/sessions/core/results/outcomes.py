@@ -3,24 +3,12 @@
 Results are released strictly by utterance index (result_order.py): one order for the client (language ""), and one
 for each language that listeners of its room want. An index without a result is sent as missing_result, at its turn.
 
-When is a result acknowledged upstream? The edge of its node retries it until then, and whoever owns the session by then
-gets it. So the rule is, for every result that reaches the session:
-
-    result for a client that is not resumable      at once: nothing could be sent again
-    result for a resumable client                  when the client acknowledges its index
-    result for listeners in a room                 when each of them has it, or never will
-    result of an index that has ended meanwhile    at once: it is not wanted any more
-    duplicate of a result that is unacknowledged   not now: the first one is acknowledged as above
-    any other result that no request waits for     at once, with the tracker's verdict
-    the session ends                               everything that is left
-    the session moves to another edge              nothing: its next owner gets it
+A released result is sent by delivery.py, which also says when it is acknowledged upstream.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
-
-import msgspec
 
 from edge.core.convert import is_silence
 from edge.core.timers import earliest
@@ -30,26 +18,22 @@ from edge.requests.core.request import (
     RequestFailed,
     RequestProgressed,
     ResultArrived,
-    ResultRejected,
 )
-from edge.rooms.core.events import RelayCompleted, numbered_key
-from edge.rooms.core.relay_queue import RelayMessage
-from edge.sessions.core.effects import CancelRequest, CounterName, Log, SendRelay
+from edge.sessions.core.effects import CancelRequest, CounterName, Log
 from edge.sessions.core.limits import SessionLimits
-from edge.sessions.core.membership import Membership
 from edge.sessions.core.results import client_messages
+from edge.sessions.core.results.delivery import Delivery
 from edge.sessions.core.results.request_context import RequestContext
 from edge.sessions.core.results.result_order import Missing, Release, ResultOrder
-from edge.sessions.core.results.unacked import Unacked
 from edge.sessions.core.session import Session
 from edge.sessions.core.turn import Turn
 from edge.sessions.core.utterances.groups import Groups
 from mesh.errors import ErrorCode
 from mesh.frames import Push
-from mesh.messages.base import Message, encode_utf8
-from mesh.messages.client import MissingResult, TranslationResult, UtteranceEnded
+from mesh.messages.base import Message
+from mesh.messages.client import MissingResult, TranslationResult
 from mesh.messages.node import JobResult
-from mesh.words import CancelReason, MissingReason, PostKind, ResultVerdict
+from mesh.words import CancelReason, MissingReason, ResultVerdict
 
 
 class Ready(NamedTuple):
@@ -61,54 +45,38 @@ class Ready(NamedTuple):
     context: RequestContext
 
 
-class Relayed(NamedTuple):
-    """A result that was sent to listeners of a room, and the listeners without an outcome yet."""
-
-    context: RequestContext
-    listeners: set[str]
-
-
 class Outcomes:
     """The requests of one session until the client, or every listener, has their result."""
 
     __slots__ = (
         "_limits",
-        "_membership",
-        "_relayed",
         "_session",
         "_turn",
         "_unreleased",
         "audio_bytes",
+        "delivery",
         "groups",
-        "is_resumable",
         "language_orders",
-        "open_languages",
         "order",
         "requests",
-        "unacked",
     )
 
     def __init__(
-        self, turn: Turn, session: Session, limits: SessionLimits, membership: Membership, next_index: int | None
+        self, turn: Turn, session: Session, limits: SessionLimits, delivery: Delivery, next_index: int | None
     ) -> None:
         self._turn = turn
         self._session = session
         self._limits = limits
-        self._membership = membership
-        self.is_resumable = bool(session.init.resumable)
+        self.delivery = delivery
         self.order = ResultOrder(limits.order, next_index)
         self.groups = Groups(session.session_id, limits.groups)
-        self.unacked = Unacked()
         #: By language: the order of its listeners.
         self.language_orders: dict[str, ResultOrder] = {}
-        #: By index: languages whose listeners do not have it yet.
-        self.open_languages: dict[int, int] = {}
         #: Pending requests by id, and the audio that is held for them.
         self.requests: dict[str, RequestContext] = {}
         self.audio_bytes = 0
         #: Requests that are over and whose index waits for its turn, by language and index.
         self._unreleased: dict[tuple[str, int], RequestContext] = {}
-        self._relayed: dict[tuple[str, int], Relayed] = {}
 
     # --- requests -----------------------------------------------------------------------------------
 
@@ -127,7 +95,7 @@ class Outcomes:
             if order.end == order.next_index:
                 del self.language_orders[language]  # nothing of it is pending; it may begin anew
         if languages:
-            self.open_languages[index] = len(languages)
+            self.delivery.open_languages[index] = len(languages)
             self._release("", self.order.skip(index, now_ms))
 
     def add(self, request_id: str, context: RequestContext) -> None:
@@ -155,10 +123,9 @@ class Outcomes:
         if context is None:
             self._turn.do(AckResult(push, ResultVerdict.DELIVERED))  # its index has ended
             return
-        if self.is_resumable:
-            self.unacked.add(context.index, push)
+        self.delivery.receive(context.index, push)
         self._settle(context, event)
-        if not self.is_resumable:
+        if not self.delivery.is_resumable:
             self._turn.do(AckResult(push, ResultVerdict.DELIVERED))
 
     def _settle(self, context: RequestContext, event: ResultArrived) -> None:
@@ -179,11 +146,6 @@ class Outcomes:
             self._unreleased[context.language, context.index] = context
             self._release(context.language, order.arrive(context.index, ready, now_ms))
             self._forget_ended(context, order)
-
-    def on_rejected(self, event: ResultRejected) -> None:
-        """A result of no pending request."""
-        if not self.unacked.has(event.push):
-            self._turn.do(AckResult(event.push, event.verdict))
 
     def on_failed(self, event: RequestFailed) -> None:
         """The mesh could not get a result."""
@@ -252,7 +214,7 @@ class Outcomes:
         for event in events:
             turn.send(event)
         assert isinstance(message, TranslationResult)
-        self._hand_over(context, message)
+        self.delivery.send(context, message)
 
     def _send_missing(self, language: str, miss: Missing) -> None:
         self._turn.count(CounterName.MISSING, miss.reason)
@@ -265,9 +227,9 @@ class Outcomes:
             trace_id=self._session.trace_id if context is None else context.trace_id,
         )
         if context is not None:
-            self._hand_over(context, message)
+            self.delivery.send(context, message)
         elif not language:
-            self.send_unacked(miss.index, message)
+            self.delivery.send_unacked(miss.index, message)
 
     def _cancel(self, language: str, miss: Missing) -> RequestContext | None:
         """The index has ended although requests for it are pending."""
@@ -279,87 +241,15 @@ class Outcomes:
             self._turn.do(Log("index_abandoned", {"request_id": request_id, "reason": miss.reason}))
         return found[0][1] if found else None
 
-    # --- to the client ------------------------------------------------------------------------------
-
-    def send_unacked(self, index: int, message: Message) -> None:
-        """Send a message that a resumable client acknowledges; until then it is stored for its next connection."""
-        if not self.is_resumable:
-            self._turn.send(message)
-            return
-        body = encode_utf8(message)
-        self.unacked.sent(index, body)
-        self._turn.send_encoded(str(message.__struct_config__.tag), body)
-
-    def resend(self, last_index: int) -> None:
-        """Resend unacked messages after that index, on the client's new connection."""
-        for body in self.unacked.after(last_index):
-            self._turn.send_encoded("translation_result", body)
-
-    def acknowledge(self, index: int) -> None:
-        """The client has everything up to that index."""
-        self._ack_upstream(self.unacked.ack(index))
-
-    def end(self) -> None:
-        """The session is over: acknowledge all its results upstream."""
-        self._ack_upstream(self.unacked.end())
-
-    def _ack_upstream(self, pushes: list[Push]) -> None:
-        for push in pushes:
-            self._turn.do(AckResult(push, ResultVerdict.DELIVERED))
-
-    # --- to listeners -------------------------------------------------------------------------------
-
-    def _hand_over(self, context: RequestContext, message: TranslationResult | MissingResult) -> None:
-        if context.language:
-            self._relay(context, encode_utf8(message))
-            return
-        if self.is_resumable and context.last_seq is not None:
-            message = msgspec.structs.replace(message, last_seq=context.last_seq)
-        self.send_unacked(context.index, message)
-
-    def _relay(self, context: RequestContext, body: bytes) -> None:
-        index, own, room = context.index, self._session.session_id, self._membership.code
-        if self.is_resumable:
-            self.unacked.add_listeners(index, len(context.listeners))
-        self._relayed[context.language, index] = Relayed(context, set(context.listeners))
-        for listener in context.listeners:
-            key = numbered_key(own, index)
-            relay_message = RelayMessage(
-                listener, PostKind.RESULT, key, body, room, park=True, sender=own, language=context.language
-            )
-            self._turn.do(SendRelay(own, relay_message))
-
-    def on_relayed(self, event: RelayCompleted, index: int) -> None:
-        """A listener has the result of that index, or never will. After the last one the client is notified."""
-        key = (event.message.language, index)
-        relayed = self._relayed.get(key)
-        if relayed is None or event.message.listener not in relayed.listeners:
-            return  # sent before the session moved away and came back
-        relayed.listeners.remove(event.message.listener)
-        if self.is_resumable:
-            self._ack_upstream(self.unacked.add_listeners(index, -1))
-        if relayed.listeners:
-            return
-        del self._relayed[key]
-        self.open_languages[index] -= 1
-        if self.open_languages[index]:
-            return
-        del self.open_languages[index]
-        if self.is_resumable:
-            own, last_seq = self._session.session_id, relayed.context.last_seq
-            self.send_unacked(index, UtteranceEnded(session_id=own, utterance_index=index, last_seq=last_seq))
-
     def check(self) -> None:
-        """All counts are exact, and every pending or relayed request has its order."""
+        """All counts are exact, and every pending request has its order."""
         self.order.check()
         self.groups.check()
-        self.unacked.check()
+        self.delivery.check()
         for order in self.language_orders.values():
             order.check()
         assert self.audio_bytes == sum(context.audio_bytes for context in self.requests.values())
         assert all(context.language in self.language_orders for context in self.requests.values() if context.language)
-        assert all(relayed.listeners for relayed in self._relayed.values())
-        assert all(self.open_languages.values()) and {index for _, index in self._relayed} <= self.open_languages.keys()
         for language, index in self._unreleased:
             assert index >= self._order_of(language).next_index, "an index that has ended is not buffered"
 

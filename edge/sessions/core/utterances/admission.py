@@ -96,9 +96,9 @@ class Admission:
         if self.is_calling or self.unsent:
             return True
         limits, outcomes = self._limits, self._outcomes
-        if not outcomes.is_resumable:
+        if not outcomes.delivery.is_resumable:
             return False
-        unacked = outcomes.unacked
+        unacked = outcomes.delivery.unacked
         return unacked.client_indices >= limits.unacked_max or unacked.bytes >= limits.unacked_bytes_max
 
     @property
@@ -113,7 +113,7 @@ class Admission:
         advice = self._inbound.put(event, now_ms, size)
         if advice.accepted:
             return None, advice
-        if self._outcomes.is_resumable and type(event) is Chunk and self._refused_seq is None:
+        if self._outcomes.delivery.is_resumable and type(event) is Chunk and self._refused_seq is None:
             self._refused_seq = event.seq
         return Gate.QUEUE_FULL, advice
 
@@ -188,4 +188,4 @@ class Admission:
         limits = self._limits
         assert self.waiting <= limits.inbound_max
         assert self._inbound.bytes <= limits.inbound_bytes_max or self.waiting == 1
-        assert self._refused_seq is None or self._outcomes.is_resumable
+        assert self._refused_seq is None or self._outcomes.delivery.is_resumable

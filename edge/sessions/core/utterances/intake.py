@@ -168,7 +168,7 @@ class Intake:
                 self._limits.segments,
                 self.next_index,
                 self._next_seq,
-                renumbers=not self._outcomes.is_resumable,
+                renumbers=not self._outcomes.delivery.is_resumable,
             )
         return self._segments
 

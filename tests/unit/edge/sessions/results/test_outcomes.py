@@ -211,7 +211,7 @@ def test_utterance_has_ended_when_all_languages_have() -> None:
     assert not case.received(UtteranceEnded)
     case.answer(0, lang="fr")
     case.relayed()
-    assert len(case.received(UtteranceEnded)) == 1 and not case.state.outcomes.open_languages
+    assert len(case.received(UtteranceEnded)) == 1 and not case.state.outcomes.delivery.open_languages
 
 
 def test_outcome_of_a_message_sent_before_the_session_moved_counts_for_nothing() -> None:
