@@ -169,6 +169,6 @@ class Sessions:
             try:
                 actor.handle(Ticked())
             except Exception:
-                # Whatever went wrong with one session, time must go on for all the others.
+                # A failure costs one session its tick, and no other session anything.
                 log.exception("session_tick_failed", session_id=session_id)
                 actor.arm(now)

@@ -1,4 +1,4 @@
-"""Both ends of custody joined by a bad mesh: loss, repeats, delay, reordering, nodes that go, selectors that crash.
+"""Request tracker and job tracker joined by a bad mesh: loss, duplicates, delay, reordering, lost nodes, crashes.
 
 The session's edge and the node's edges are the real cores. Between them stands a model of selectors and Redis: its
 store changes at once, its messages may be lost. All randomness comes from the seed, which a failure names.

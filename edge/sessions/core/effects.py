@@ -155,7 +155,7 @@ class EndSession:
 
 @dataclass(frozen=True, slots=True)
 class MoveSession:
-    """The last effect of a session that goes on elsewhere: forget it here. `owner` "" = no edge has it yet."""
+    """The last effect of a session that moves: forget it here. `owner` "" = no edge owns it yet."""
 
     owner: str
 

@@ -22,7 +22,7 @@ class LifetimeLimits(NamedTuple):
 
     @classmethod
     def of(cls, speech: SpeechConfig, session: SessionConfig) -> LifetimeLimits:
-        """As the configuration says."""
+        """From the configuration."""
         return cls(speech.idle_ms, session.resume_ms, session.idle_ttl_seconds * 1_000 // RENEWALS)
 
 

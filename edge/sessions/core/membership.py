@@ -2,7 +2,7 @@
 
 The mesh knows who is in a room; a session calls and its reply decides. A call on behalf of the client (create, join,
 leave, prefer) and the call before an utterance (speak) suspend the client's further messages; look and the removal of
-another member do not. Lists of members come from several edges, and their version tells which one is later.
+another member do not. Lists of members arrive from several edges; their version orders them.
 """
 
 from __future__ import annotations

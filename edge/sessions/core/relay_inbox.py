@@ -2,7 +2,7 @@
 
 Each speaker's results come in order, so the last index sent identifies every duplicate. A result counts as delivered
 when it is written to the socket, or, for a resumable client, when the client acknowledges it: its senders wait for
-that, and after a reconnect it is sent again.
+that, and after a reconnect it is resent.
 """
 
 from __future__ import annotations

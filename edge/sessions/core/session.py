@@ -6,7 +6,7 @@ Owns the session's defaults and the recent utterances, for deduplication. Pendin
 tracker, the order of their results to result_order.py.
 
 Job key: what makes two utterances one job, as in the original system: tenant, session, index, target language and the
-features asked for. Tenant and session are fixed here, so `JobKey` holds the rest. No second job is made of a key.
+requested features. Tenant and session are fixed here, so `JobKey` holds the rest. No second job is made of a key.
 
 Request id: the original's `session:index:target:trace`. A streamed utterance adds the chunks of its segment: a
 session that resumes on another edge is segmented anew there, and only the same audio may be the same request.
@@ -34,7 +34,7 @@ from mesh.messages.client import FeatureFlags, SessionInit, Utterance
 
 #: The interval that the original's scheduler always requests of a node.
 PARTIAL_UPDATE_INTERVAL_MS: Final = 1_000
-#: A client is asked to slow down at most this often; the original client debounces by as much.
+#: A client is throttled at most this often; the original client debounces by as much.
 BACKPRESSURE_EVERY_MS: Final = 500
 
 #: Formats of streamed audio, and the sample rate of a client that names none.

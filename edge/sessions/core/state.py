@@ -55,7 +55,7 @@ from mesh.frames import RoomState
 from mesh.messages.client import Backpressure, SessionCloseAck, SessionIdle
 from mesh.words import BackpressureAction, PostVerdict, RoomAction
 
-#: How soon an utterance that waits at a gate is tried again.
+#: Retry interval of an utterance that waits at a gate.
 BLOCKED_LOOK_MS: Final = 100
 _IDLE: Final = "Nothing was said for a while. The session stays open: speak, and it goes on."
 _NONE: Final[Sequence[Effect]] = ()
@@ -126,7 +126,7 @@ class SessionState:
         self.mail = Resumption(turn, session, self.intake, self.submission, self.outcomes, self.inbox, self.membership)
         #: It is closing, and its buffered audio was finalized.
         self._is_flushed = False
-        #: It has ended here and goes on at another edge.
+        #: It has ended here and continues at another edge.
         self.is_moved = False
         self._enter(Phase.OPENING)
 

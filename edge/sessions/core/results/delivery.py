@@ -118,7 +118,7 @@ class Delivery:
         key = (event.message.language, index)
         relayed = self._relayed.get(key)
         if relayed is None or event.message.listener not in relayed.listeners:
-            return  # sent before the session moved away and came back
+            return  # sent before the session moved to another edge and back
         relayed.listeners.remove(event.message.listener)
         if self.is_resumable:
             self._ack_upstream(self.unacked.add_listeners(index, -1))

@@ -39,7 +39,7 @@ class ResultOrderLimits(NamedTuple):
 
     @classmethod
     def of(cls, config: SessionConfig) -> ResultOrderLimits:
-        """As the configuration says."""
+        """From the configuration."""
         return cls(config.gap_ms, config.pending_max)
 
 

@@ -31,7 +31,7 @@ class GroupLimits(NamedTuple):
 
     @classmethod
     def of(cls, config: SpeechConfig) -> GroupLimits:
-        """As the configuration says."""
+        """From the configuration."""
         return cls(config.group_window_ms, config.group_parts_max, config.context_chars_max, config.playing_ms_max)
 
 

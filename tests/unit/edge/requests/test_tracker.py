@@ -1,4 +1,4 @@
-"""Custody by single steps: what each answer of the mesh does to a request."""
+"""The request tracker by single steps: the effects of each reply of the mesh."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def refused(retry_after_ms: int, attempt: int = 1) -> Refused:
 
 
 class Case:
-    """A custody with one request, checked after every step."""
+    """A tracker with one request, checked after every step."""
 
     def __init__(self, deadline_ms: int = 60_000, **limits: Any) -> None:
         self.core = RequestTracker(LIMITS._replace(**limits))
