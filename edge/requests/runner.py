@@ -1,4 +1,4 @@
-"""Requests: the rim of custody. Takes the mesh's answers, carries out what the custody core decides."""
+"""RequestRunner: passes frames of the mesh to the request tracker and runs its effects. Decides nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from edge.core.timers import Schedule
 from edge.link.link import EdgeLink, early_ms_max
 from edge.metrics import EdgeMetrics
 from edge.requests.core import request as effects
-from edge.requests.core.tracker import RequestTracker, RetryLimits
+from edge.requests.core.retry import RetryLimits
+from edge.requests.core.tracker import RequestTracker
 from mesh.clock import now_ms
 from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError
@@ -47,7 +48,7 @@ class Requester(Protocol):
 
 
 class RequestRunner:
-    """All requests of this edge that wait for a result. `session_of` finds a session that is here."""
+    """All pending requests of this edge. `session_of` finds a session of this edge."""
 
     def __init__(
         self,
@@ -57,8 +58,8 @@ class RequestRunner:
         schedule: Schedule,
         session_of: Callable[[str], Requester | None],
     ) -> None:
-        self.custody = RequestTracker(_limits_of(config), schedule.waker(self.tick))
-        #: Sessions that moved on lately, and to whom.
+        self.tracker = RequestTracker(_limits_of(config), schedule.waker(self.tick))
+        #: Sessions that moved to another edge recently, and its identity.
         self._moved = RecentKeys(config.edge.ended_kept_max, config.edge.ended_kept_ms)
         self._link = link
         self._metrics = metrics
@@ -66,47 +67,47 @@ class RequestRunner:
         self._run_effect: dict[type, Callable[[Any], None]] = {
             effects.SendDispatch: self._send_dispatch,
             effects.SendCancel: self._send_cancel,
-            effects.TellPlaced: self._tell_placed,
+            effects.NotifyPlaced: self._notify_placed,
             effects.Deliver: self._deliver,
             effects.Fail: self._fail,
             effects.AckResult: self.acknowledge,
             effects.Reject: self._reject,
             effects.CountHedge: self._count_hedge,
-            effects.TellBackpressure: self._tell_backpressure,
+            effects.NotifyBackpressure: self._notify_backpressure,
         }
-        assert set(self._run_effect) == set(get_args(effects.Effect)), "every effect is carried out"
+        assert set(self._run_effect) == set(get_args(effects.Effect)), "every effect has a runner"
 
     def counts(self) -> dict[str, int]:
-        """What became of the utterances accepted here; `accepted` is the sum of the others."""
-        return self.custody.retained.counts()
+        """Utterances accepted here, by state or outcome; `accepted` is the sum of the others."""
+        return self.tracker.table.counts()
 
     def tick(self, now: int) -> None:
         """Do what is due."""
-        self.run(self.custody.tick(now))
+        self.run(self.tracker.tick(now))
 
     # --- sessions -----------------------------------------------------------------------------
 
     def submit(self, dispatch: Dispatch, work: bytes, audio: bytes, deadline_ms: int) -> None:
-        """Get a result for that utterance."""
-        self.run(self.custody.submit(dispatch, work, audio, deadline_ms, now_ms()))
+        """Submit an utterance: dispatch it until it has its outcome."""
+        self.run(self.tracker.submit(dispatch, work, audio, deadline_ms, now_ms()))
 
     def cancel(self, request_id: str, reason: str) -> None:
-        """Nobody waits for this one any more; others of its session go on."""
-        self.run(self.custody.give_up(request_id, reason, now_ms()))
+        """Cancel one request; the others of its session stay pending."""
+        self.run(self.tracker.cancel(request_id, reason, now_ms()))
 
     def close_session(self, session_id: str) -> None:
-        """Nobody waits for this session's results any more."""
-        self.run(self.custody.close_session(session_id, now_ms()))
+        """Cancel all requests of a session that is over."""
+        self.run(self.tracker.close_session(session_id, now_ms()))
 
     def leave(self, session_id: str, owner: str) -> None:
-        """The session is another edge's now (""= nobody's); what still comes for it here is passed on."""
+        """Another edge owns the session ("" = none does yet): results that still arrive here are forwarded to it."""
         now = now_ms()
-        self.run(self.custody.leave_session(session_id, now))
+        self.run(self.tracker.leave_session(session_id, now))
         if owner:
             self._moved.add(session_id, now, owner)
 
     def returned(self, session_id: str) -> None:
-        """The session is ours again: nothing of it is passed on any more, also when it has ended."""
+        """This edge owns the session again: its results are no longer forwarded, also after its end."""
         self._moved.drop(session_id)
 
     # --- frames -------------------------------------------------------------------------------
@@ -114,42 +115,42 @@ class RequestRunner:
     def on_placed(self, message: Received) -> None:
         """A node has the job."""
         assert isinstance(message.frame, Placed)
-        self.run(self.custody.on_placed(message.frame, now_ms()))
+        self.run(self.tracker.on_placed(message.frame, now_ms()))
 
     def on_refused(self, message: Received) -> None:
         """No node can take it now."""
         assert isinstance(message.frame, Refused)
-        self.run(self.custody.on_refused(message.frame, now_ms()))
+        self.run(self.tracker.on_refused(message.frame, now_ms()))
 
     def on_waiting(self, message: Received) -> None:
         """It is in a selector's wait queue."""
         assert isinstance(message.frame, Waiting)
-        self.run(self.custody.on_waiting(message.frame, now_ms()))
+        self.run(self.tracker.on_waiting(message.frame, now_ms()))
 
     def on_undone(self, message: Received) -> None:
         """The attempt failed."""
         assert isinstance(message.frame, Undone)
-        self.run(self.custody.on_undone(message.frame, now_ms()))
+        self.run(self.tracker.on_undone(message.frame, now_ms()))
 
     def on_push(self, message: Received) -> None:
-        """A result came. One for a session that moved on is forwarded to its owner."""
+        """A result arrived. One for a session that moved is forwarded to its owner."""
         assert isinstance(message.frame, Push)
         owner = self._moved.how(message.frame.session_id, now_ms())
-        if owner is not None and message.frame.session_id not in self.custody.retained:
+        if owner is not None and message.frame.session_id not in self.tracker.table:
             self._link.to_peer(owner, message.frame, *message.payload)
             return
         self.take(message.frame, read_result(message.frame, message.payload[0]))
 
     def take(self, push: Push, result: JobResult | None) -> None:
-        """A result came, by the mesh or in the mail; None: it cannot be read."""
-        self.run(self.custody.on_push(push, result, now_ms()))
+        """A result arrived, through the mesh or in the mail; None: it cannot be decoded."""
+        self.run(self.tracker.on_push(push, result, now_ms()))
 
     def on_notice(self, message: Received) -> None:
         """Progress of a job."""
         notice = message.frame
         assert isinstance(notice, Notice)
-        request = self.custody.requests.get(notice.request_id)
-        # Of two attempts at once the client sees one.
+        request = self.tracker.requests.get(notice.request_id)
+        # With a hedge there are two attempts: the client sees the progress of the current one.
         if request is None or request.current.number != notice.attempt:
             return
         if notice.event == NoticeEvent.ACCEPTED:
@@ -163,26 +164,26 @@ class RequestRunner:
         """A broker returned a Dispatch."""
         assert isinstance(frame, Dispatch)
         if retry_after_ms:
-            self.run(self.custody.on_busy(frame, retry_after_ms, now_ms()))
+            self.run(self.tracker.on_busy(frame, retry_after_ms, now_ms()))
         else:
-            self.run(self.custody.on_bounce(frame, now_ms()))
+            self.run(self.tracker.on_bounce(frame, now_ms()))
 
     # --- effects ------------------------------------------------------------------------------
 
     def run(self, wanted: Iterable[effects.Effect]) -> None:
-        """Carry out what the custody core decided."""
+        """Run effects of the tracker, in order."""
         for effect in wanted:
             try:
                 self._run_effect[type(effect)](effect)
             except Exception:
-                # Whatever went wrong with one request, the others go on.
+                # A failure costs one request, and no other request anything.
                 log.exception("effect_failed", effect=type(effect).__name__)
 
     def _send_dispatch(self, effect: effects.SendDispatch) -> None:
         request, attempt = effect.request, effect.attempt
-        if effect.why is effects.Why.REPEAT:
+        if effect.reason is effects.SendReason.RETRY:
             self._metrics.resends_total.labels(Dispatch.__name__).inc()
-        elif effect.why is effects.Why.NEXT:
+        elif effect.reason is effects.SendReason.NEXT_ATTEMPT:
             self._metrics.attempts_total.inc()
         broker = self._link.to_session_cell(
             request.session_id,
@@ -192,7 +193,7 @@ class RequestRunner:
             deadline_ms=request.dispatch.deadline_ms,
             avoid=effect.avoid,
         )
-        self.custody.sent(request.request_id, attempt.number, broker)
+        self.tracker.sent(request.request_id, attempt.number, broker)
 
     def _send_cancel(self, effect: effects.SendCancel) -> None:
         cancel = effect.cancel
@@ -203,7 +204,7 @@ class RequestRunner:
             # The job, if there is one, is known by its request only: that binding lives in the session's cell.
             self._link.to_session_cell(cancel.session_id, cancel)
 
-    def _tell_placed(self, effect: effects.TellPlaced) -> None:
+    def _notify_placed(self, effect: effects.NotifyPlaced) -> None:
         self._notify(effect.request.session_id, effects.RequestProgressed(effect.request, "DISPATCHED"))
 
     def _deliver(self, effect: effects.Deliver) -> None:
@@ -231,7 +232,7 @@ class RequestRunner:
         self._notify(request.session_id, effects.RequestFailed(request, effect.code, effect.message, effect.details))
 
     def _reject(self, effect: effects.Reject) -> None:
-        """Its session decides, if it is here: a duplicate of a result that its client has yet to acknowledge waits."""
+        """The session decides, if this edge has it: a duplicate of an unacked result is not acknowledged yet."""
         if not self._notify(effect.push.session_id, effects.ResultRejected(effect.push, effect.verdict)):
             self.acknowledge(effects.AckResult(effect.push, effect.verdict))
 
@@ -249,11 +250,11 @@ class RequestRunner:
     def _count_hedge(self, effect: effects.CountHedge) -> None:
         self._metrics.hedges_total.labels(effect.outcome).inc()
 
-    def _tell_backpressure(self, effect: effects.TellBackpressure) -> None:
+    def _notify_backpressure(self, effect: effects.NotifyBackpressure) -> None:
         self._notify(effect.session_id, effects.MeshThrottled(effect.resume_after_ms))
 
     def _notify(self, session_id: str, event: SessionEvent) -> bool:
-        """Give an event to its session; False if that is not here."""
+        """Pass an event to its session; False if this edge does not have it."""
         session = self._session_of(session_id)
         if session is not None:
             session.handle(event)
@@ -261,11 +262,11 @@ class RequestRunner:
 
 
 def read_result(push: Push, text: bytes) -> JobResult | None:
-    """The node's result; None if it cannot be read."""
+    """The node's result; None if it cannot be decoded."""
     try:
         return decode_job_result(text)
     except PeerError as error:
-        # Its edge read it before it kept it, so this is a mesh of mixed versions; the client must still hear.
+        # The node's edge has decoded it before, so versions are mixed; the client must still get a failure.
         log.error("result_unreadable", job_id=push.job_id, error=error.message)
         return None
 

@@ -1,4 +1,4 @@
-"""Relay: runs what RelaySender decides: messages of this edge to other sessions, and their outcomes."""
+"""Relay: runs the effects of RelaySender: messages of this edge to other sessions, and their outcomes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Member(Protocol):
 
 
 class Relay:
-    """All messages between sessions that leave or reach this edge. `session_of` finds a session that is here."""
+    """All messages between sessions that leave or reach this edge. `session_of` finds a session of this edge."""
 
     def __init__(
         self,
@@ -96,10 +96,10 @@ class Relay:
         return session is not None and session.is_attached
 
     def _deliver_here(self, effect: relay_sender.DeliverHere) -> None:
-        # Soon and not at once, as a message through the mesh: the sender completes its own work first.
-        self._link.soon(partial(self._hand_over, effect.queue, effect.message))
+        # In a later step, as through the mesh: the sender completes its own event first.
+        self._link.soon(partial(self._deliver, effect.queue, effect.message))
 
-    def _hand_over(self, queue: str, message: RelayMessage) -> None:
+    def _deliver(self, queue: str, message: RelayMessage) -> None:
         session, post = self._session_of(message.listener), self._post("", message)
         if session is None:
             self.reply(post, queue, MOVED)
@@ -112,7 +112,7 @@ class Relay:
         self._link.ask(
             partial(self._post, message=message),
             message.listener,
-            partial(self._on_answer, effect.queue, message),
+            partial(self._on_reply, effect.queue, message),
             payload=(message.body,),
             timeout_ms=self._park_ms if message.park else 0,
         )
@@ -121,8 +121,8 @@ class Relay:
         edge = self._link.identity
         return Post(ref, edge, message.listener, message.kind, message.key, message.park, message.room_code)
 
-    def _on_answer(self, queue: str, message: RelayMessage, answer: Reply | None) -> None:
-        verdict = answer.verdict if isinstance(answer, Posted) else PostFailure.NO_ANSWER
+    def _on_reply(self, queue: str, message: RelayMessage, reply: Reply | None) -> None:
+        verdict = reply.verdict if isinstance(reply, Posted) else PostFailure.NO_ANSWER
         self.run(self.sender.on_reply(queue, message.listener, message.key, verdict))
 
     def _complete(self, effect: relay_sender.Complete) -> None:

@@ -32,22 +32,22 @@ class RoomCalls:
     def call(self, caller: Caller, call: RoomCall) -> None:
         """Call the room's cell (create: the session's)."""
 
-        def on_answer(answer: Reply | None) -> None:
-            caller.handle(RoomReplied(call, answer if isinstance(answer, RoomState | Failed) else None))
+        def on_reply(reply: Reply | None) -> None:
+            caller.handle(RoomReplied(call, reply if isinstance(reply, RoomState | Failed) else None))
 
         member = call.member or caller.session_id
-        self._link.ask(_request(self._link.identity, member, call), call.code or caller.session_id, on_answer)
+        self._link.ask(_request(self._link.identity, member, call), call.code or caller.session_id, on_reply)
 
     def signal(self, caller: Caller, code: str, target: str, body: bytes) -> None:
         """Pass a webrtc_* message to another member."""
 
-        def on_answer(answer: Reply | None) -> None:
-            caller.handle(SignalReplied(answer if isinstance(answer, Posted | Failed) else None))
+        def on_reply(reply: Reply | None) -> None:
+            caller.handle(SignalReplied(reply if isinstance(reply, Posted | Failed) else None))
 
-        question = partial(
+        frame = partial(
             RoomSignal, edge=self._link.identity, session_id=caller.session_id, room_code=code, target=target
         )
-        self._link.ask(question, code, on_answer, payload=(body,))
+        self._link.ask(frame, code, on_reply, payload=(body,))
 
 
 def _request(edge: str, member: str, call: RoomCall) -> Callable[[str], RoomRequest]:

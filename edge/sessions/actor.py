@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, get_args
 
 from edge.link.core.rpc import Reply
+from edge.requests.core.request import AckResult
 from edge.sessions.context import SessionContext
 from edge.sessions.core import effects
 from edge.sessions.core.events import Attached, Event, RecordClaimed
@@ -23,7 +24,7 @@ log = get_logger()
 class ClientSocket(Socket):
     """One connection on /ws/session."""
 
-    #: Its session; also one that was closed, whose late messages are answered with SESSION_CLOSED.
+    #: Its session; also one that has ended: late messages get SESSION_CLOSED.
     actor: Actor | None = None
 
     def own(self) -> Actor:
@@ -59,11 +60,11 @@ class Actor:
         """The session's client is at that connection now."""
         older, self.socket, socket.actor = self.socket, socket, self
         if older is not None and older is not socket:
-            self._context.registry.cut_off(older)
+            self._context.registry.close_superseded(older)
         self.handle(event)
 
     def handle(self, event: Event) -> None:
-        """Something happened: let the core decide, and do as it says."""
+        """Pass an event to the core, and run its effects."""
         now = now_ms()
         wanted = self.state.handle(event, now, wall_ms())
         if wanted:
@@ -84,7 +85,7 @@ class Actor:
             try:
                 _RUNNERS[type(effect)](self, effect)
             except Exception:
-                # Whatever went wrong with one effect, the others are run.
+                # A failure costs one effect; the others are run.
                 log.exception("effect_failed", session_id=self.session_id, effect=type(effect).__name__)
 
     # --- the client -----------------------------------------------------------------------------------
@@ -103,7 +104,7 @@ class Actor:
 
     def _close_superseded(self, effect: effects.CloseSuperseded) -> None:
         if self.socket is not None:
-            self._context.registry.cut_off(self.socket)
+            self._context.registry.close_superseded(self.socket)
 
     # --- requests -------------------------------------------------------------------------------------
 
@@ -116,7 +117,7 @@ class Actor:
     def _take_result(self, effect: effects.TakeResult) -> None:
         self._context.requests.take(effect.push, effect.result)
 
-    def _ack_result(self, effect: effects.AckResult) -> None:
+    def _ack_result(self, effect: AckResult) -> None:
         self._context.requests.acknowledge(effect)
 
     # --- rooms ----------------------------------------------------------------------------------------
@@ -149,12 +150,12 @@ class Actor:
     def _claim_record(self, effect: effects.ClaimRecord) -> None:
         link, state = self._context.link, self.state
 
-        def on_answer(answer: Reply | None) -> None:
-            if isinstance(answer, SessionClaimed):
-                self.handle(RecordClaimed(answer.epoch))
+        def on_reply(reply: Reply | None) -> None:
+            if isinstance(reply, SessionClaimed):
+                self.handle(RecordClaimed(reply.epoch))
 
         link.ask(
-            lambda ref: claim_frame(ref, link.identity, state.session, state.token, False), self.session_id, on_answer
+            lambda ref: claim_frame(ref, link.identity, state.session, state.token, False), self.session_id, on_reply
         )
 
     def _trim_mail(self, effect: effects.TrimMail) -> None:
@@ -189,7 +190,7 @@ _RUNNERS: Final[dict[type, Callable[[Actor, Any], None]]] = {
     effects.Submit: Actor._submit,
     effects.CancelRequest: Actor._cancel_request,
     effects.TakeResult: Actor._take_result,
-    effects.AckResult: Actor._ack_result,
+    AckResult: Actor._ack_result,
     effects.CallRoom: Actor._call_room,
     effects.SendSignal: Actor._send_signal,
     effects.ExpectRelay: Actor._expect_relay,

@@ -1,4 +1,4 @@
-"""SessionContext: what the actors of an edge need to run effects. One object for all of them."""
+"""SessionContext: the dependencies of actors, to run effects. One object for all of them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Registry(Protocol):
         """Forget a session that is over, and release its ownership."""
 
     def move(self, actor: Actor, owner: str) -> None:
-        """Forget a session that goes on elsewhere."""
+        """Forget a session that moves to another edge."""
 
-    def cut_off(self, socket: ClientSocket) -> None:
+    def close_superseded(self, socket: ClientSocket) -> None:
         """Close a connection whose session has a newer one."""
 
 
 class SessionContext(NamedTuple):
-    """Given to every actor."""
+    """The same for every actor."""
 
     link: EdgeLink
     metrics: EdgeMetrics
@@ -48,13 +48,13 @@ class SessionContext(NamedTuple):
 
 
 def limits_of(config: Config) -> SessionLimits:
-    """The bounds of all sessions, as the configuration says."""
+    """The bounds of all sessions, from the configuration."""
     session, speech, edge = config.session, config.speech, config.edge
     return SessionLimits(
         order=result_order.ResultOrderLimits.of(session),
         groups=groups.GroupLimits.of(speech),
         segments=segment.SegmentLimits.of(speech),
-        life=lifetime.LifetimeLimits.of(speech, session),
+        lifetime=lifetime.LifetimeLimits.of(speech, session),
         inbound_max=speech.events_max,
         inbound_bytes_max=speech.events_bytes_max,
         pending_max=edge.utterances_per_session_max,

@@ -40,7 +40,7 @@ class Sessions:
         self.sockets: set[ClientSocket] = set()
         self.actors: dict[str, Actor] = {}
         self.requests = RequestRunner(config, link, metrics, schedule, self.actors.get)
-        self.custody = self.requests.custody
+        self.custody = self.requests.tracker
         self.relay = Relay(config, link, metrics, schedule, self.actors.get)
         self._bounds = SendLimits.of(config.edge)
         self._limits = limits_of(config)
@@ -62,7 +62,7 @@ class Sessions:
     # --- sockets ----------------------------------------------------------------------------------
 
     async def serve(self, connection: ServerConnection) -> None:
-        """One client, from its first message to its last."""
+        """Serve one client connection."""
         socket = ClientSocket(connection, SocketKind.SESSION, self._bounds, self._metrics)
         self.sockets.add(socket)
         try:
@@ -81,7 +81,7 @@ class Sessions:
 
     def _on_lost(self, actor: Actor, socket: ClientSocket) -> None:
         """The connection is lost without a session_close."""
-        resumable = actor.state.outcomes.is_resumable
+        resumable = actor.state.outcomes.delivery.is_resumable
         log.info("session_lost", session_id=actor.session_id, reason=socket.close_reason, resumable=resumable)
         actor.socket = None
         actor.handle(Detached())
@@ -91,9 +91,9 @@ class Sessions:
         if len(self._detached) > self._detached_max:
             oldest = next(iter(self._detached.values()))
             oldest.handle(Evicted())
-            log.warning("session_let_go", session_id=oldest.session_id)
+            log.warning("session_evicted", session_id=oldest.session_id)
 
-    def cut_off(self, socket: ClientSocket) -> None:
+    def close_superseded(self, socket: ClientSocket) -> None:
         """Close a connection whose session has a newer one."""
         socket.actor = None
         self._metrics.refused_total.labels(ConnectionRefusal.SUPERSEDED).inc()
@@ -103,10 +103,10 @@ class Sessions:
 
     # --- the table of sessions --------------------------------------------------------------------
 
-    def add(self, session: Session, token: str, *, resumed: bool = False, **place: Any) -> Actor:
-        """A session that the mesh knows to be ours. `place`: where it continues (SessionState)."""
+    def add(self, session: Session, token: str, *, resumed: bool = False, **position: Any) -> Actor:
+        """Add a session that this edge has claimed. `position`: where it continues (SessionState)."""
         edge = self._link.identity
-        state = SessionState(session, token, edge, self._limits, self.custody, now_ms(), **place)
+        state = SessionState(session, token, edge, self._limits, self.custody, now_ms(), **position)
         actor = self.actors[session.session_id] = Actor(state, self._context)
         self.custody.open_session(session.session_id, resumed=resumed)
         log.info("session_opened", session_id=session.session_id, trace_id=session.trace_id, resumed=resumed)
@@ -126,7 +126,7 @@ class Sessions:
         log.info("session_closed", session_id=actor.session_id, reason=reason)
 
     def move(self, actor: Actor, owner: str) -> None:
-        """Forget a session that goes on elsewhere; its new owner calls for what is under way."""
+        """Forget a session that moves; its next owner submits its pending requests anew."""
         self._forget(actor)
         self.requests.leave(actor.session_id, owner)
         if owner:
@@ -139,7 +139,7 @@ class Sessions:
         self._timers.drop(actor.session_id)
 
     def on_taken(self, message: Received) -> None:
-        """Another edge has the session; or the mesh lost its record."""
+        """Another edge owns the session; or the mesh lost its record."""
         taken = message.frame
         assert isinstance(taken, SessionTaken)
         if taken.edge not in ("", self._link.identity):
@@ -169,6 +169,6 @@ class Sessions:
             try:
                 actor.handle(Ticked())
             except Exception:
-                # Whatever went wrong with one session, time must go on for all the others.
+                # A failure costs one session its tick, and no other session anything.
                 log.exception("session_tick_failed", session_id=session_id)
                 actor.arm(now)

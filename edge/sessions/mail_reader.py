@@ -1,4 +1,4 @@
-"""Mail reader: fetches what waits in the mail of a session that is resumed here, page by page."""
+"""Mail reader: fetches the mail of a session that is resumed here, page by page."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Failed, MailAsk, Post, Push, decode_frame
 from mesh.log import get_logger
 
-#: Pages that are read at a resume: more than a full mail has.
+#: Bound of pages per resume: more than a full mail has.
 MAIL_PAGES_MAX: Final = 64
 
 log = get_logger()
 
 
 async def read_mail(link: EdgeLink, session: Session) -> FoundMail:
-    """The session's mail, oldest first. PeerError if it cannot be read, or is another edge's to read."""
+    """The session's mail, oldest first. PeerError if it cannot be read, or another edge owns the session."""
     last = ""
     results: list[MailedResult] = []
     posts: list[tuple[Post, bytes]] = []
@@ -31,7 +31,7 @@ async def read_mail(link: EdgeLink, session: Session) -> FoundMail:
             raise PeerError(ErrorCode.SESSION_SUPERSEDED, "the session was taken over meanwhile")
         if not isinstance(page, MailPage):
             log.warning("mail_unread", session_id=session.session_id, after=last, answer=str(page))
-            raise PeerError(ErrorCode.SCHEDULER_DEPENDENCY_DOWN, "what waits for the session could not be read")
+            raise PeerError(ErrorCode.SCHEDULER_DEPENDENCY_DOWN, "the mail of the session could not be read")
         for text, body in zip(page.parts[::2], page.parts[1::2], strict=True):
             frame = decode_frame(text)
             if isinstance(frame, Post):

@@ -37,7 +37,7 @@ log = get_logger()
 
 
 class ClientMessages:
-    """What clients send. `chunk_bytes_max`: of the audio in one message."""
+    """Handlers of all client messages. `chunk_bytes_max`: bound of the audio in one message."""
 
     def __init__(self, chunk_bytes_max: int) -> None:
         self._chunk_bytes_max = chunk_bytes_max
@@ -51,7 +51,7 @@ class ClientMessages:
         assert known == set(get_args(ClientMessage)), "every message of a client has a handler"
 
     def on_text(self, socket: ClientSocket, text: str) -> SessionInit | None:
-        """Handle a message. A session_init is returned: it is for whoever opens sessions."""
+        """Handle a message. A session_init is returned, for the Opener."""
         message: ClientMessage | None = None
         try:
             message = decode_from_client(text)
@@ -65,7 +65,7 @@ class ClientMessages:
         except PeerError as error:
             socket.tell_error(_with_index(error, message))
         except Exception:
-            # The gateway from clients: our own bug must cost this one message, not the socket.
+            # Our own bug costs this one message, not the socket.
             log.exception("client_message_failed", type=type(message).__name__)
             socket.tell_error(internal_error())
         finally:
@@ -78,7 +78,7 @@ class ClientMessages:
             frame = audio_frames.decode(data)
             actor = _open(socket, frame.session_id)
             if not actor.state.session.init.binary_frames:
-                text = "binary frames were not agreed upon: say `binary_frames` in session_init, or send JSON text"
+                text = "binary frames were not negotiated: set `binary_frames` in session_init, or send JSON text"
                 raise PeerError(ErrorCode.UNSUPPORTED_FEATURE, text)
             if isinstance(frame, AudioFrame):
                 self._check_size(frame.audio)
@@ -108,7 +108,7 @@ class ClientMessages:
             audio = from_base64(message.payload or "")
             self._check_size(audio)
         except PeerError as error:
-            # The chunk is lost, but not its place: the next one must not wait for it.
+            # The chunk is lost, but not its number: the next one must not wait for it.
             audio, problem = b"", error
         actor.handle(Chunk(message.seq, audio, message.is_final, message.client_timestamp_ms))
         if problem is not None:
@@ -128,7 +128,7 @@ class ClientMessages:
         socket.own().handle(ClientAcked(message.session_id, message.utterance_index))
 
     def _on_close(self, socket: ClientSocket, message: SessionClose) -> None:
-        """At once, because its time begins; earlier messages that wait are handled all the same."""
+        """Not queued, because the close timeout begins now; earlier messages that wait are still handled."""
         _open(socket, message.session_id).handle(CloseRequested())
 
 
@@ -140,13 +140,13 @@ def _open(socket: ClientSocket, session_id: str | None) -> Actor:
 
 
 def trace_of(trace_id: str | None) -> str:
-    """The client's trace id if it may be used as one, else a fresh one."""
+    """The client's trace id if it is valid, else a new one."""
     return trace_id if trace_id and is_id(trace_id) else new_trace_id()
 
 
 def _with_index(error: PeerError, message: ClientMessage | None) -> PeerError:
-    """The error, naming the utterance it is about."""
+    """The error with the utterance in its details."""
     if not isinstance(message, Utterance):
         return error
-    about = {"session_id": message.session_id, "utterance_index": message.utterance_index}
-    return PeerError(error.code, error.message, {**(error.details or {}), **about})
+    details = {"session_id": message.session_id, "utterance_index": message.utterance_index}
+    return PeerError(error.code, error.message, {**(error.details or {}), **details})

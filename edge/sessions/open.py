@@ -1,4 +1,4 @@
-"""Open: session_init, from the client's wish to the acknowledgement. Opens a new session or resumes one."""
+"""Opener: handles session_init: opens a new session or resumes one, and acknowledges it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = get_logger()
 
 
 class Opener:
-    """Answers session_init."""
+    """Replies to session_init."""
 
     def __init__(self, sessions: Sessions, config: Config, link: EdgeLink, metrics: EdgeMetrics) -> None:
         self._sessions = sessions
@@ -40,18 +40,18 @@ class Opener:
         self._link = link
         self._metrics = metrics
         self._pairing = PairingClient(link)
-        #: One for each token that somebody is resuming with.
+        #: One for each token of a resume in progress.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def open(self, socket: ClientSocket, message: SessionInit) -> None:
-        """Answer session_init with session_init_ack or an error."""
+        """Reply with session_init_ack or an error."""
         try:
             if not (message.resume_token and await self._resume(socket, message)):
                 await self._begin(socket, message)
         except PeerError as error:
             socket.tell_error(error)
         except Exception:
-            # The gateway from clients: our own bug must cost this one message, not the socket.
+            # Our own bug costs this one message, not the socket.
             log.exception("client_message_failed", type="SessionInit")
             socket.tell_error(internal_error())
 
@@ -64,7 +64,7 @@ class Opener:
         _replace(socket.actor, "the client opened another session")
         token = new_token(session.session_id)
         await claim(self._link, session, token, resume=False)
-        # A resumable client counts its chunks from 0, so that the first one may come late, too.
+        # A resumable client counts its chunks from 0, so that even the first one may arrive late.
         actor = self._sessions.add(session, token.digest, next_seq=0 if message.resumable else None)
         failed = bool(message.resume_token)
         if failed:
@@ -79,14 +79,14 @@ class Opener:
         seen_max = self._config.edge.utterances_remembered_max
         return Session(session_id, message, trace_of(message.trace_id), seen_max, self._config.modules.table)
 
-    # --- a session that was there -------------------------------------------------------------------
+    # --- resume -------------------------------------------------------------------------------------
 
     async def _resume(self, socket: ClientSocket, message: SessionInit) -> bool:
-        """False if there is no such session any more."""
+        """Resume a session; False if it is over."""
         token = read_token(message.resume_token or "")
         if token is None:
             return False
-        # Of two connections with one token the later gets the session from the earlier, not both at once.
+        # Two connections with one token resume one after the other: the later one supersedes the earlier.
         async with self._locks.setdefault(token.digest, asyncio.Lock()):
             return await self._resume_alone(socket, message, token)
 
@@ -105,19 +105,19 @@ class Opener:
             _replace(socket.actor, "the client resumed another session")
         try:
             if here is not None and not here.state.is_ended:
-                await self._go_on(here, socket, token, message, claimed)
+                await self._reattach(here, socket, token, message, claimed)
             else:
                 await self._take_over(socket, token, message, claimed)
         except PeerError as error:
             if error.code is not ErrorCode.SESSION_SUPERSEDED:
                 raise
-            self._sessions.cut_off(socket)
+            self._sessions.close_superseded(socket)
         return True
 
-    async def _go_on(
+    async def _reattach(
         self, actor: Actor, socket: ClientSocket, token: Token, message: SessionInit, claimed: SessionClaimed
     ) -> None:
-        """The session is here still."""
+        """The session stayed at this edge."""
         self._metrics.resumes_total.labels(ResumeOutcome.HERE).inc()
         actor.handle(ResumeStarted())
         try:
@@ -127,13 +127,13 @@ class Opener:
             raise
         if actor.state.is_ended:
             raise PeerError(ErrorCode.SESSION_SUPERSEDED, "the session was taken over meanwhile")
-        last_index = _place(message.last_index)
+        last_index = _position(message.last_index)
         self._sessions.attach(actor, socket, Attached(token.text, True, claimed.lost > 0, last_index, mail))
 
     async def _take_over(
         self, socket: ClientSocket, token: Token, message: SessionInit, claimed: SessionClaimed
     ) -> None:
-        """The session was elsewhere: it continues where the client is, with its mail."""
+        """The session was at another edge: it continues here, with its mail."""
         self._metrics.resumes_total.labels(ResumeOutcome.ELSEWHERE).inc()
         session = self._session(token.session_id, message)
         session.epoch = claimed.epoch
@@ -144,18 +144,18 @@ class Opener:
         try:
             mail = await self._mail_of(session, claimed)
         except Exception:
-            # No client is here to take anything yet: it shall wait in the mail until the client tries again.
-            away = SessionNote(session.session_id, self._link.identity, session.epoch, away=True)
-            self._link.to_session_cell(session.session_id, away)
+            # The client is not attached yet: results go to the mail until it retries.
+            detached = SessionNote(session.session_id, self._link.identity, session.epoch, away=True)
+            self._link.to_session_cell(session.session_id, detached)
             raise
         if self._sessions.taken_epoch(session.session_id) > session.epoch:
             raise PeerError(ErrorCode.SESSION_SUPERSEDED, "the session was taken over meanwhile")
-        last_index = _place(message.last_index)
+        last_index = _position(message.last_index)
         actor = self._sessions.add(
             session,
             token.digest,
             next_index=last_index + 1,
-            next_seq=_place(message.last_seq) + 1,
+            next_seq=_position(message.last_seq) + 1,
             room=claimed.room,
             resumed=True,
         )
@@ -171,6 +171,6 @@ def _replace(before: Actor | None, reason: str) -> None:
         before.handle(Replaced(reason))
 
 
-def _place(said: int | None) -> int:
-    """The index or chunk that a client has reached; -1 = before the first one."""
-    return -1 if said is None else max(said, -1)
+def _position(reported: int | None) -> int:
+    """The last index or chunk that a client reports; -1 = before the first one."""
+    return -1 if reported is None else max(reported, -1)

@@ -42,36 +42,36 @@ def _token(text: str, session_id: str) -> Token:
 
 
 async def claim(link: EdgeLink, session: Session, token: Token, *, resume: bool) -> SessionClaimed | None:
-    """Own the session from now on. None if there is none to resume; PeerError if the mesh does not answer."""
-    answered: asyncio.Future[Reply | None] = asyncio.get_running_loop().create_future()
+    """Claim ownership. None if there is no session to resume; PeerError if the mesh does not reply."""
+    replied: asyncio.Future[Reply | None] = asyncio.get_running_loop().create_future()
 
-    def on_answer(answer: Reply | None) -> None:
-        if isinstance(answer, SessionClaimed):
-            session.epoch = max(session.epoch, answer.epoch)
-            if session.closed:  # a retry of the claim was answered after the session's end
+    def on_reply(reply: Reply | None) -> None:
+        if isinstance(reply, SessionClaimed):
+            session.epoch = max(session.epoch, reply.epoch)
+            if session.closed:  # the reply to a retried claim arrived after the session's end
                 release(link, session.session_id, session.epoch)
-        if not answered.done():
-            answered.set_result(answer)
+        if not replied.done():
+            replied.set_result(reply)
 
-    link.ask(lambda ref: claim_frame(ref, link.identity, session, token.digest, resume), session.session_id, on_answer)
-    answer = await answered
-    if isinstance(answer, SessionClaimed):
-        return answer
-    if isinstance(answer, Failed):
-        if resume and answer.code == ErrorCode.INVALID_SESSION.name:
+    link.ask(lambda ref: claim_frame(ref, link.identity, session, token.digest, resume), session.session_id, on_reply)
+    reply = await replied
+    if isinstance(reply, SessionClaimed):
+        return reply
+    if isinstance(reply, Failed):
+        if resume and reply.code == ErrorCode.INVALID_SESSION.name:
             return None
-        raise PeerError(ErrorCode.__members__.get(answer.code, ErrorCode.INTERNAL_ERROR), answer.message)
+        raise PeerError(ErrorCode.__members__.get(reply.code, ErrorCode.INTERNAL_ERROR), reply.message)
     raise PeerError(ErrorCode.SCHEDULER_DEPENDENCY_DOWN, "the mesh did not answer in time")
 
 
 def release(link: EdgeLink, session_id: str, epoch: int) -> None:
     """Release ownership. Retried until acknowledged or `edge.answer_timeout_ms`; then the record expires by its TTL."""
     edge = link.identity
-    link.ask(lambda ref: SessionRelease(session_id, edge, epoch, ref), session_id, lambda answer: None)
+    link.ask(lambda ref: SessionRelease(session_id, edge, epoch, ref), session_id, lambda reply: None)
 
 
 def claim_frame(ref: str, edge: str, session: Session, digest: str, resume: bool) -> SessionClaim:
-    """The claim of a session, whatever its epoch was."""
+    """The frame of a claim, for any epoch."""
     return SessionClaim(
         ref=ref,
         session_id=session.session_id,

@@ -1,4 +1,4 @@
-"""Both ends of custody joined by a bad mesh: loss, repeats, delay, reordering, nodes that go, selectors that crash.
+"""Request tracker and job tracker joined by a bad mesh: loss, duplicates, delay, reordering, lost nodes, crashes.
 
 The session's edge and the node's edges are the real cores. Between them stands a model of selectors and Redis: its
 store changes at once, its messages may be lost. All randomness comes from the seed, which a failure names.
@@ -19,7 +19,8 @@ from edge.jobs.core import job as job_effects
 from edge.jobs.core import reconnect_grace, unacked_results
 from edge.jobs.core.tracker import JobLimits, JobTracker
 from edge.requests.core import request
-from edge.requests.core.tracker import RequestTracker, RetryLimits
+from edge.requests.core.retry import RetryLimits
+from edge.requests.core.tracker import RequestTracker
 from mesh.errors import ErrorCode
 from mesh.frames import (
     Assign,
@@ -132,7 +133,7 @@ class World:
 
     def run(self) -> None:
         while self.now_ms < END_MS:
-            dues = [self.a.retained.timers.next_due_ms(), *(core.timers.next_due_ms() for core in self.b.values())]
+            dues = [self.a.table.timers.next_due_ms(), *(core.timers.next_due_ms() for core in self.b.values())]
             due_ms = min((due for due in dues if due is not None), default=END_MS)
             if self.queue and self.queue[0][0] <= due_ms:
                 self.now_ms, _, action = heapq.heappop(self.queue)
@@ -416,7 +417,7 @@ def test_every_utterance_ends_once_and_with_a_result_when_faults_stop(block: int
     for seed in range(block * 30, block * 30 + 30):
         world = World(seed, deadline_ms=60_000, attempts_max=10_000, utterances=12)
         world.run()
-        assert set(world.delivered) == set(world.submitted), f"seed {seed}: {world.a.retained.ended}"
+        assert set(world.delivered) == set(world.submitted), f"seed {seed}: {world.a.table.ended}"
         assert sum(world.ends.values()) == 12, f"seed {seed}"
         assert not any(core.results for core in world.b.values()), f"seed {seed}: results are kept for ever"
         assert max(world.runs.values()) == 1, f"seed {seed}: an attempt ran twice"
@@ -427,8 +428,8 @@ def test_short_deadlines_and_few_attempts_still_end_each_utterance_once(block: i
     for seed in range(block * 30, block * 30 + 30):
         world = World(seed, deadline_ms=700, attempts_max=2, utterances=12)
         world.run()
-        assert sum(world.ends.values()) == 12 == world.a.retained.ended.total(), f"seed {seed}"
-        assert not world.a.requests and world.a.retained.audio_bytes == 0, f"seed {seed}"
+        assert sum(world.ends.values()) == 12 == world.a.table.ended.total(), f"seed {seed}"
+        assert not world.a.requests and world.a.table.audio_bytes == 0, f"seed {seed}"
         assert max(world.runs.values()) == 1, f"seed {seed}: an attempt ran twice"
         assert not any(core.results for core in world.b.values()), f"seed {seed}: results are kept for ever"
 
@@ -439,10 +440,10 @@ def test_hedges_change_nothing_but_the_time(block: int) -> None:
     for seed in range(block * 30, block * 30 + 30):
         world = World(seed, deadline_ms=60_000, attempts_max=10_000, utterances=12, hedge_percent=50.0)
         world.run()
-        assert set(world.delivered) == set(world.submitted), f"seed {seed}: {world.a.retained.ended}"
-        assert world.a.retained.counts()["delivered"] == 12, f"seed {seed}"
+        assert set(world.delivered) == set(world.submitted), f"seed {seed}: {world.a.table.ended}"
+        assert world.a.table.counts()["delivered"] == 12, f"seed {seed}"
         assert not any(core.results for core in world.b.values()), f"seed {seed}: results are kept for ever"
-        assert world.hedges == world.a.hedging.outcomes, f"seed {seed}: every outcome is told"
+        assert world.hedges == world.a.hedge_budget.outcomes, f"seed {seed}: every outcome is told"
         outcomes += world.hedges
     assert {"won", "lost", "promoted", "refused", "over_budget"} <= set(outcomes), "the faults reach every way to end"
 
@@ -452,5 +453,5 @@ def test_the_same_seed_gives_the_same_story() -> None:
     for _ in range(2):
         world = World(7, deadline_ms=60_000, attempts_max=10, utterances=12)
         world.run()
-        stories.append((world.serial, world.a.retained.ended, world.a.strays))
+        stories.append((world.serial, world.a.table.ended))
     assert stories[0] == stories[1]

@@ -208,7 +208,7 @@ class Edge:
                 self.tracker.submit(effect.dispatch, effect.work, effect.audio, effect.deadline_ms, now_ms)
             )
         elif isinstance(effect, effects.CancelRequest):
-            self.run_tracker(self.tracker.give_up(effect.request_id, effect.reason, now_ms))
+            self.run_tracker(self.tracker.cancel(effect.request_id, effect.reason, now_ms))
         elif isinstance(effect, effects.TakeResult):
             self.run_tracker(self.tracker.on_push(effect.push, effect.result, now_ms))
         elif isinstance(effect, request.AckResult):
@@ -361,7 +361,7 @@ class World:
         for edge in self.edges.values():
             edge.relay.check()
             for session_id, state in edge.sessions.items():
-                assert len(state.outcomes.requests) == edge.tracker.waiting(session_id) <= BOUNDS.pending_max * 3
+                assert len(state.outcomes.requests) == edge.tracker.pending(session_id) <= BOUNDS.pending_max * 3
                 assert state.outcomes.audio_bytes == edge.tracker.audio_bytes_of(session_id)
 
     def is_done(self) -> bool:
@@ -375,7 +375,7 @@ class World:
         if state is None or not client.is_connected:
             return True
         segments = state.intake.segments
-        if client.next_seq < client.said or not state.admission.is_clear or len(state.outcomes.unacked):
+        if client.next_seq < client.said or not state.admission.is_clear or len(state.outcomes.delivery.unacked):
             return False
         return segments is None or segments.next_due_ms is None
 

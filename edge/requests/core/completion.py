@@ -1,4 +1,4 @@
-"""Ends: how a request is over, what the client hears then, and whom to tell that nobody waits any more."""
+"""Completion: the last step of a request: its outcome, the client's notification, the cancels of live attempts."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from mesh.words import CancelReason, EdgeCount, HedgeOutcome
 
 
 class Completion:
-    """The last step of every request. `but`: an attempt that is over by itself and needs no cancellation."""
+    """Completes requests. `finished`: the attempt that ended by itself, which needs no cancel."""
 
-    def __init__(self, retained: RequestTable, hedging: HedgeBudget) -> None:
-        self._retained = retained
-        self._hedging = hedging
+    def __init__(self, table: RequestTable, hedge_budget: HedgeBudget) -> None:
+        self._table = table
+        self._hedge_budget = hedge_budget
 
     def end(
-        self, request: Request, outcome: EdgeCount, reason: str, now_ms: int, but: Attempt | None = None
+        self, request: Request, outcome: EdgeCount, reason: str, now_ms: int, finished: Attempt | None = None
     ) -> list[Effect]:
-        """End the request and cancel its attempts."""
-        effects: list[Effect] = [request.cancel(attempt, reason) for attempt in request.live() if attempt is not but]
+        """End the request and cancel its other attempts."""
+        live = [attempt for attempt in request.live() if attempt is not finished]
+        effects: list[Effect] = [request.cancel(attempt, reason) for attempt in live]
         if request.hedge is not None:
-            done = HedgeOutcome.WON if but is request.hedge else HedgeOutcome.LOST
-            effects.append(self.count_hedge(HedgeOutcome.CANCELLED if but is None else done))
-        self._retained.end(request, outcome, now_ms, but)
+            done = HedgeOutcome.WON if finished is request.hedge else HedgeOutcome.LOST
+            effects.append(self.count_hedge(HedgeOutcome.CANCELLED if finished is None else done))
+        self._table.end(request, outcome, now_ms, finished)
         return effects
 
-    def refuse(self, request: Request, now_ms: int, but: Attempt | None = None) -> list[Effect]:
-        """No node could take it: why, how many nodes each filter removed, and which came closest."""
+    def refuse(self, request: Request, now_ms: int, finished: Attempt | None = None) -> list[Effect]:
+        """No node could take it. The details: the reason, the nodes that each filter removed, the nearest node."""
         code = ErrorCode.NO_AVAILABLE_NODE
         waited_ms = now_ms - request.current.began_ms
         details: dict[str, object] = {"reason": request.obstacle, "waited_ms": waited_ms}
@@ -44,7 +45,7 @@ class Completion:
                 "waited_ms": max(refusal.waited_ms, waited_ms),
                 "retry_after_ms": refusal.retry_after_ms,
             }
-        return self.fail(request, code, message, details, now_ms, but)
+        return self.fail(request, code, message, details, now_ms, finished)
 
     def fail(
         self,
@@ -53,19 +54,21 @@ class Completion:
         message: str,
         details: dict[str, object],
         now_ms: int,
-        but: Attempt | None = None,
+        finished: Attempt | None = None,
     ) -> list[Effect]:
-        """There is no result. What a node said of its failure tells more than that others could not be had."""
+        """There is no result. A failure that a node reported takes precedence: it explains more than a failed retry."""
         if request.failure is not None:
-            return self.tell_failure(request, request.failure, now_ms, but)
+            return self.deliver_failure(request, request.failure, now_ms, finished)
         outcome = EdgeCount.REFUSED if code is ErrorCode.NO_AVAILABLE_NODE else EdgeCount.FAILED
-        return [Fail(request, code, message, details), *self.end(request, outcome, code.name.lower(), now_ms, but)]
+        return [Fail(request, code, message, details), *self.end(request, outcome, code.name.lower(), now_ms, finished)]
 
-    def tell_failure(self, request: Request, failure: Failure, now_ms: int, but: Attempt | None) -> list[Effect]:
-        """A node failed on it, and no other did better."""
-        return [Deliver(request, *failure), *self.end(request, EdgeCount.FAILED, CancelReason.FAILED, now_ms, but)]
+    def deliver_failure(
+        self, request: Request, failure: Failure, now_ms: int, finished: Attempt | None
+    ) -> list[Effect]:
+        """A node failed on it, and no other attempt succeeded."""
+        return [Deliver(request, *failure), *self.end(request, EdgeCount.FAILED, CancelReason.FAILED, now_ms, finished)]
 
     def count_hedge(self, outcome: HedgeOutcome) -> CountHedge:
-        """What came of a hedge."""
-        self._hedging.ended(outcome)
+        """Count the outcome of a hedge."""
+        self._hedge_budget.ended(outcome)
         return CountHedge(outcome)

@@ -1,4 +1,4 @@
-"""Hedging: how many late jobs may run a second time beside the first, and what came of those that did."""
+"""HedgeBudget: how many late jobs may run a second time beside the first, and the outcomes of those hedges."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mesh.words import HedgeOutcome
 
 
 class HedgeBudget:
-    """The budget of one edge: at most `percent` of the utterances accepted so far. 0: no hedging at all."""
+    """The budget of one edge: at most `percent` of the utterances accepted so far. 0: no hedging."""
 
     def __init__(self, percent: float) -> None:
         self.percent = percent
@@ -28,7 +28,7 @@ class HedgeBudget:
         return True
 
     def ended(self, outcome: HedgeOutcome) -> None:
-        """What came of a hedge."""
+        """A hedge has its outcome."""
         self.live -= 1
         self.outcomes[outcome] += 1
 

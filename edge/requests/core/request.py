@@ -1,4 +1,4 @@
-"""Request: one accepted utterance on its way, and the effects that custody may ask of its rim. Holds no rules."""
+"""Request: one accepted utterance without a result, its attempts, and the tracker's effects and events. No rules."""
 
 from __future__ import annotations
 
@@ -15,50 +15,50 @@ from mesh.words import HedgeOutcome, ResultVerdict
 
 
 class Stage(Enum):
-    """What an attempt waits for."""
+    """What an attempt waits for (see tracker.py)."""
 
     SENDING = auto()
-    RESTING = auto()
+    DELAYED = auto()
     PLACED = auto()
 
 
-class Why(Enum):
-    """Why a Dispatch goes out."""
+class SendReason(Enum):
+    """Why a Dispatch is sent."""
 
     NEW = auto()
-    NEXT = auto()  # another attempt
+    NEXT_ATTEMPT = auto()
     HEDGE = auto()
-    REPEAT = auto()  # for want of an answer
-    AGAIN = auto()  # as told, or to ask after a job that a node has
+    RETRY = auto()  # no reply arrived
+    POLL = auto()  # after the delay that a selector asked for, or to check on a placed job
 
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One try to get a result: a number that the whole mesh fences by, and how far it has come."""
+    """One attempt to get a result: a number that the whole mesh fences by, and its stage."""
 
     number: int
     began_ms: int
-    why: Why = Why.NEW
+    reason: SendReason = SendReason.NEW
     stage: Stage = Stage.SENDING
-    asked: bool = False
-    #: Unanswered sends, and Busy answers in a row: both lengthen the next wait.
+    was_sent: bool = False
+    #: Sends without a reply, and Busy replies in a row: both lengthen the next backoff.
     sends: int = 0
     busy: int = 0
-    #: Where the last one went; the next goes elsewhere.
+    #: The broker of the last send; a retry avoids it.
     broker: str = ""
-    #: It stood in line at a selector, and may still do so.
-    in_line: bool = False
-    #: When it is sent again.
+    #: It was in the wait queue of a selector, and may still be.
+    is_queued: bool = False
+    #: When it is sent next.
     wake_ms: int = 0
     job_id: str = ""
     node_id: str = ""
     placed_ms: int = 0
-    #: When the node is late with it; 0 = not said, or noticed already.
+    #: When the node is late with it and a hedge may begin; 0 = no such time, or it has passed.
     late_ms: int = 0
 
 
 class Failure(NamedTuple):
-    """What a node said when it could not do it."""
+    """The failure that a node reported."""
 
     push: Push
     result: JobResult
@@ -66,9 +66,9 @@ class Failure(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One utterance on its way to one target language, with all that is needed to send it again."""
+    """One utterance for one target language, with everything that a retry needs."""
 
-    dispatch: Dispatch  # as of attempt 1; attempt and exclusions are put in when it is sent
+    dispatch: Dispatch  # of attempt 1; attempt and exclusions are filled in by `frame`
     work: bytes
     audio: bytes
     created_ms: int
@@ -78,25 +78,25 @@ class Request:
     hedge: Attempt | None = None
     #: The number of the last attempt made.
     attempts: int = 1
-    #: Those that came to nothing by no fault of their node or the utterance.
-    spared: int = 0
+    #: Attempts that failed for a reason of BLAMELESS_REASONS: they do not count.
+    blameless: int = 0
     excluded: list[str] = field(default_factory=list)
-    #: When a node had it for the first time.
+    #: When it was first placed; 0 = not yet.
     placed_ms: int = 0
-    #: Why there was no node when it was last asked for; "" if that was never so.
+    #: Why it could not be placed last time; "" = that never happened.
     obstacle: str = ""
     refusal: Refused | None = None
-    #: A node failed on it and another is tried: what the client hears if no other does better.
+    #: The failure that the client gets unless another attempt succeeds.
     failure: Failure | None = None
 
     @property
     def request_id(self) -> str:
-        """The id that names it in the whole mesh."""
+        """The id of the request in the whole mesh."""
         return self.dispatch.request_id
 
     @property
     def session_id(self) -> str:
-        """The session that waits."""
+        """The session of the request."""
         return self.dispatch.session_id
 
     @property
@@ -105,12 +105,12 @@ class Request:
         return self.current.job_id
 
     @property
-    def tries(self) -> int:
-        """The attempts that count."""
-        return self.attempts - self.spared
+    def counted_attempts(self) -> int:
+        """Attempts without the blameless ones: the number that `attempts_max` bounds."""
+        return self.attempts - self.blameless
 
     def live(self) -> list[Attempt]:
-        """The attempts whose result is welcome."""
+        """The attempts whose result is accepted."""
         return [self.current] if self.hedge is None else [self.current, self.hedge]
 
     def attempt(self, number: int) -> Attempt | None:
@@ -118,12 +118,12 @@ class Request:
         return next((attempt for attempt in self.live() if attempt.number == number), None)
 
     def exclude(self, node_id: str) -> None:
-        """Keep the next attempts away from that node."""
+        """Exclude a node from the next attempts."""
         if node_id and node_id not in self.excluded:
             self.excluded.append(node_id)
 
     def frame(self, attempt: Attempt) -> Dispatch:
-        """The Dispatch of an attempt. A hedge keeps away from the node that is late."""
+        """The Dispatch of an attempt. A hedge excludes the node that is late."""
         if attempt.number == 1:
             return self.dispatch
         excluded = list(self.excluded)
@@ -133,7 +133,7 @@ class Request:
         return msgspec.structs.replace(self.dispatch, attempt=attempt.number, excluded=excluded, beside=beside)
 
     def cancel(self, attempt: Attempt, reason: str) -> SendCancel:
-        """Nobody waits for that attempt any more."""
+        """The effect that cancels an attempt."""
         return SendCancel(
             Cancel(
                 request_id=self.request_id,
@@ -156,21 +156,21 @@ class SendDispatch:
     request: Request
     attempt: Attempt
     avoid: str
-    why: Why
+    reason: SendReason
 
 
 @dataclass(frozen=True, slots=True)
-class TellPlaced:
-    """A node has it, for the first time."""
+class NotifyPlaced:
+    """Notify the session that a node has the job, for the first time."""
 
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """The end: hand this result, or a node's failure, to the session. None: it could not be read.
+    """The request is over: pass its result, or a node's failure, to the session. None: it cannot be decoded.
 
-    From here on it is the session's to acknowledge upstream: when its client has it.
+    The session acknowledges it upstream, when its client has it.
     """
 
     request: Request
@@ -180,7 +180,7 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The other end: tell the client why there is none."""
+    """The request is over without a result: notify the session of the reason."""
 
     request: Request
     code: ErrorCode
@@ -198,7 +198,7 @@ class AckResult:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """No request waits for this result. Its session decides whether that is acknowledged; without one it is."""
+    """The result belongs to no pending request. Its session decides whether to acknowledge it; without one it is."""
 
     push: Push
     verdict: ResultVerdict
@@ -206,35 +206,37 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class SendCancel:
-    """Nobody waits any more: free the slot and stop the node."""
+    """Cancel an attempt: free its slot and stop the node."""
 
     cancel: Cancel
 
 
 @dataclass(frozen=True, slots=True)
 class CountHedge:
-    """What came of a hedge (edge/requests/core/hedge_budget.py)."""
+    """Count the outcome of a hedge (hedge_budget.py)."""
 
     outcome: HedgeOutcome
 
 
 @dataclass(frozen=True, slots=True)
-class TellBackpressure:
-    """The mesh is full; ask the client to slow down."""
+class NotifyBackpressure:
+    """Notify the session that no selector had capacity."""
 
     session_id: str
     resume_after_ms: int
 
 
-Effect = SendDispatch | TellPlaced | Deliver | Fail | AckResult | Reject | SendCancel | CountHedge | TellBackpressure
+Effect = (
+    SendDispatch | NotifyPlaced | Deliver | Fail | AckResult | Reject | SendCancel | CountHedge | NotifyBackpressure
+)
 
 
-# --- events: what a session is notified of --------------------------------------------------------
+# --- events for a session -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class ResultArrived:
-    """A result, or a node's failure; None: it could not be read. The request is over."""
+    """A result, or a node's failure; None: it cannot be decoded. The request is over."""
 
     request: Request
     push: Push
@@ -243,7 +245,7 @@ class ResultArrived:
 
 @dataclass(frozen=True, slots=True)
 class ResultRejected:
-    """A result that no request of the session waits for: a duplicate, a fenced one, or one that comes too early."""
+    """A result of no pending request: a duplicate, a fenced one, or one that arrived before its request."""
 
     push: Push
     verdict: ResultVerdict
@@ -261,7 +263,7 @@ class RequestFailed:
 
 @dataclass(frozen=True, slots=True)
 class RequestProgressed:
-    """A request came a step further: it is placed, its node accepted it, or recognised a part of it."""
+    """Progress of a request: it is placed, its node accepted it, or recognised a part of it."""
 
     request: Request
     stage: Literal["DISPATCHED", "NODE_ACCEPTED", "ASR_PARTIAL"]

@@ -1,75 +1,75 @@
-"""Pacing: when an attempt is sent, sent again, late, or has taken too long. Owns the waits, not what follows."""
+"""RetryTimer: when an attempt is sent, retried, late, or timed out. Owns the times, not the consequences."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from edge.core.backoff import retry_wait_ms
-from edge.requests.core.request import Attempt, Request, SendDispatch, Stage, Why
+from edge.requests.core.request import Attempt, Request, SendDispatch, SendReason, Stage
 from edge.requests.core.table import RequestTable
 
 
 class RetryLimits(NamedTuple):
-    """The bounds that custody obeys, from the configuration."""
+    """The bounds of the request tracker, from the configuration."""
 
     resend_ms: int
     resend_ms_max: int
-    #: Between the first few repeats: half of the time in which the mesh notices a peer that hangs.
+    #: Bound of the first few backoffs: half of the time in which the mesh detects a peer that hangs.
     resend_early_ms_max: int
     attempts_max: int
     ended_kept_max: int
     ended_kept_ms: int
-    #: So long an attempt may be without a node, and a node with a job (and twice its audio on top).
+    #: Timeout of an attempt that is not placed, and of a placed one (to which twice its audio is added).
     pending_ms: int
     dispatched_ms: int
-    #: Hedges that may be sent, as a part of all utterances; 0 = none.
+    #: Bound on hedges, in percent of all utterances; 0 = no hedging.
     hedge_percent: float = 0.0
 
 
 class RetryTimer:
-    """One timer per live attempt, set to whatever is due first."""
+    """One timer per live attempt, set to its earliest due time."""
 
-    def __init__(self, limits: RetryLimits, retained: RequestTable) -> None:
+    def __init__(self, limits: RetryLimits, table: RequestTable) -> None:
         self._limits = limits
-        self._retained = retained
+        self._table = table
 
     def send(self, request: Request, attempt: Attempt, now_ms: int) -> SendDispatch:
-        """Send the attempt's Dispatch now, and again unless something is heard."""
-        why = attempt.why
-        if attempt.asked:
-            why = Why.REPEAT if attempt.sends else Why.AGAIN
-        wait_ms = self._limits.resend_ms_max  # a placed job is only asked after: normally its result comes long before
+        """Send the attempt's Dispatch now, and retry it unless a reply arrives."""
+        reason = attempt.reason
+        if attempt.was_sent:
+            reason = SendReason.RETRY if attempt.sends else SendReason.POLL
+        wait_ms = self._limits.resend_ms_max  # a placed job is only polled: normally its result arrives long before
         if attempt.stage is not Stage.PLACED:
             attempt.stage = Stage.SENDING
             wait_ms = self.wait_ms(self._limits.resend_ms, attempt.sends)
-        attempt.asked = True
+        attempt.was_sent = True
         attempt.sends += 1
         self.wake(request, attempt, now_ms + wait_ms)
-        return SendDispatch(request, attempt, attempt.broker if attempt.sends > 1 else "", why)
+        return SendDispatch(request, attempt, attempt.broker if attempt.sends > 1 else "", reason)
 
-    def rest(self, request: Request, attempt: Attempt, due_ms: int) -> None:
-        """Do not send it before then."""
-        attempt.stage = Stage.RESTING
+    def delay(self, request: Request, attempt: Attempt, due_ms: int) -> None:
+        """Do not send it before that time."""
+        attempt.stage = Stage.DELAYED
         self.wake(request, attempt, due_ms)
 
     def wake(self, request: Request, attempt: Attempt, due_ms: int) -> None:
-        """Send it then."""
+        """Send it at that time."""
         attempt.wake_ms = due_ms
         self.arm(request, attempt)
 
     def arm(self, request: Request, attempt: Attempt) -> None:
         """Set the attempt's timer to what is due first."""
         due_ms = min(attempt.wake_ms, self.limit_ms(request, attempt))
-        self._retained.arm(request, attempt, min(due_ms, attempt.late_ms) if attempt.late_ms else due_ms)
+        self._table.arm(request, attempt, min(due_ms, attempt.late_ms) if attempt.late_ms else due_ms)
 
-    def wait_ms(self, first_ms: int, tries: int) -> int:
-        """How long to wait after the `tries`-th unanswered send."""
+    def wait_ms(self, first_ms: int, sends: int) -> int:
+        """The backoff after that many sends without a reply."""
         limits = self._limits
-        return retry_wait_ms(first_ms, tries, limits.resend_early_ms_max, limits.resend_ms_max)
+        return retry_wait_ms(first_ms, sends, limits.resend_early_ms_max, limits.resend_ms_max)
 
     def limit_ms(self, request: Request, attempt: Attempt) -> int:
-        """When the attempt has taken too long: to be placed, or to bring its result once placed."""
+        """When the attempt times out: unplaced, or placed and without a result."""
         if attempt.stage is Stage.PLACED:
             return attempt.placed_ms + self._limits.dispatched_ms + 2 * request.dispatch.audio_ms
-        # A selector refuses after pending_ms. This is for the case that none does, so it comes a little later.
+        # A selector refuses after pending_ms. This timeout covers the case that none does, so it is a little later.
         return attempt.began_ms + self._limits.pending_ms + self._limits.resend_ms_max

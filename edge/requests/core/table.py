@@ -1,7 +1,7 @@
-"""Retained: the utterances that wait for a result, their audio, their timers, and how all earlier ones ended.
+"""RequestTable: pending requests, their audio and timers, and the outcomes of earlier ones.
 
-Owns the conservation of utterances: whatever was accepted is in flight or has ended once, in one of four ways. What is
-done with a request is custody's to decide.
+Owns the conservation of utterances: every accepted one is pending or has ended once, with one of four outcomes. The
+tracker decides what is done with a request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mesh.words import UTTERANCE_ENDS, EdgeCount, ResultVerdict
 
 
 class RequestTable:
-    """All requests of this edge that wait for a result."""
+    """All pending requests of this edge."""
 
     def __init__(self, ended_kept_max: int, ended_kept_ms: int, wake: Wake = no_wake) -> None:
         self.requests: dict[str, Request] = {}
@@ -28,21 +28,21 @@ class RequestTable:
         self._sessions: dict[str, set[str]] = {}
         #: Audio of each session that has any.
         self._bytes_of: dict[str, int] = {}
-        #: Sessions that came from elsewhere: a result may be here before its request is.
+        #: Sessions from another edge: a result may arrive before its request.
         self._resumed: set[str] = set()
-        self._memory = RecentKeys(ended_kept_max, ended_kept_ms)
+        self._recent = RecentKeys(ended_kept_max, ended_kept_ms)
         self._ended_kept_max = ended_kept_max
 
     # --- sessions -----------------------------------------------------------------------------
 
     def open_session(self, session_id: str, *, resumed: bool = False) -> None:
-        """Results for this session are welcome from now on."""
+        """Accept results for this session from now on."""
         self._sessions.setdefault(session_id, set())
         if resumed:
             self._resumed.add(session_id)
 
     def close_session(self, session_id: str) -> None:
-        """What it had has ended."""
+        """Its requests have ended."""
         assert not self._sessions.get(session_id)
         self._sessions.pop(session_id, None)
         self._resumed.discard(session_id)
@@ -55,25 +55,25 @@ class RequestTable:
         """The session's requests, in the order of their ids."""
         return [self.requests[request_id] for request_id in sorted(self._sessions.get(session_id, ()))]
 
-    def waiting(self, session_id: str) -> int:
-        """How many utterances of a session wait for their result."""
+    def pending(self, session_id: str) -> int:
+        """The number of pending requests of a session."""
         return len(self._sessions.get(session_id, ()))
 
     def bytes_of(self, session_id: str) -> int:
-        """How much audio of a session is kept."""
+        """The audio of a session's pending requests."""
         return self._bytes_of.get(session_id, 0)
 
     # --- requests -----------------------------------------------------------------------------
 
-    def knows(self, request_id: str, session_id: str, now_ms: int) -> bool:
-        """True if the request is here or ended lately. What ended here before its session came back is new."""
+    def is_known(self, request_id: str, session_id: str, now_ms: int) -> bool:
+        """True for a pending or recently ended request. In a resumed session a request that ended before is new."""
         if request_id in self.requests:
             return True
-        return session_id not in self._resumed and self._memory.how(request_id, now_ms) is not None
+        return session_id not in self._resumed and self._recent.how(request_id, now_ms) is not None
 
     def add(self, request: Request) -> None:
         """Accept a request."""
-        self._memory.drop(request.request_id)
+        self._recent.drop(request.request_id)
         self.requests[request.request_id] = request
         self._sessions[request.session_id].add(request.request_id)
         self.audio_bytes += len(request.audio)
@@ -87,13 +87,13 @@ class RequestTable:
         attempt = None if request is None else request.attempt(number)
         return None if request is None or attempt is None else (request, attempt)
 
-    def owner_of(self, push: Push) -> Request | None:
+    def request_of(self, push: Push) -> Request | None:
         """The request that a result is for."""
         if push.request_id:
             request = self.requests.get(push.request_id)
             return request if request is not None and request.session_id == push.session_id else None
-        # The node's edge restarted and knows only what the node said. A node's word alone must not reach
-        # a client, so the job id has to be one that was placed.
+        # The node's edge restarted and has only the facts that the node sent. They alone must not reach a client,
+        # so the job id has to be one that was placed.
         for request in self.of_session(push.session_id):
             for attempt in request.live():
                 if attempt.job_id == push.job_id and attempt.node_id == push.node_id:
@@ -101,19 +101,19 @@ class RequestTable:
         return None
 
     def verdict_on(self, push: Push, now_ms: int) -> ResultVerdict:
-        """What the keeper of a result is told that is for no request here."""
-        if self._memory.how(push.request_id, now_ms) is not None:
+        """The verdict on a result that belongs to no pending request."""
+        if self._recent.how(push.request_id, now_ms) is not None:
             return ResultVerdict.DUPLICATE
         if push.session_id not in self._sessions:
             return ResultVerdict.NO_SESSION
-        # Without a request id it may still match once Placed has told us the job id; and what a resumed session had
-        # under way elsewhere is asked for again in a moment.
-        is_repeat = push.request_id and push.session_id not in self._resumed
-        return ResultVerdict.DUPLICATE if is_repeat else ResultVerdict.NO_SESSION
+        # Without a request id it may still match once Placed has the job id; and pending requests of a resumed
+        # session are submitted anew in a moment.
+        is_duplicate = push.request_id and push.session_id not in self._resumed
+        return ResultVerdict.DUPLICATE if is_duplicate else ResultVerdict.NO_SESSION
 
     def ended_without(self, request_id: str, number: int, now_ms: int) -> bool:
-        """True if the request ended lately, and not with the result of that attempt."""
-        how = self._memory.how(request_id, now_ms)
+        """True if the request ended recently, and not with the result of that attempt."""
+        how = self._recent.how(request_id, now_ms)
         return how is not None and how != str(number)
 
     def end(self, request: Request, outcome: EdgeCount, now_ms: int, by: Attempt | None = None) -> None:
@@ -123,7 +123,7 @@ class RequestTable:
         self._sessions[request.session_id].discard(request.request_id)
         for attempt in request.live():
             self.disarm(request, attempt)
-        self._memory.add(request.request_id, now_ms, "" if by is None else str(by.number))
+        self._recent.add(request.request_id, now_ms, "" if by is None else str(by.number))
         self.audio_bytes -= len(request.audio)
         own = self._bytes_of.pop(request.session_id, 0) - len(request.audio)
         if own:
@@ -131,9 +131,9 @@ class RequestTable:
         self.ended[outcome] += 1
 
     def forget(self, request_ids: Iterable[str]) -> None:
-        """Do not remember how these ended."""
+        """Drop the outcomes of these requests: a duplicate counts as new."""
         for request_id in request_ids:
-            self._memory.drop(request_id)
+            self._recent.drop(request_id)
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -155,22 +155,22 @@ class RequestTable:
     # --- conservation -------------------------------------------------------------------------
 
     def counts(self) -> dict[str, int]:
-        """What became of all utterances accepted here: accepted = the sum of the others, always."""
+        """Utterances by state or outcome: accepted = the sum of the others, always."""
         ends: dict[str, int] = {outcome: self.ended[outcome] for outcome in UTTERANCE_ENDS}
         return {EdgeCount.ACCEPTED: self.accepted, **ends, EdgeCount.IN_FLIGHT: len(self.requests)}
 
     def check(self) -> None:
-        """Every accepted utterance is either waiting, with a timer per attempt, or has ended exactly once."""
+        """Every accepted utterance is pending, with a timer per attempt, or has ended exactly once."""
         assert self.accepted == len(self.requests) + sum(self.ended[outcome] for outcome in UTTERANCE_ENDS)
         assert set(self.ended) <= set(UTTERANCE_ENDS)
         assert self.audio_bytes == sum(len(request.audio) for request in self.requests.values())
         assert self.audio_bytes == sum(self._bytes_of.values()) and all(self._bytes_of.values())
         assert {key for keys in self._sessions.values() for key in keys} == set(self.requests)
-        assert len(self._memory) <= self._ended_kept_max
+        assert len(self._recent) <= self._ended_kept_max
         self.timers.check()
         assert len(self.timers) == sum(len(request.live()) for request in self.requests.values())
         for request_id, request in self.requests.items():
-            assert request_id not in self._memory
+            assert request_id not in self._recent
             for attempt in request.live():
                 assert (request_id, attempt.number) in self.timers
                 assert 1 <= attempt.number <= request.attempts

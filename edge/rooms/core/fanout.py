@@ -1,6 +1,6 @@
-"""Fanout: who gets what of an utterance, in a room or alone. Pure.
+"""Fanout: the languages of an utterance and the listeners of each, in a room or alone. Pure.
 
-Each job has its own listeners from the start, so no result can go to those of another job.
+Each job has its own listeners from the start, so no result can reach the listeners of another job.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Fan(NamedTuple):
 def plan(speaker: str, own_target: str, members: Sequence[RoomMember]) -> list[Fan]:
     """One job per language that the other members prefer; without such members, one for the speaker itself.
 
-    A member who prefers the language that is spoken gets a job too: that is how it gets the text.
+    A member who prefers the speaker's own language gets a job too: that is how it gets the text.
     """
     wanted: dict[str, list[str]] = {}
     for member in members:

@@ -1,6 +1,6 @@
 """The list of members that a client has of its room. Pure.
 
-Lists come from several edges, so a later one may come first: the room's version tells. Codes are used again, ids of
+Lists arrive from several edges and may overtake each other: the room's version orders them. Codes are reused, ids of
 rooms are not.
 """
 
@@ -14,7 +14,7 @@ from mesh.messages.client import Participant, RoomMembers
 
 
 class MemberList:
-    """Which list the client has."""
+    """Room and version of the list that the client has."""
 
     __slots__ = ("_room_id", "_version")
 
@@ -23,7 +23,7 @@ class MemberList:
         self._version = 0
 
     def take(self, room_id: str, version: int) -> bool:
-        """A list came: True if the client is to have it, which is then the one that it has."""
+        """Record a newer list; False if the client has this one or a later one."""
         if room_id == self._room_id and version <= self._version:
             return False
         self._room_id, self._version = room_id, version

@@ -1,8 +1,8 @@
-"""Letters: what speakers have for listeners, in the order in which it was said. Pure.
+"""RelayQueue: messages from speakers to listeners that are not delivered yet, in order. Pure.
 
-Between one speaker and one listener letters leave in the order of their places. A place may be kept for one that is
-yet to come: a listener who changes its language must not hear the later utterance first. What waits for one listener is
-bounded, in letters and in bytes: one who takes nothing costs the speaker no more than that.
+Between one speaker and one listener messages leave in the order of their places. A place may be reserved for a later
+message: a listener that changes its language must not get the later utterance first. The messages to one listener are
+bounded, in number and in bytes: a slow listener costs the speaker no more than that.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ class RelayMessage(NamedTuple):
     key: str
     body: bytes
     room_code: str
-    #: Worth keeping while the listener is away.
+    #: Park it in the mail while the listener is detached.
     park: bool
     #: The session that is notified of the outcome; "" = none is.
     sender: str = ""
-    #: The sender's own label, which comes back with the outcome.
-    lane: str = ""
+    #: Of a result; the sender finds it by language and key when the outcome arrives.
+    language: str = ""
 
 
 class RelayLimits(NamedTuple):
-    """What may wait between one speaker and one listener."""
+    """Bounds of the messages between one speaker and one listener."""
 
-    letters_max: int
+    messages_max: int
     bytes_max: int
 
 
 @dataclass(slots=True, eq=False)
 class _Place:
     key: str
-    #: None: it is yet to come.
-    letter: RelayMessage | None = None
+    #: None: it is reserved.
+    message: RelayMessage | None = None
 
 
-class _Line:
+class _ListenerQueue:
     """The places between one speaker and one listener, and the bytes in them."""
 
     __slots__ = ("bytes", "places")
@@ -55,84 +55,84 @@ class _Line:
 
 
 class RelayQueue:
-    """All that waits, by speaker and listener."""
+    """All undelivered messages, by speaker and listener."""
 
     def __init__(self, limits: RelayLimits) -> None:
         self._limits = limits
-        self._lines: dict[str, dict[str, _Line]] = {}
+        self._queues: dict[str, dict[str, _ListenerQueue]] = {}
 
     def __len__(self) -> int:
-        lines = (line for lines in self._lines.values() for line in lines.values())
-        return sum(place.letter is not None for line in lines for place in line.places)
+        queues = (queue for queues in self._queues.values() for queue in queues.values())
+        return sum(place.message is not None for queue in queues for place in queue.places)
 
     def reserve(self, speaker: str, listener: str, key: str) -> None:
-        """A letter with that key will come, and those after it wait for it, unless too many wait already."""
-        line = self._line(speaker, listener)
-        if len(line.places) < self._limits.letters_max:
-            line.places.append(_Place(key))
-        self._tidy(speaker, listener)
+        """Reserve a place for the message with that key: later ones wait for it. No effect if the queue is full."""
+        queue = self._queue_of(speaker, listener)
+        if len(queue.places) < self._limits.messages_max:
+            queue.places.append(_Place(key))
+        self._drop_empty(speaker, listener)
 
-    def put(self, speaker: str, letter: RelayMessage) -> bool:
-        """A letter, at its place or else behind all others; False if there is no room for it."""
-        line = self._line(speaker, letter.listener)
-        place = next((one for one in line.places if one.letter is None and one.key == letter.key), None)
-        latest = line.places[-1] if len(line.places) > 1 else None  # the first one may be on its way
+    def put(self, speaker: str, message: RelayMessage) -> bool:
+        """Queue a message, at its reserved place or else last; False if there is no capacity for it."""
+        queue = self._queue_of(speaker, message.listener)
+        place = next((one for one in queue.places if one.message is None and one.key == message.key), None)
+        latest = queue.places[-1] if len(queue.places) > 1 else None  # the first one may be in flight
         if (
-            letter.kind == PostKind.ROOM_MEMBERS
+            message.kind == PostKind.ROOM_MEMBERS
             and latest is not None
-            and latest.letter
-            and latest.letter.kind == PostKind.ROOM_MEMBERS
+            and latest.message
+            and latest.message.kind == PostKind.ROOM_MEMBERS
         ):
-            line.bytes -= len(latest.letter.body)
+            queue.bytes -= len(latest.message.body)
             place = latest
-        fits = not line.bytes or line.bytes + len(letter.body) <= self._limits.bytes_max
-        if not fits or (place is None and len(line.places) >= self._limits.letters_max):
+        fits = not queue.bytes or queue.bytes + len(message.body) <= self._limits.bytes_max
+        if not fits or (place is None and len(queue.places) >= self._limits.messages_max):
             if place is not None:
-                line.places.remove(place)
-            self._tidy(speaker, letter.listener)
+                queue.places.remove(place)
+            self._drop_empty(speaker, message.listener)
             return False
         if place is None:
-            place = _Place(letter.key)
-            line.places.append(place)
-        place.letter = letter
-        line.bytes += len(letter.body)
+            place = _Place(message.key)
+            queue.places.append(place)
+        place.message = message
+        queue.bytes += len(message.body)
         return True
 
     def first(self, speaker: str, listener: str) -> RelayMessage | None:
-        """The letter whose turn it is; None if there is none, or it is yet to come."""
-        line = self._lines.get(speaker, {}).get(listener)
-        return line.places[0].letter if line is not None else None
+        """The message whose turn it is; None if there is none, or its place is only reserved."""
+        queue = self._queues.get(speaker, {}).get(listener)
+        return queue.places[0].message if queue is not None else None
 
     def pop(self, speaker: str, listener: str) -> None:
-        """The first one is in good hands, or given up."""
-        line = self._lines[speaker][listener]
-        letter = line.places.popleft().letter
-        assert letter is not None, "only what was sent is done with"
-        line.bytes -= len(letter.body)
-        self._tidy(speaker, listener)
+        """The first message has its outcome."""
+        queue = self._queues[speaker][listener]
+        message = queue.places.popleft().message
+        assert message is not None, "only a sent message has an outcome"
+        queue.bytes -= len(message.body)
+        self._drop_empty(speaker, listener)
 
     def forget(self, speaker: str) -> list[str]:
-        """The speaker will send nothing more of what was reserved; the listeners of whom something waits."""
-        for listener, line in list(self._lines.get(speaker, {}).items()):
-            line.places = deque(place for place in line.places if place.letter is not None)
-            self._tidy(speaker, listener)
-        return list(self._lines.get(speaker, ()))
+        """Cancel the speaker's reserved places. Returns the listeners that still have messages."""
+        for listener, queue in list(self._queues.get(speaker, {}).items()):
+            queue.places = deque(place for place in queue.places if place.message is not None)
+            self._drop_empty(speaker, listener)
+        return list(self._queues.get(speaker, ()))
 
-    def _line(self, speaker: str, listener: str) -> _Line:
-        return self._lines.setdefault(speaker, {}).setdefault(listener, _Line())
+    def _queue_of(self, speaker: str, listener: str) -> _ListenerQueue:
+        return self._queues.setdefault(speaker, {}).setdefault(listener, _ListenerQueue())
 
-    def _tidy(self, speaker: str, listener: str) -> None:
-        lines = self._lines[speaker]
-        if not lines[listener].places:
-            del lines[listener]
-        if not lines:
-            del self._lines[speaker]
+    def _drop_empty(self, speaker: str, listener: str) -> None:
+        queues = self._queues[speaker]
+        if not queues[listener].places:
+            del queues[listener]
+        if not queues:
+            del self._queues[speaker]
 
     def check(self) -> None:
-        """Nothing is kept of what is empty, all counts are true and all bounds hold."""
-        for lines in self._lines.values():
-            assert lines
-            for line in lines.values():
-                sizes = [len(place.letter.body) for place in line.places if place.letter is not None]
-                assert 0 < len(line.places) <= self._limits.letters_max and line.bytes == sum(sizes)
-                assert line.bytes <= self._limits.bytes_max or sum(map(bool, sizes)) == 1
+        """No queue is empty, all counts are exact and all bounds hold."""
+        for queues in self._queues.values():
+            assert queues
+            for queue in queues.values():
+                sizes = [len(place.message.body) for place in queue.places if place.message is not None]
+                assert 0 < len(queue.places) <= self._limits.messages_max and queue.bytes == sum(sizes)
+                assert queue.bytes <= self._limits.bytes_max or sum(map(bool, sizes)) == 1

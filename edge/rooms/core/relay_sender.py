@@ -1,8 +1,8 @@
 """RelaySender: reliable, ordered delivery of messages to other sessions. Stop-and-wait per queue and listener. Pure.
 
-A queue is a speaker's, or a room's for its lists of members. Of each queue at most one message per listener is on its
-way; the next one leaves when that has its outcome. A listener whose client is connected to this edge gets it directly,
-any other by a call to its cell (Post), which is retried by the link.
+A queue is a speaker's, or a room's for its lists of members. Of each queue at most one message per listener is in
+flight; the next one leaves when that has its outcome. A listener whose client is connected to this edge gets it
+directly, any other by a call to its cell (Post), which is retried by the link.
 
     queued -> DeliverHere -> on_reply(verdict)              -> Complete
                           -> on_reply(MOVED) -> CallListener -> on_reply(verdict or PostFailure.NO_ANSWER) -> Complete
@@ -79,7 +79,7 @@ class RelaySender:
         return [*self._next((queue, message.listener)), Complete(message, PostFailure.DROPPED)]
 
     def forget(self, queue: str) -> list[Effect]:
-        """The sender left: places that it reserved and did not fill are given up."""
+        """The sender left: cancel the places that it reserved and did not fill."""
         effects: list[Effect] = []
         for listener in self._queues.forget(queue):
             effects += self._next((queue, listener))

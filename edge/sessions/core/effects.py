@@ -1,11 +1,11 @@
-"""Effects of one session: everything that its core may ask of the actor, which runs them in order. No rules."""
+"""Effects of one session: the decisions of its core, which the actor runs in order. No rules."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
 
-from edge.requests.core.request import AckResult as AckResult
+from edge.requests.core.request import AckResult
 from edge.rooms.core.events import RoomCall
 from edge.rooms.core.relay_queue import RelayMessage
 from mesh.errors import PeerError
@@ -25,7 +25,7 @@ class SendToClient:
 
 @dataclass(frozen=True, slots=True)
 class SendEncoded:
-    """Send a message that is JSON text already."""
+    """Send a message that is encoded already."""
 
     message_type: str
     body: bytes
@@ -48,7 +48,7 @@ class CloseSuperseded:
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Hand a request to the tracker."""
+    """Submit a request to the tracker."""
 
     dispatch: Dispatch
     work: bytes
@@ -66,7 +66,7 @@ class CancelRequest:
 
 @dataclass(frozen=True, slots=True)
 class TakeResult:
-    """Hand a result from the mail to the tracker, as if the mesh had pushed it."""
+    """Pass a result from the mail to the tracker, as if the mesh had pushed it."""
 
     push: Push
     result: JobResult | None
@@ -118,7 +118,7 @@ class ReplyRelay:
 
 @dataclass(frozen=True, slots=True)
 class ForgetRelays:
-    """Give up the places that were reserved for this session's messages."""
+    """Cancel the places that were reserved for this session's messages."""
 
 
 # --- the session's record -------------------------------------------------------------------------
@@ -155,7 +155,7 @@ class EndSession:
 
 @dataclass(frozen=True, slots=True)
 class MoveSession:
-    """The last effect of a session that goes on elsewhere: forget it here. `owner` "" = no edge has it yet."""
+    """The last effect of a session that moves: forget it here. `owner` "" = no edge owns it yet."""
 
     owner: str
 

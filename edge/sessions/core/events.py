@@ -22,7 +22,7 @@ ChunkReceived: TypeAlias = Chunk
 
 @dataclass(frozen=True, slots=True)
 class MessageReceived:
-    """A message of the client that waits for its turn, of `size` bytes. An Utterance has a valid trace id."""
+    """A message of the client that is handled in order, of `size` bytes. An Utterance has a valid trace id."""
 
     message: Message
     size: int
@@ -45,7 +45,7 @@ class CloseRequested:
 
 
 class MailedResult(NamedTuple):
-    """A result from the mail; None: it cannot be read."""
+    """A result from the mail; None: it cannot be decoded."""
 
     push: Push
     result: JobResult | None
@@ -67,7 +67,7 @@ class Attached:
     """The client is at a connection: of a new session, or of one that it resumes with `token` and its mail."""
 
     token: str
-    #: None: it did not ask for that. False: it did, and there was no such session any more.
+    #: None: it did not try to resume. False: it did, and the session was over.
     resumed: bool | None = None
     lost: bool | None = None
     #: The last index that the client has; -1 = none.
@@ -82,12 +82,12 @@ class Detached:
 
 @dataclass(frozen=True, slots=True)
 class ResumeStarted:
-    """The client is back and has claimed the session; its mail is being read."""
+    """A new connection of the client has claimed the session; its mail is being read."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResumeFailed:
-    """The mail could not be read. The client will try again."""
+    """The mail could not be read. The client will retry."""
 
 
 # --- ownership ------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ class ResumeFailed:
 
 @dataclass(frozen=True, slots=True)
 class OwnerReported:
-    """The mesh says which edge owns the session, with which epoch. "": it has no record of it."""
+    """The mesh reported the owner of the session and its epoch. "": it has no record of the session."""
 
     edge: str
     epoch: int

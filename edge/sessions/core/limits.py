@@ -1,11 +1,11 @@
-"""SessionLimits: the bounds that a session's core obeys. One object for all sessions of an edge."""
+"""SessionLimits: the bounds of a session's core. One object for all sessions of an edge."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from edge.audio.core import segment
-from edge.sessions.core import lifetime
+from edge.sessions.core.lifetime import LifetimeLimits
 from edge.sessions.core.results import result_order
 from edge.sessions.core.utterances import groups
 
@@ -16,8 +16,8 @@ class SessionLimits(NamedTuple):
     order: result_order.ResultOrderLimits
     groups: groups.GroupLimits
     segments: segment.SegmentLimits
-    life: lifetime.LifetimeLimits
-    #: Messages of the client that wait for their turn.
+    lifetime: LifetimeLimits
+    #: Bounds of the inbound queue.
     inbound_max: int
     inbound_bytes_max: int
     #: Requests of the session without a result, and the audio of all such requests: of the session, of the edge.
@@ -29,6 +29,6 @@ class SessionLimits(NamedTuple):
     unacked_bytes_max: int
     signals_max: int
     signal_bytes_max: int
-    #: How long a session that is closing waits for its results, and a request for its own.
+    #: Timeouts: of a closing session for its results, of a request for its outcome.
     close_ms: int
     deadline_ms: int

@@ -2,7 +2,7 @@
 
 The mesh knows who is in a room; a session calls and its reply decides. A call on behalf of the client (create, join,
 leave, prefer) and the call before an utterance (speak) suspend the client's further messages; look and the removal of
-another member do not. Lists of members come from several edges, and their version tells which one is later.
+another member do not. Lists of members arrive from several edges; their version orders them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from mesh.words import PostKind, PostVerdict, RoomAction
 
 #: Failures that mean: the room or the membership is gone.
 GONE: Final = frozenset({ErrorCode.ROOM_NOT_FOUND.name, ErrorCode.NOT_IN_ROOM.name})
-#: And: the mesh cannot tell at the moment.
+#: And: the mesh has no answer at the moment.
 PASSING: Final = ErrorCode.SCHEDULER_DEPENDENCY_DOWN.name
 #: Calls that put a session into a room.
 ENTERS: Final = frozenset({RoomAction.CREATE, RoomAction.JOIN})
@@ -48,11 +48,11 @@ Signal = WebrtcOffer | WebrtcAnswer | WebrtcIce
 class Membership:
     """Of one session."""
 
-    __slots__ = ("_life", "_limits", "_list", "_session", "_signals", "_turn", "code")
+    __slots__ = ("_lifetime", "_limits", "_list", "_session", "_signals", "_turn", "code")
 
-    def __init__(self, turn: Turn, session: Session, limits: SessionLimits, life: Lifetime, code: str = "") -> None:
+    def __init__(self, turn: Turn, session: Session, limits: SessionLimits, lifetime: Lifetime, code: str = "") -> None:
         self._turn = turn
-        self._life = life
+        self._lifetime = lifetime
         self._session = session
         self._limits = limits
         #: Code of the room; "" = none.
@@ -62,7 +62,7 @@ class Membership:
         #: Signals to other members that have no reply yet.
         self._signals = 0
 
-    # --- messages of the client: the call to make, None if the client is told otherwise ---------------
+    # --- messages of the client: the call to make, None if the client got an error ----------------
 
     def create(self, message: RoomCreate) -> RoomCall | None:
         """room_create."""
@@ -151,7 +151,7 @@ class Membership:
             self._turn.do(Log("room_not_left", is_warning=True))  # the room forgets it when it expires
 
     def on_looked(self, call: RoomCall, reply: RoomState | Failed | None) -> None:
-        """The members as they are now, for a client that was away or has a later list than it asked for."""
+        """The current members, for a client that was detached or has a later list than the one that arrived."""
         if self.code != call.code:
             return
         if isinstance(reply, RoomState) and not self._list.is_older(reply.room_id, reply.version):
@@ -163,7 +163,7 @@ class Membership:
             self._send_error(reply.code, reply.message)
 
     def members_for(self, reply: RoomState | Failed | None) -> Sequence[RoomMember] | None:
-        """Who is there to listen to an utterance; None: the mesh cannot tell now. Nobody, if the room is gone."""
+        """The listeners of an utterance; None: the mesh has no answer now. Empty if the room is gone."""
         if isinstance(reply, RoomState):
             return reply.members
         if reply is None or reply.code == PASSING:
@@ -175,12 +175,12 @@ class Membership:
     # --- calls that suspend nothing -------------------------------------------------------------------
 
     def look(self) -> None:
-        """Ask who is in the room now."""
+        """Call for the current list of members."""
         if self.code:
             self._turn.do(CallRoom(RoomCall(RoomAction.LOOK, self.code)))
 
     def remove(self, member: str) -> None:
-        """Remove a member whose session is over and whose edge died before it could say so."""
+        """Remove a member whose session is over and whose edge died before it left the room."""
         if self.code:
             self._turn.do(CallRoom(RoomCall(RoomAction.LEAVE, self.code, member=member)))
 
@@ -192,10 +192,10 @@ class Membership:
 
     def renew(self) -> None:
         """Renew the session's record, with its room: an earlier renewal may have been lost."""
-        self._life.renewed(self._turn.now_ms)
+        self._lifetime.renewed(self._turn.now_ms)
         self._turn.do(RenewRecord(not self._turn.is_attached, self.code))
 
-    # --- who hears what -------------------------------------------------------------------------------
+    # --- listeners -----------------------------------------------------------------------------------
 
     def plan(self, members: Sequence[RoomMember]) -> list[Fan]:
         """The languages that an utterance is translated into, and the listeners of each."""
@@ -212,8 +212,8 @@ class Membership:
         body, key, code = encode_utf8(members_of(state)), numbered_key(state.room_id, state.version), state.room_code
         for member in state.members:
             if member.session_id != own:
-                letter = RelayMessage(member.session_id, PostKind.ROOM_MEMBERS, key, body, code, park=False)
-                self._turn.do(SendRelay(code, letter))
+                relay_message = RelayMessage(member.session_id, PostKind.ROOM_MEMBERS, key, body, code, park=False)
+                self._turn.do(SendRelay(code, relay_message))
 
     def accepts(self, post: Post) -> bool:
         """True if the client is to get that message of another session."""

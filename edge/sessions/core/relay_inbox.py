@@ -2,7 +2,7 @@
 
 Each speaker's results come in order, so the last index sent identifies every duplicate. A result counts as delivered
 when it is written to the socket, or, for a resumable client, when the client acknowledges it: its senders wait for
-that, and after a reconnect it is sent again.
+that, and after a reconnect it is resent.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RelayInbox:
         return list(self._unacked)
 
     def receive(self, event: RelayReceived) -> None:
-        """A message for the client. While that is not connected it is its sender's to find out where it goes."""
+        """A message for the client. While the client is detached, the sender has to find its owner."""
         post, queue = event.post, event.queue
         if not self._turn.is_attached:
             self._reply(post, queue, MOVED)
@@ -92,7 +92,7 @@ class RelayInbox:
             self._reply_all(self._unacked.pop(key), PostVerdict.TOLD)
 
     def resend(self) -> None:
-        """The client has a new connection: what it did not acknowledge may not have arrived."""
+        """The client has a new connection: resend its unacked results, which may not have arrived."""
         for unacked in self._unacked.values():
             self._turn.send_encoded("translation_result", unacked.body)
 

@@ -1,9 +1,9 @@
-"""Resume: a client that is connected (again): where it continues, what it is sent again, and what its mail means.
+"""Resumption: a connected client: where it continues, which messages are resent, and the use of its mail.
 
-A session that stayed here knows everything: what the client does not have is sent again, and results from the mail are
-taken as if the mesh had pushed them. Of one from another edge there is only the mail. Results whose turn it is are sent
-at once. The others are adopted: when the client has sent their audio again, the same request gets its result from here
-instead of from a node. In a room an index is several results for several members, so all of them are adopted. The mail
+A session that stayed at this edge is complete: unacked messages are resent, and results from the mail are handled as if
+the mesh had pushed them. Of one from another edge there is only the mail. Results whose turn it is are sent at once.
+The others are adopted: when the client has resent their audio, the same request gets its result from here instead of
+from a node. In a room an index is several results for several members, so all of them are adopted. The mail
 is deleted when the client has acknowledged all of it.
 """
 
@@ -24,7 +24,7 @@ from edge.sessions.core.results.outcomes import Outcomes
 from edge.sessions.core.session import Session
 from edge.sessions.core.turn import Turn
 from edge.sessions.core.utterances.intake import Intake
-from edge.sessions.core.utterances.submission import Submission, Turned
+from edge.sessions.core.utterances.submission import OrderedResult, Submission
 from mesh.messages.client import PROTOCOL_VERSION, SessionInitAck
 
 
@@ -65,14 +65,14 @@ class Resumption:
         self._intake.continue_at(plan.next_index, plan.next_seq)
         self._submission.adopted = plan.adopted
         self._send_init_ack(event)
-        for turned in plan.turns:
-            self._submission.send_mailed(turned)
+        for ordered in plan.ordered:
+            self._submission.send_mailed(ordered)
         self._take_posts(event.mail)
 
     def reopen(self, event: Attached) -> None:
         """Another connection of a session that stayed here."""
         self._send_init_ack(event)
-        self._outcomes.resend(event.last_index)
+        self._outcomes.delivery.resend(event.last_index)
         self._inbox.resend()
         self._last = event.mail.last
         for push, result in event.mail.results:
@@ -81,9 +81,9 @@ class Resumption:
 
     def trim(self) -> None:
         """Delete the mail that was read, once the client has all of it."""
-        if not self._last or len(self._inbox) or len(self._outcomes.unacked):
+        if not self._last or len(self._inbox) or len(self._outcomes.delivery.unacked):
             return
-        # A result of an index that has ended is not waited for: the audio was cut in other places this time.
+        # A result of an index that has ended is not needed: the audio was segmented differently this time.
         adopted, next_index = self._submission.adopted, self._outcomes.order.next_index
         if not any(mailed.push.utterance_index >= next_index for mailed in adopted.values()):
             adopted.clear()
@@ -91,7 +91,7 @@ class Resumption:
             self._last = ""
 
     def _take_posts(self, mail: FoundMail) -> None:
-        """Messages of other members from the mail; their senders know already that they were parked."""
+        """Messages of other members from the mail; their senders have been notified that they were parked."""
         for post, body in mail.posts:
             self._inbox.receive(RelayReceived(msgspec.structs.replace(post, edge=""), body))
         self._membership.look()
@@ -102,10 +102,10 @@ class Resumption:
 
 
 class ResumePlan(NamedTuple):
-    """What the mail means for a session whose client has everything before `next_index`."""
+    """The continuation of a session whose client has everything before `next_index`."""
 
-    turns: list[Turned]
-    #: The next utterance's index and chunk; None: as the client said.
+    ordered: list[OrderedResult]
+    #: Index and first chunk of the next utterance; None: the chunk that the client named.
     next_index: int
     next_seq: int | None
     adopted: dict[str, MailedResult]
@@ -114,12 +114,12 @@ class ResumePlan(NamedTuple):
 def plan_resume(
     session: Session, mailed: Sequence[MailedResult], next_index: int, next_seq: int, *, is_in_room: bool
 ) -> ResumePlan:
-    """Plan the continuation. A failure that another node may not have is no end: the utterance is submitted again."""
+    """Plan the continuation. After a failure that another node may not have, the utterance is submitted anew."""
     found = [one for one in mailed if one.push.utterance_index >= next_index and is_end(one)]
-    turns = [] if is_in_room else in_turn(session, found, next_index, next_seq)
-    last_seqs = [turn.last_seq for turn in turns if turn.last_seq is not None]
+    ordered = [] if is_in_room else in_order(session, found, next_index, next_seq)
+    last_seqs = [one.last_seq for one in ordered if one.last_seq is not None]
     adopted = {one.push.request_id: one for one in found}
-    return ResumePlan(turns, next_index + len(turns), last_seqs[-1] + 1 if last_seqs else None, adopted)
+    return ResumePlan(ordered, next_index + len(ordered), last_seqs[-1] + 1 if last_seqs else None, adopted)
 
 
 def is_end(mailed: MailedResult) -> bool:
@@ -127,14 +127,14 @@ def is_end(mailed: MailedResult) -> bool:
     return mailed.result is None or not is_failover(mailed.result)
 
 
-def in_turn(session: Session, found: Sequence[MailedResult], index: int, next_seq: int) -> list[Turned]:
+def in_order(session: Session, found: Sequence[MailedResult], index: int, next_seq: int) -> list[OrderedResult]:
     """The results that can be sent at once: from `index` on, without a gap.
 
-    Edges may have cut the same audio in different places, and an index may be there more than once: of a stream only
-    those count that begin where the one before ended.
+    Edges may have segmented the same audio differently, so an index may occur more than once: a streamed result counts
+    only if it begins where the previous one ended.
     """
     target = session.init.tgt_lang.strip().lower()
-    turns: list[Turned] = []
+    ordered: list[OrderedResult] = []
     while True:
         for mailed in found:
             push = mailed.push
@@ -142,16 +142,16 @@ def in_turn(session: Session, found: Sequence[MailedResult], index: int, next_se
                 continue
             seqs = session.seqs_of(push.request_id, index, target)
             if seqs is None or seqs[0] == next_seq:
-                turns.append(Turned(mailed, None if seqs is None else seqs[1]))
+                ordered.append(OrderedResult(mailed, None if seqs is None else seqs[1]))
                 next_seq = next_seq if seqs is None else seqs[1] + 1
                 break
         else:
-            return turns
+            return ordered
         index += 1
 
 
 def init_ack(session: Session, event: Attached, next_index: int, next_seq: int | None, room: str) -> SessionInitAck:
-    """The reply to session_init. A client that resumes is told where to go on."""
+    """The reply to session_init. For a client that resumes it says where to continue."""
     return SessionInitAck(
         session_id=session.session_id,
         assigned_node_id=session.preferred_node or None,

@@ -1,15 +1,15 @@
-"""Session: what one client's session is, which utterances it accepts and the Dispatch that each becomes. Pure.
+"""Session: the parameters of one client's session, its accepted utterances and the Dispatch of each. Pure.
 
     (session_init) -> READY -> CLOSED
 
-Owns the session's defaults and the memory of utterances seen. Requests on their way belong to custody, the order of
-their results to order.py.
+Owns the session's defaults and the recent utterances, for deduplication. Pending requests belong to the request
+tracker, the order of their results to result_order.py.
 
 Job key: what makes two utterances one job, as in the original system: tenant, session, index, target language and the
-features asked for. Tenant and session are fixed here, so `JobKey` holds the rest. No second job is made of a key.
+requested features. Tenant and session are fixed here, so `JobKey` holds the rest. No second job is made of a key.
 
-Request id: the original's `session:index:target:trace`. A streamed utterance adds the chunks that it was cut from: a
-session that resumes on another edge is cut anew there, and only the same audio may be the same request.
+Request id: the original's `session:index:target:trace`. A streamed utterance adds the chunks of its segment: a
+session that resumes on another edge is segmented anew there, and only the same audio may be the same request.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Dispatch, Work
 from mesh.messages.client import FeatureFlags, SessionInit, Utterance
 
-#: What the original's scheduler always asks of a node.
+#: The interval that the original's scheduler always requests of a node.
 PARTIAL_UPDATE_INTERVAL_MS: Final = 1_000
-#: A client is asked to slow down at most this often; the original client debounces by as much.
+#: A client is throttled at most this often; the original client debounces by as much.
 BACKPRESSURE_EVERY_MS: Final = 500
 
-#: Formats in which audio may be streamed, and what a client that names none sends, as ever.
+#: Formats of streamed audio, and the sample rate of a client that names none.
 STREAM_FORMATS: Final = ("opus", "pcm16")
 STREAM_SAMPLE_RATE: Final = 16_000
 #: Of a binary frame's time stamp.
 _CLOCK_MASK: Final = 0xFFFF_FFFF
-#: A client's clock that is further off than this tells nothing of the way in.
-_WAY_IN_MS_MAX: Final = 3_600_000
+#: A client's clock that is further off than this is no measure of the uplink.
+_UPLINK_MS_MAX: Final = 3_600_000
 
 _SEQS: Final = re.compile(r"(\d+)-(\d+)(?::|$)")
 _LANG: Final = re.compile(r"[A-Za-z0-9_-]{1,35}")
@@ -53,7 +53,7 @@ MODULES_NONE: Final[Mapping[str, Module]] = {}
 
 
 class JobKey(NamedTuple):
-    """What tells the jobs of one session apart."""
+    """The identity of a job within its session."""
 
     utterance_index: int
     target: str
@@ -62,21 +62,21 @@ class JobKey(NamedTuple):
 
 
 class FinalizedUtterance(NamedTuple):
-    """One utterance, however it came."""
+    """One complete utterance, from one message or from a stream."""
 
-    #: What the client said of it, or would have said; without its audio.
+    #: The client's message, or the equivalent of a streamed one; without its audio.
     message: Utterance
     audio: bytes
     audio_ms: int
     trace_id: str
-    #: How it was cut from a stream; None: it came whole.
-    cut: Segment | None = None
-    #: How long its first audio took from the client, as far as that can be told.
-    way_in_ms: int | None = None
+    #: Its segment of the stream; None: it arrived as one message.
+    segment: Segment | None = None
+    #: Time of its first audio from the client to this edge; None = unknown.
+    uplink_ms: int | None = None
 
 
 class Session:
-    """One session of this edge. `modules`: what each feature needs of a node; `seen_max`: utterances remembered."""
+    """One session of this edge. `modules`: the needs of each feature; `seen_max`: bound of recent utterances."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Session:
         modules: Mapping[str, Module] = MODULES_NONE,
     ) -> None:
         self.session_id = session_id
-        #: What an utterance leaves out comes from here.
+        #: Defaults of its utterances.
         self.init = msgspec.structs.replace(
             init,
             enable_streaming_asr=init.enable_streaming_asr is not False,
@@ -102,9 +102,9 @@ class Session:
         #: The node that had the last result, and the one that the session is paired with; "" = none.
         self.warm_node = ""
         self.preferred_node = ""
-        #: How streamed audio comes.
+        #: Of streamed audio.
         self.audio_format, self.sample_rate = negotiated(init)
-        #: What was accepted: a repeat makes no second job.
+        #: Accepted utterances: a duplicate makes no second job.
         self._seen: OrderedDict[JobKey, None] = OrderedDict()
         self._slowed_ms: int | None = None
         self._modules = modules
@@ -123,33 +123,33 @@ class Session:
         return self._key(utterance) in self._seen
 
     def dispatch(
-        self, spoken: FinalizedUtterance, target: str, place: GroupPosition | None, *, edge: str, deadline_ms: int
+        self, utterance: FinalizedUtterance, target: str, position: GroupPosition | None, *, edge: str, deadline_ms: int
     ) -> tuple[Dispatch, Work]:
-        """Accept what was spoken: the frame that finds a node for it, and what that node will be told."""
-        init, utterance = self.init, msgspec.structs.replace(spoken.message, tgt_lang=target)
-        key = self._key(utterance)
-        work = with_cut(work_from(utterance, init, spoken.trace_id), spoken.cut, place)
+        """Accept an utterance: its Dispatch, and the Work for the node that will have it."""
+        init, message = self.init, msgspec.structs.replace(utterance.message, tgt_lang=target)
+        key = self._key(message)
+        work = with_segment(work_from(message, init, utterance.trace_id), utterance.segment, position)
         needs = required(work.pipeline, work.features or {}, self._modules)
-        lang_a, lang_b = utterance.lang_a or init.lang_a, utterance.lang_b or init.lang_b
+        lang_a, lang_b = message.lang_a or init.lang_a, message.lang_b or init.lang_b
         frame = Dispatch(
-            request_id=self._request_id(key, spoken),
+            request_id=self._request_id(key, utterance),
             attempt=1,
             session_id=self.session_id,
-            utterance_index=utterance.utterance_index,
+            utterance_index=message.utterance_index,
             edge=edge,
             tenant_id=self.tenant_id,
-            src_lang=language_of(utterance.src_lang, "src_lang"),
+            src_lang=language_of(message.src_lang, "src_lang"),
             tgt_lang=key.target,
             lang_a=language_of(lang_a, "lang_a") if lang_a else "",
             lang_b=language_of(lang_b, "lang_b") if lang_b else "",
             services=needs.services,
             public=not self.tenant_id,
-            audio_ms=spoken.audio_ms,
+            audio_ms=utterance.audio_ms,
             deadline_ms=deadline_ms,
-            trace_id=spoken.trace_id,
+            trace_id=utterance.trace_id,
             preferred_node=self.preferred_node,
             warm_node=self.warm_node,
-            auto_langs=[language_of(lang, "auto_langs") for lang in utterance.auto_langs or init.auto_langs or ()],
+            auto_langs=[language_of(lang, "auto_langs") for lang in message.auto_langs or init.auto_langs or ()],
             models=needs.models,
             region=init.region or "",
             gpu_tier=init.gpu_tier or "",
@@ -157,27 +157,26 @@ class Session:
         return frame, work
 
     def whole(self, utterance: Utterance, audio: bytes, trace_id: str) -> FinalizedUtterance:
-        """An utterance that came as one message."""
+        """An utterance that arrived as one message."""
         audio_ms = duration_ms(audio, utterance.audio_format, utterance.sample_rate)
         return FinalizedUtterance(msgspec.structs.replace(utterance, audio=""), audio, audio_ms, trace_id)
 
-    def streamed(self, cut: Segment, wall_ms: int, now_ms: int) -> FinalizedUtterance:
-        """An utterance that was cut from a stream. Its trace is the session's, so that any edge names it alike."""
+    def streamed(self, segment: Segment, wall_ms: int, now_ms: int) -> FinalizedUtterance:
+        """An utterance from a stream. It has the session's trace id, so that its request id is the same at any edge."""
         init = self.init
         message = Utterance(
             session_id=self.session_id,
-            utterance_index=cut.index,
-            manual_cut=cut.is_manual_cut,
+            utterance_index=segment.index,
+            manual_cut=segment.is_manual_cut,
             src_lang=init.src_lang,
             tgt_lang=init.tgt_lang,
             audio="",
             audio_format=self.audio_format,
             sample_rate=self.sample_rate,
         )
-        began_wall_ms = wall_ms - (now_ms - cut.began_ms)
-        return FinalizedUtterance(
-            message, cut.audio, cut.audio_ms, self.trace_id, cut, way_in_ms(cut.first_client_ms, began_wall_ms)
-        )
+        began_wall_ms = wall_ms - (now_ms - segment.began_ms)
+        took_ms = uplink_ms(segment.first_client_ms, began_wall_ms)
+        return FinalizedUtterance(message, segment.audio, segment.audio_ms, self.trace_id, segment, took_ms)
 
     def seqs_of(self, request_id: str, index: int, target: str) -> tuple[int, int] | None:
         """The first and last chunk of a streamed utterance of ours, from its request id; None if it is not one."""
@@ -189,23 +188,23 @@ class Session:
         features = utterance.features or self.init.features
         return JobKey(utterance.utterance_index, language_of(utterance.tgt_lang, "tgt_lang"), features_hash(features))
 
-    def _request_id(self, key: JobKey, spoken: FinalizedUtterance) -> str:
-        """The id that the mesh binds a job to: the original's, with more only where that would name two jobs."""
-        request_id = f"{self.session_id}:{key.utterance_index}:{key.target}:{spoken.trace_id}"
-        if spoken.cut is not None:
-            request_id += f":{spoken.cut.first_seq}-{spoken.cut.last_seq}"
+    def _request_id(self, key: JobKey, utterance: FinalizedUtterance) -> str:
+        """The id that the mesh binds a job to: the original's, extended only where that would be ambiguous."""
+        request_id = f"{self.session_id}:{key.utterance_index}:{key.target}:{utterance.trace_id}"
+        if utterance.segment is not None:
+            request_id += f":{utterance.segment.first_seq}-{utterance.segment.last_seq}"
         if key.features != features_hash(self.init.features):
             request_id += f":{key.features}"
         return request_id
 
     def remember(self, utterance: Utterance) -> None:
-        """The utterance was accepted."""
+        """The utterance is accepted: later ones with its job key are duplicates."""
         self._seen[self._key(utterance)] = None
         while len(self._seen) > self._seen_max:
             self._seen.popitem(last=False)
 
     def may_slow_down(self, now_ms: int) -> bool:
-        """True if the client was not told to slow down a moment ago."""
+        """True unless the client was throttled less than BACKPRESSURE_EVERY_MS ago."""
         if self._slowed_ms is not None and now_ms - self._slowed_ms < BACKPRESSURE_EVERY_MS:
             return False
         self._slowed_ms = now_ms
@@ -236,28 +235,31 @@ def negotiated(init: SessionInit) -> tuple[str, int]:
     return known, init.sample_rate or STREAM_SAMPLE_RATE
 
 
-def way_in_ms(client_ms: int | None, wall_ms: int) -> int | None:
-    """How long a message took, by the client's clock (whole, or its lower 32 bits); None if that makes no sense."""
+def uplink_ms(client_ms: int | None, wall_ms: int) -> int | None:
+    """Transit time of a message by the client's clock (whole, or its lower 32 bits); None if it is implausible."""
     if client_ms is None:
         return None
-    way_ms = wall_ms - client_ms if client_ms > _CLOCK_MASK else (wall_ms - client_ms) & _CLOCK_MASK
-    return way_ms if 0 <= way_ms <= _WAY_IN_MS_MAX else None
+    took_ms = wall_ms - client_ms if client_ms > _CLOCK_MASK else (wall_ms - client_ms) & _CLOCK_MASK
+    return took_ms if 0 <= took_ms <= _UPLINK_MS_MAX else None
 
 
-def with_cut(work: Work, cut: Segment | None, place: GroupPosition | None) -> Work:
-    """What the node is told besides: how the utterance was cut, and what was said before it."""
-    if place is not None:
+def with_segment(work: Work, segment: Segment | None, position: GroupPosition | None) -> Work:
+    """The Work with the reason of the segment's end, and the context of its group."""
+    if position is not None:
         work = msgspec.structs.replace(
-            work, group_id=place.group_id, part_index=place.part_index, context_text=place.context_text or None
+            work,
+            group_id=position.group_id,
+            part_index=position.part_index,
+            context_text=position.context_text or None,
         )
-    if cut is None:
+    if segment is None:
         return work
     return msgspec.structs.replace(
         work,
-        padding_ms=cut.padding_ms,
-        is_manual_cut=cut.is_manual_cut,
-        is_pause_triggered=cut.is_pause_triggered,
-        is_timeout_triggered=cut.is_timeout_triggered,
-        is_max_duration_triggered=cut.is_max_duration_triggered,
-        turn_id=cut.turn_id,
+        padding_ms=segment.padding_ms,
+        is_manual_cut=segment.is_manual_cut,
+        is_pause_triggered=segment.is_pause_triggered,
+        is_timeout_triggered=segment.is_timeout_triggered,
+        is_max_duration_triggered=segment.is_max_duration_triggered,
+        turn_id=segment.turn_id,
     )

@@ -6,9 +6,9 @@ Turn.
 Nothing here waits: an effect that has a reply gets it as a later event.
 
 Theory of operation. A session begins with session_init, once the mesh has a record that this edge owns it. Messages of
-its client are handled one at a time and in order (intake). What cannot be handled yet waits in a bounded queue, and the
-client is advised to send less (admission). Chunks become utterances, an utterance becomes requests (submission), a
-request ends in a result (outcomes), and a result is acknowledged upstream when the client has it.
+its client are handled one at a time and in order (intake). A message that cannot be handled yet waits in a bounded
+queue, and the client is advised to send less (admission). Chunks become utterances, an utterance becomes requests
+(submission), a request ends in a result (outcomes), and a result is acknowledged upstream when the client has it.
 
     OPENING     the mesh knows that the session is ours; no client is connected yet
     ATTACHED    the client is connected
@@ -42,6 +42,7 @@ from edge.sessions.core.lifetime import Lifetime
 from edge.sessions.core.limits import SessionLimits
 from edge.sessions.core.membership import Membership
 from edge.sessions.core.relay_inbox import RelayInbox
+from edge.sessions.core.results.delivery import Delivery
 from edge.sessions.core.results.outcomes import Outcomes
 from edge.sessions.core.resume import Resumption
 from edge.sessions.core.session import Session
@@ -54,14 +55,14 @@ from mesh.frames import RoomState
 from mesh.messages.client import Backpressure, SessionCloseAck, SessionIdle
 from mesh.words import BackpressureAction, PostVerdict, RoomAction
 
-#: How soon an utterance that waits at a gate is tried again.
+#: Retry interval of an utterance that waits at a gate.
 BLOCKED_LOOK_MS: Final = 100
 _IDLE: Final = "Nothing was said for a while. The session stays open: speak, and it goes on."
 _NONE: Final[Sequence[Effect]] = ()
 
 
 class Phase(Enum):
-    """Where a session is in its life."""
+    """The phase of a session."""
 
     OPENING = auto()
     ATTACHED = auto()
@@ -86,7 +87,7 @@ class SessionState:
         "inbox",
         "intake",
         "is_moved",
-        "life",
+        "lifetime",
         "mail",
         "membership",
         "outcomes",
@@ -114,22 +115,22 @@ class SessionState:
         self._edge = edge
         self._limits = limits
         turn = self._turn = Turn()
-        self.life = Lifetime(limits.life, now_ms)
-        self.membership = Membership(turn, session, limits, self.life, room)
-        self.outcomes = Outcomes(turn, session, limits, self.membership, next_index)
+        self.lifetime = Lifetime(limits.lifetime, now_ms)
+        self.membership = Membership(turn, session, limits, self.lifetime, room)
+        self.outcomes = Outcomes(turn, session, limits, Delivery(turn, session, self.membership), next_index)
         self.admission = Admission(session, limits, self.outcomes, backlog)
         self.submission = Submission(turn, session, limits, self.outcomes, edge)
         parts = (self.admission, self.submission, self.outcomes, self.membership)
         self.intake = Intake(turn, session, limits, *parts, next_index, next_seq)
-        self.inbox = RelayInbox(turn, self.membership, self.outcomes.is_resumable, limits.unacked_max)
+        self.inbox = RelayInbox(turn, self.membership, self.outcomes.delivery.is_resumable, limits.unacked_max)
         self.mail = Resumption(turn, session, self.intake, self.submission, self.outcomes, self.inbox, self.membership)
-        #: It is closing, and all audio that came was cut.
+        #: It is closing, and its buffered audio was finalized.
         self._is_flushed = False
-        #: It has ended here and goes on at another edge.
+        #: It has ended here and continues at another edge.
         self.is_moved = False
         self._enter(Phase.OPENING)
 
-    # --- what the rim asks ----------------------------------------------------------------------------
+    # --- for the actor ------------------------------------------------------------------------------
 
     def handle(self, event: events.Event, now_ms: int, wall_ms: int) -> Sequence[Effect]:
         """Handle an event; run the effects, in order, before the next one."""
@@ -167,7 +168,7 @@ class SessionState:
 
     def due_ms(self, now_ms: int) -> int:
         """When to tick."""
-        due_ms = self.life.due_ms(self._turn.is_attached)
+        due_ms = self.lifetime.due_ms(self._turn.is_attached)
         segments = self._listening()
         if segments is not None and (segments_ms := segments.next_due_ms) is not None and segments_ms < due_ms:
             due_ms = segments_ms
@@ -179,7 +180,7 @@ class SessionState:
         return due_ms
 
     def _listening(self) -> Segmenter | None:
-        """What cuts the audio while silence means something: the client is here, and nothing that it sent waits."""
+        """The segmenter while silence is a pause: the client is attached, and no message of it waits."""
         segments = self.intake.segments
         if segments is None or not self._turn.is_attached or self.admission.waiting or self.phase is Phase.CLOSING:
             return None
@@ -192,16 +193,16 @@ class SessionState:
     # --- the client -----------------------------------------------------------------------------------
 
     def _on_chunk(self, chunk: events.ChunkReceived) -> None:
-        self.life.heard(self._turn.now_ms)
+        self.lifetime.received(self._turn.now_ms)
         self.intake.receive(chunk, len(chunk.audio))
 
     def _on_message(self, event: events.MessageReceived) -> None:
-        self.life.heard(self._turn.now_ms)
+        self.lifetime.received(self._turn.now_ms)
         self.intake.receive(event.message, event.size)
 
     def _on_acked(self, event: events.ClientAcked) -> None:
         if event.session_id == self.session.session_id:
-            self.outcomes.acknowledge(event.index)
+            self.outcomes.delivery.acknowledge(event.index)
             self._pump()
         else:
             self.inbox.acknowledge(event.session_id, event.index)
@@ -212,16 +213,16 @@ class SessionState:
         self._close()
 
     def _close(self) -> None:
-        """Cut what is there, handle what waits, and end when all results are sent, or when the time is up."""
+        """Finalize the buffered audio, handle waiting messages, and end after the last result or `close_ms`."""
         self._enter(Phase.CLOSING)
-        self.life.closing(self._limits.close_ms, self._turn.now_ms)
+        self.lifetime.closing(self._limits.close_ms, self._turn.now_ms)
         self._pump()
 
     def _pump(self) -> None:
-        """Handle what waits, as far as it may be; end what is over."""
+        """Handle waiting messages until a gate blocks them; end a session that is over."""
         self.intake.pump()
         outcomes = self.outcomes
-        if outcomes.is_resumable and outcomes.unacked.bytes > 2 * self._limits.unacked_bytes_max:
+        if outcomes.delivery.is_resumable and outcomes.delivery.unacked.bytes > 2 * self._limits.unacked_bytes_max:
             reason = "the client does not acknowledge its results"
             self._turn.send_error(PeerError(ErrorCode.SESSION_CLOSED, reason))
             self._end(reason)
@@ -229,7 +230,11 @@ class SessionState:
             if not self.admission.waiting and not self._is_flushed:
                 self._is_flushed = True
                 self.intake.flush()
-            if self._is_flushed and self.intake.is_empty and not (outcomes.requests or outcomes.open_lanes):
+            if (
+                self._is_flushed
+                and self.intake.is_empty
+                and not (outcomes.requests or outcomes.delivery.open_languages)
+            ):
                 self._finish()
 
     def _finish(self) -> None:
@@ -246,7 +251,7 @@ class SessionState:
 
     def _on_reattached(self, event: events.Attached) -> None:
         """Another connection of the client, which has every result up to `last_index`."""
-        self.outcomes.acknowledge(event.last_index)
+        self.outcomes.delivery.acknowledge(event.last_index)
         self._attach()
         self.mail.reopen(event)
         self._pump()
@@ -257,29 +262,29 @@ class SessionState:
         if self.phase is not Phase.CLOSING:
             self._enter(Phase.ATTACHED)
         self.admission.reattached()
-        self.life.attached(now_ms)
+        self.lifetime.attached(now_ms)
         if self.intake.segments is not None:
             self.intake.segments.on_resumed(now_ms)
 
     def _on_detached(self, event: events.Detached) -> None:
         self._turn.is_attached = False
-        if self.outcomes.is_resumable:
+        if self.outcomes.delivery.is_resumable:
             self._enter(Phase.DETACHED)
             self._wait_for_client()
         elif self.membership.code:
-            self._close()  # listeners shall get its last utterance
+            self._close()  # listeners must get its last utterance
         else:
             self._end("connection lost")
 
     def _wait_for_client(self) -> None:
-        self.life.detached(self._turn.now_ms)
+        self.lifetime.detached(self._turn.now_ms)
         self.membership.renew()
 
     def _on_detached_closing(self, event: events.Detached) -> None:
         self._turn.is_attached = False
 
     def _on_resume_started(self, event: events.ResumeStarted) -> None:
-        self.life.attached(self._turn.now_ms)  # its time does not run out while its mail is read
+        self.lifetime.attached(self._turn.now_ms)  # no resume timeout while its mail is read
 
     def _on_resume_failed(self, event: events.ResumeFailed) -> None:
         self._wait_for_client()
@@ -307,14 +312,14 @@ class SessionState:
         self._end(event.reason)
 
     def _end(self, reason: str) -> None:
-        """The session is over, and nobody waits for its results."""
-        self.outcomes.end()
+        """The session is over: its results are acknowledged, its requests cancelled."""
+        self.outcomes.delivery.end()
         self._leave(PostVerdict.NO_SESSION)
         self.membership.depart()
         self._turn.do(EndSession(reason, len(self.outcomes.requests)))
 
     def _move(self, owner: str) -> None:
-        """The session goes on, but not here: whoever owns it next gets what was not acknowledged."""
+        """The session continues at another edge: its next owner gets the unacked results."""
         self.is_moved = True
         self._leave(MOVED)
         self._turn.do(MoveSession(owner))
@@ -333,7 +338,7 @@ class SessionState:
         self._pump()
 
     def _on_rejected(self, event: request.ResultRejected) -> None:
-        self.outcomes.on_rejected(event)
+        self.outcomes.delivery.on_rejected(event)
 
     def _on_failed(self, event: request.RequestFailed) -> None:
         self.outcomes.on_failed(event)
@@ -371,26 +376,26 @@ class SessionState:
     def _on_relayed(self, event: RelayCompleted) -> None:
         if event.verdict == PostVerdict.NO_SESSION:
             self.membership.remove(event.message.listener)
-        self.outcomes.on_relayed(event, read_key(event.message.key)[1])
+        self.outcomes.delivery.on_relayed(event, read_key(event.message.key)[1])
         self._pump()
 
     # --- time -----------------------------------------------------------------------------------------
 
     def _on_tick(self, event: events.Ticked) -> None:
-        now_ms, life = self._turn.now_ms, self.life
-        if life.detached_until_ms and now_ms >= life.detached_until_ms:
+        now_ms, lifetime = self._turn.now_ms, self.lifetime
+        if lifetime.detached_until_ms and now_ms >= lifetime.detached_until_ms:
             self._end("the client did not come back")
             return
-        if life.closing_until_ms and now_ms >= life.closing_until_ms:
+        if lifetime.closing_until_ms and now_ms >= lifetime.closing_until_ms:
             self._finish()
             return
         segments = self._listening()
         if segments is not None:
             self.intake.take(segments.tick(now_ms))
         self.outcomes.tick()
-        if now_ms >= life.renew_ms:
+        if now_ms >= lifetime.renew_ms:
             self.membership.renew()
-        idle_ms = life.idle_for_ms(now_ms) if self._turn.is_attached else 0
+        idle_ms = lifetime.idle_for_ms(now_ms) if self._turn.is_attached else 0
         if idle_ms:
             self.outcomes.groups.close()
             self._turn.send(SessionIdle(session_id=self.session.session_id, idle_ms=idle_ms, message=_IDLE))
@@ -400,13 +405,13 @@ class SessionState:
         pass
 
     def check(self) -> None:
-        """Assert what always holds; tests call it after each event."""
+        """Assert the invariants; tests call it after each event."""
         assert not self._turn.effects
         self.admission.check()
         self.outcomes.check()
         self.inbox.check()
         assert self.is_attached == (self.phase is Phase.ATTACHED) or self.phase is Phase.CLOSING
-        assert (self.life.closing_until_ms > 0) == (self.phase is Phase.CLOSING) or self.is_ended
+        assert (self.lifetime.closing_until_ms > 0) == (self.phase is Phase.CLOSING) or self.is_ended
         assert self.session.closed == self.is_ended
 
 

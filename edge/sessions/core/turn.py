@@ -8,7 +8,7 @@ from mesh.messages.base import Message
 
 
 class Turn:
-    """Of one session. `begin` at each event, `end` when it is handled; parts append in between, in order."""
+    """Of one session. SessionState sets the time at each event and takes the effects; parts append in between."""
 
     __slots__ = ("effects", "is_attached", "now_ms", "wall_ms")
 

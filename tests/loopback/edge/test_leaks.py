@@ -103,9 +103,9 @@ async def test_nothing_is_kept_of_ten_thousand_sessions(tmp: Path, monkeypatch: 
         assert count >= SESSIONS  # one that resumes too late makes another
         await until(lambda: not (sessions.sockets or sessions.custody.requests or len(sessions.relay)), "all is quiet")
         assert len(sessions._timers) == 0
-        retained = sessions.custody.retained
-        retained.check()
-        assert not retained._sessions and not retained._resumed and not retained.audio_bytes
+        table = sessions.custody.table
+        table.check()
+        assert not table._sessions and not table._resumed and not table.audio_bytes
         await until(lambda: not rig.selector.sessions, "the mesh is notified of each end")
         working.cancel()
         await asyncio.wait([working])

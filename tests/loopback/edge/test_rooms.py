@@ -198,7 +198,7 @@ async def test_same_index_said_twice_in_a_room_reaches_each_listener_once(tmp: P
         await listener.hear("translation_result", utterance_index=1)
         await speaker.hear("utterance_ended", utterance_index=1)
         assert heard_of(listener, speaker) == [0, 1]
-        assert not failures and not rig.edges[0].sessions.actors[speaker.id].state.outcomes.open_lanes
+        assert not failures and not rig.edges[0].sessions.actors[speaker.id].state.outcomes.delivery.open_languages
         working.cancel()
 
 

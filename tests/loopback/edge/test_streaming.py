@@ -12,6 +12,7 @@ import pytest
 from mesh.frames import Cancel
 from mesh.messages import audio_frames
 from mesh.messages.audio_frames import AudioFrame, FinalFrame, PingFrame, PongFrame
+from mesh.words import ResultOutcome
 from tests.support.processes.edge import Rig, Talk, running, until
 
 PCM = {"audio_formats": ["pcm16"]}
@@ -286,7 +287,8 @@ async def test_defect_12_old_attempt_neither_reaches_the_client_nor_hides_the_ne
         (slow, old), (other, new) = await got.get(), await got.get()
         assert (old["attempt_id"], new["attempt_id"]) == (1, 2) and slow != other
         await nodes[slow].answer(old, text_translated="of the old attempt")
-        await until(lambda: rig.edges[0].sessions.custody.strays["fenced"] == 1, "the late one came, and is fenced")
+        late = rig.edges[0].metrics.results_total.labels(ResultOutcome.LATE)
+        await until(lambda: late._value.get() == 1, "the late one arrived, and is fenced")
         await nodes[other].answer(new, text_translated="of the new one")
         assert (await client.hear("translation_result"))["text_translated"] == "of the new one"
         await nodes[other].answer(new, text_translated="again")

@@ -1,4 +1,4 @@
-"""Results: what a client is told of its utterances. Pure: a request and what became of it in, messages out."""
+"""Client messages: the messages to a client about its requests. Pure: a request and its outcome in, messages out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mesh.messages.node import JobResult, NodeAsrPartial
 
 
 def ui_event(request: Request, event: UiEventName, now_ms: int, job_id: str = "") -> UiEvent:
-    """Good news about a request."""
+    """Progress of a request."""
     return UiEvent(
         trace_id=request.dispatch.trace_id,
         session_id=request.session_id,
@@ -30,7 +30,7 @@ def ui_event(request: Request, event: UiEventName, now_ms: int, job_id: str = ""
 
 
 def failure(request: Request, code: str, job_id: str, now_ms: int) -> UiEvent:
-    """Bad news about a request; codes that are not ours are named in the `error` that follows, not here."""
+    """The failure of a request; a code that is not ours is only in the `error` that follows."""
     known = ErrorCode.__members__.get(code)
     return UiEvent(
         trace_id=request.dispatch.trace_id,
@@ -49,12 +49,12 @@ def for_failure(
     request: Request, code: ErrorCode, message: str, details: dict[str, Any] | None, now_ms: int
 ) -> list[Message]:
     """The mesh could not get a result."""
-    told = {**(details or {}), **_about(request)}
-    return [failure(request, code.name, request.job_id, now_ms), error_message(code, message, told)]
+    complete = {**(details or {}), **_details_of(request)}
+    return [failure(request, code.name, request.job_id, now_ms), error_message(code, message, complete)]
 
 
 def for_partial(request: Request, partial: NodeAsrPartial, now_ms: int) -> list[Message]:
-    """Recognised so far."""
+    """Text recognised so far."""
     message = asr_partial_from(
         partial,
         session_id=request.session_id,
@@ -71,49 +71,49 @@ def for_result(
     result: JobResult,
     now_ms: int,
     wall_ms: int,
-    place: GroupPosition | None = None,
-    way_in_ms: int | None = None,
+    position: GroupPosition | None = None,
+    uplink_ms: int | None = None,
 ) -> list[Message]:
-    """The node's result as the client shall see it: progress, and last the result itself."""
+    """The node's result for the client: progress events, and last the result itself."""
     messages: list[Message] = []
     if result.text_asr:
         messages.append(ui_event(request, "ASR_FINAL", now_ms, push.job_id))
     if result.text_translated:
         messages.append(ui_event(request, "NMT_DONE", now_ms, push.job_id))
-    told = translation_result_from(
+    message = translation_result_from(
         result,
         push,
         trace_id=request.dispatch.trace_id,
-        network_timings=_network_timings(request, result, wall_ms, way_in_ms),
+        network_timings=_network_timings(request, result, wall_ms, uplink_ms),
         scheduler_sent_at_ms=wall_ms,
-        group_id=None if place is None else place.group_id,
-        part_index=None if place is None else place.part_index,
+        group_id=None if position is None else position.group_id,
+        part_index=None if position is None else position.part_index,
     )
-    messages.append(msgspec.structs.replace(told, utterance_index=request.dispatch.utterance_index))
+    messages.append(msgspec.structs.replace(message, utterance_index=request.dispatch.utterance_index))
     return messages
 
 
-def _network_timings(request: Request, result: JobResult, wall_ms: int, way_in_ms: int | None) -> NetworkTimings:
+def _network_timings(request: Request, result: JobResult, wall_ms: int, uplink_ms: int | None) -> NetworkTimings:
     completed_ms = result.node_completed_at_ms
     return NetworkTimings(
-        web_to_scheduler_ms=way_in_ms,
+        web_to_scheduler_ms=uplink_ms,
         scheduler_to_node_ms=max(0, request.placed_ms - request.created_ms) if request.placed_ms else None,
-        # The node's clock is its own: never tell of a negative time.
+        # The node's clock may differ from ours: never report a negative time.
         node_to_scheduler_ms=max(0, wall_ms - completed_ms) if completed_ms else None,
     )
 
 
 def for_node_failure(request: Request, push: Push, result: JobResult, now_ms: int) -> list[Message]:
-    """What a node said when it could not do it."""
+    """The failure that a node reported."""
     error = error_from(result.error)
-    # Which utterance it is about is for us to say: a client may have many under way, and a node may be mistaken.
-    said = error.details if isinstance(error.details, dict | None) else {"details": error.details}
-    told = msgspec.structs.replace(error, details={**(said or {}), **_about(request)})
-    return [failure(request, error.code, push.job_id, now_ms), told]
+    # The utterance is named by us: a client may have many pending, and a node may be mistaken.
+    reported = error.details if isinstance(error.details, dict | None) else {"details": error.details}
+    complete = msgspec.structs.replace(error, details={**(reported or {}), **_details_of(request)})
+    return [failure(request, error.code, push.job_id, now_ms), complete]
 
 
-def _about(request: Request) -> dict[str, Any]:
-    """What every error about an utterance says in its details."""
+def _details_of(request: Request) -> dict[str, Any]:
+    """The details that every error about an utterance has."""
     return {
         "session_id": request.session_id,
         "utterance_index": request.dispatch.utterance_index,

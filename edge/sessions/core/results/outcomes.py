@@ -1,26 +1,14 @@
-"""Outcomes: what becomes of a session's requests, and who is sent the result: its client, or the listeners in a room.
+"""Outcomes: the results of a session's requests, sent to its client or to the listeners in its room.
 
-Results are released strictly by utterance index (result_order.py): one order for the client, and one for each language
-that listeners of its room want ("lane"). An index without a result is sent as missing_result, at its turn.
+Results are released strictly by utterance index (result_order.py): one order for the client (language ""), and one
+for each language that listeners of its room want. An index without a result is sent as missing_result, at its turn.
 
-When is a result acknowledged upstream? The edge of its node retries it until then, and whoever owns the session by then
-gets it. So the rule is, for every result that reaches the session:
-
-    result for a client that is not resumable      at once: nothing could be sent again
-    result for a resumable client                  when the client acknowledges its index
-    result for listeners in a room                 when each of them has it, or never will
-    result of an index that has ended meanwhile    at once: nobody waits for it
-    duplicate of a result that is unacknowledged   not now: the first one is acknowledged as above
-    any other result that no request waits for     at once, with the tracker's verdict
-    the session ends                               everything that is left
-    the session moves to another edge              nothing: its next owner gets it
+A released result is sent by delivery.py, which also says when it is acknowledged upstream.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
-
-import msgspec
 
 from edge.core.convert import is_silence
 from edge.core.timers import earliest
@@ -30,42 +18,31 @@ from edge.requests.core.request import (
     RequestFailed,
     RequestProgressed,
     ResultArrived,
-    ResultRejected,
 )
-from edge.rooms.core.events import RelayCompleted, numbered_key
-from edge.rooms.core.relay_queue import RelayMessage
-from edge.sessions.core.effects import CancelRequest, CounterName, Log, SendRelay
+from edge.sessions.core.effects import CancelRequest, CounterName, Log
 from edge.sessions.core.limits import SessionLimits
-from edge.sessions.core.membership import Membership
 from edge.sessions.core.results import client_messages
+from edge.sessions.core.results.delivery import Delivery
 from edge.sessions.core.results.request_context import RequestContext
 from edge.sessions.core.results.result_order import Missing, Release, ResultOrder
-from edge.sessions.core.results.unacked import Unacked
 from edge.sessions.core.session import Session
 from edge.sessions.core.turn import Turn
 from edge.sessions.core.utterances.groups import Groups
 from mesh.errors import ErrorCode
 from mesh.frames import Push
-from mesh.messages.base import Message, encode_utf8
-from mesh.messages.client import MissingResult, TranslationResult, UtteranceEnded
+from mesh.messages.base import Message
+from mesh.messages.client import MissingResult, TranslationResult
 from mesh.messages.node import JobResult
-from mesh.words import CancelReason, MissingReason, PostKind, ResultVerdict
+from mesh.words import CancelReason, MissingReason, ResultVerdict
 
 
 class Ready(NamedTuple):
-    """A result that waits for its turn."""
+    """A result that is buffered until its turn."""
 
     request: Request
     push: Push
     result: JobResult
-    about: RequestContext
-
-
-class Relayed(NamedTuple):
-    """A result that was sent to listeners of a room, and those that do not have it yet."""
-
-    about: RequestContext
-    listeners: set[str]
+    context: RequestContext
 
 
 class Outcomes:
@@ -73,42 +50,33 @@ class Outcomes:
 
     __slots__ = (
         "_limits",
-        "_membership",
-        "_relayed",
         "_session",
         "_turn",
         "_unreleased",
         "audio_bytes",
+        "delivery",
         "groups",
-        "is_resumable",
-        "lanes",
-        "open_lanes",
+        "language_orders",
         "order",
         "requests",
-        "unacked",
     )
 
     def __init__(
-        self, turn: Turn, session: Session, limits: SessionLimits, membership: Membership, next_index: int | None
+        self, turn: Turn, session: Session, limits: SessionLimits, delivery: Delivery, next_index: int | None
     ) -> None:
         self._turn = turn
         self._session = session
         self._limits = limits
-        self._membership = membership
-        self.is_resumable = bool(session.init.resumable)
+        self.delivery = delivery
         self.order = ResultOrder(limits.order, next_index)
         self.groups = Groups(session.session_id, limits.groups)
-        self.unacked = Unacked()
         #: By language: the order of its listeners.
-        self.lanes: dict[str, ResultOrder] = {}
-        #: By index: languages whose listeners do not have it yet.
-        self.open_lanes: dict[int, int] = {}
+        self.language_orders: dict[str, ResultOrder] = {}
         #: Pending requests by id, and the audio that is held for them.
         self.requests: dict[str, RequestContext] = {}
         self.audio_bytes = 0
-        #: Requests that are over and whose index waits for its turn, by lane and index.
+        #: Requests that are over and whose index waits for its turn, by language and index.
         self._unreleased: dict[tuple[str, int], RequestContext] = {}
-        self._relayed: dict[tuple[str, int], Relayed] = {}
 
     # --- requests -----------------------------------------------------------------------------------
 
@@ -117,90 +85,84 @@ class Outcomes:
         now_ms = self._turn.now_ms
         if not languages:
             self.order.expect(index, now_ms)
-        for language in languages - self.lanes.keys():
-            self.lanes[language] = ResultOrder(self._limits.order, index)
-        for language, lane in list(self.lanes.items()):
+        for language in languages - self.language_orders.keys():
+            self.language_orders[language] = ResultOrder(self._limits.order, index)
+        for language, order in list(self.language_orders.items()):
             if language in languages:
-                lane.expect(index, now_ms)
+                order.expect(index, now_ms)
                 continue
-            self._release(language, lane.skip(index, now_ms))
-            if lane.end == lane.next_index:
-                del self.lanes[language]  # nothing of it is pending; it may begin anew
+            self._release(language, order.skip(index, now_ms))
+            if order.end == order.next_index:
+                del self.language_orders[language]  # nothing of it is pending; it may begin anew
         if languages:
-            self.open_lanes[index] = len(languages)
+            self.delivery.open_languages[index] = len(languages)
             self._release("", self.order.skip(index, now_ms))
 
-    def add(self, request_id: str, about: RequestContext) -> None:
+    def add(self, request_id: str, context: RequestContext) -> None:
         """A request is pending."""
-        self.requests[request_id] = about
-        self.audio_bytes += about.audio_bytes
+        self.requests[request_id] = context
+        self.audio_bytes += context.audio_bytes
 
     def refuse(self, index: int, last_seq: int, trace_id: str) -> None:
         """A streamed utterance can never be submitted: its index is missing, for the client and for all listeners."""
-        for language, lane in list(self.lanes.items()):
-            self._release(language, lane.skip(index, self._turn.now_ms))
+        for language, order in list(self.language_orders.items()):
+            self._release(language, order.skip(index, self._turn.now_ms))
         self._miss(RequestContext(index, "", (), trace_id, last_seq), MissingReason.JOB_FAILED)
 
     def _remove(self, request_id: str) -> RequestContext | None:
-        about = self.requests.pop(request_id, None)
-        if about is not None:
-            self.audio_bytes -= about.audio_bytes
-        return about
+        context = self.requests.pop(request_id, None)
+        if context is not None:
+            self.audio_bytes -= context.audio_bytes
+        return context
 
     # --- from the tracker ---------------------------------------------------------------------------
 
     def on_result(self, event: ResultArrived) -> None:
         """A result, or a node's failure: released at its turn."""
-        about, push = self._remove(event.request.request_id), event.push
-        if about is None:
+        context, push = self._remove(event.request.request_id), event.push
+        if context is None:
             self._turn.do(AckResult(push, ResultVerdict.DELIVERED))  # its index has ended
             return
-        if self.is_resumable:
-            self.unacked.keep(about.index, push)
-        self._settle(about, event)
-        if not self.is_resumable:
+        self.delivery.receive(context.index, push)
+        self._settle(context, event)
+        if not self.delivery.is_resumable:
             self._turn.do(AckResult(push, ResultVerdict.DELIVERED))
 
-    def _settle(self, about: RequestContext, event: ResultArrived) -> None:
+    def _settle(self, context: RequestContext, event: ResultArrived) -> None:
         request, push, result = event.request, event.push, event.result
         if result is None or not result.success:
             for message in _failure(request, push, result, self._turn.now_ms):
                 self._turn.send(message)
-            self._miss(about, MissingReason.JOB_FAILED)
+            self._miss(context, MissingReason.JOB_FAILED)
         elif is_silence(result):
-            self._miss(about, MissingReason.SILENCE_DETECTED)
+            self._miss(context, MissingReason.SILENCE_DETECTED)
         else:
             self._session.warm_node = push.node_id
-            now_ms, place = self._turn.now_ms, about.place
-            if place is not None:
+            now_ms, position = self._turn.now_ms, context.position
+            if position is not None:
                 texts = (result.text_asr or "", result.text_translated or "")
-                self.groups.heard(place.group_id, place.part_index, *texts, now_ms)
-            order, ready = self._order_of(about.lane), Ready(request, push, result, about)
-            self._unreleased[about.lane, about.index] = about
-            self._release(about.lane, order.arrive(about.index, ready, now_ms))
-            self._forget_ended(about, order)
-
-    def on_rejected(self, event: ResultRejected) -> None:
-        """A result that no request waits for."""
-        if not self.unacked.holds(event.push):
-            self._turn.do(AckResult(event.push, event.verdict))
+                self.groups.add_texts(position.group_id, position.part_index, *texts, now_ms)
+            order, ready = self._order_of(context.language), Ready(request, push, result, context)
+            self._unreleased[context.language, context.index] = context
+            self._release(context.language, order.arrive(context.index, ready, now_ms))
+            self._forget_ended(context, order)
 
     def on_failed(self, event: RequestFailed) -> None:
         """The mesh could not get a result."""
-        about = self._remove(event.request.request_id)
-        if about is None:
+        context = self._remove(event.request.request_id)
+        if context is None:
             return
         details = dict(event.details or {})
         for message in client_messages.for_failure(
             event.request, event.code, event.message, details, self._turn.now_ms
         ):
             self._turn.send(message)
-        self._miss(about, MissingReason.JOB_FAILED)
+        self._miss(context, MissingReason.JOB_FAILED)
 
     def on_progress(self, event: RequestProgressed) -> None:
         """Progress of a request. Of several for one utterance the client sees that of the first."""
-        about, now_ms = self.requests.get(event.request.request_id), self._turn.now_ms
-        if about is None or not about.is_first:
+        context, now_ms = self.requests.get(event.request.request_id), self._turn.now_ms
+        if context is None or not context.is_first:
             return
         if event.partial is None:
             self._turn.send(client_messages.ui_event(event.request, event.stage, now_ms, event.job_id))
@@ -212,154 +174,84 @@ class Outcomes:
 
     def tick(self) -> None:
         """Report every index as missing that held up later ones for too long."""
-        for lane, order in [("", self.order), *self.lanes.items()]:
-            self._release(lane, order.tick(self._turn.now_ms))
+        for language, order in [("", self.order), *self.language_orders.items()]:
+            self._release(language, order.tick(self._turn.now_ms))
 
     @property
     def next_due_ms(self) -> int | None:
         """When to tick; None while nothing is held up."""
-        if not self.lanes:
+        if not self.language_orders:
             return self.order.next_due_ms
-        return earliest((self.order.next_due_ms, *(lane.next_due_ms for lane in self.lanes.values())))
+        return earliest((self.order.next_due_ms, *(order.next_due_ms for order in self.language_orders.values())))
 
-    def _order_of(self, lane: str) -> ResultOrder:
-        return self.lanes[lane] if lane else self.order
+    def _order_of(self, language: str) -> ResultOrder:
+        return self.language_orders[language] if language else self.order
 
-    def _miss(self, about: RequestContext, reason: str) -> None:
-        order = self._order_of(about.lane)
-        self._unreleased[about.lane, about.index] = about
-        self._release(about.lane, order.fail(about.index, reason, self._turn.now_ms))
-        self._forget_ended(about, order)
+    def _miss(self, context: RequestContext, reason: str) -> None:
+        order = self._order_of(context.language)
+        self._unreleased[context.language, context.index] = context
+        self._release(context.language, order.fail(context.index, reason, self._turn.now_ms))
+        self._forget_ended(context, order)
 
-    def _forget_ended(self, about: RequestContext, order: ResultOrder) -> None:
-        if about.index < order.next_index:
-            self._unreleased.pop((about.lane, about.index), None)  # it ended by another result
+    def _forget_ended(self, context: RequestContext, order: ResultOrder) -> None:
+        if context.index < order.next_index:
+            self._unreleased.pop((context.language, context.index), None)  # it ended by another result
 
-    def _release(self, lane: str, turns: list[Release | Missing]) -> None:
+    def _release(self, language: str, turns: list[Release | Missing]) -> None:
         for one in turns:
             if isinstance(one, Missing):
-                self._send_missing(lane, one)
+                self._send_missing(language, one)
             else:
                 assert isinstance(one.item, Ready)
                 self._send_result(one.item)
 
     def _send_result(self, ready: Ready) -> None:
-        about, turn = ready.about, self._turn
-        self._unreleased.pop((about.lane, about.index), None)
+        context, turn = ready.context, self._turn
+        self._unreleased.pop((context.language, context.index), None)
         *events, message = client_messages.for_result(
-            ready.request, ready.push, ready.result, turn.now_ms, turn.wall_ms, about.place, about.way_in_ms
+            ready.request, ready.push, ready.result, turn.now_ms, turn.wall_ms, context.position, context.uplink_ms
         )
         for event in events:
             turn.send(event)
         assert isinstance(message, TranslationResult)
-        self._hand_over(about, message)
+        self.delivery.send(context, message)
 
-    def _send_missing(self, lane: str, miss: Missing) -> None:
+    def _send_missing(self, language: str, miss: Missing) -> None:
         self._turn.count(CounterName.MISSING, miss.reason)
-        about = self._unreleased.pop((lane, miss.index), None) or self._cancel(lane, miss)
+        context = self._unreleased.pop((language, miss.index), None) or self._cancel(language, miss)
         message = MissingResult(
             session_id=self._session.session_id,
             utterance_index=miss.index,
             reason=miss.reason,
             created_at_ms=self._turn.wall_ms,
-            trace_id=self._session.trace_id if about is None else about.trace_id,
+            trace_id=self._session.trace_id if context is None else context.trace_id,
         )
-        if about is not None:
-            self._hand_over(about, message)
-        elif not lane:
-            self.send_kept(miss.index, message)
+        if context is not None:
+            self.delivery.send(context, message)
+        elif not language:
+            self.delivery.send_unacked(miss.index, message)
 
-    def _cancel(self, lane: str, miss: Missing) -> RequestContext | None:
+    def _cancel(self, language: str, miss: Missing) -> RequestContext | None:
         """The index has ended although requests for it are pending."""
-        place = (lane, miss.index)
-        found = [(key, about) for key, about in self.requests.items() if (about.lane, about.index) == place]
+        key = (language, miss.index)
+        found = [(request_id, one) for request_id, one in self.requests.items() if (one.language, one.index) == key]
         for request_id, _ in found:
             self._remove(request_id)
             self._turn.do(CancelRequest(request_id, CancelReason.GAP_TIMEOUT))
-            self._turn.do(Log("index_given_up", {"request_id": request_id, "reason": miss.reason}))
+            self._turn.do(Log("index_abandoned", {"request_id": request_id, "reason": miss.reason}))
         return found[0][1] if found else None
 
-    # --- to the client ------------------------------------------------------------------------------
-
-    def send_kept(self, index: int, message: Message) -> None:
-        """Send a message that a resumable client acknowledges; until then it is kept for its next connection."""
-        if not self.is_resumable:
-            self._turn.send(message)
-            return
-        body = encode_utf8(message)
-        self.unacked.told(index, body)
-        self._turn.send_encoded(str(message.__struct_config__.tag), body)
-
-    def resend(self, last_index: int) -> None:
-        """Send again what the client does not have, on its new connection."""
-        for body in self.unacked.after(last_index):
-            self._turn.send_encoded("translation_result", body)
-
-    def acknowledge(self, index: int) -> None:
-        """The client has everything up to that index."""
-        self._ack_upstream(self.unacked.ack(index))
-
-    def end(self) -> None:
-        """The session is over: nobody else will want its results."""
-        self._ack_upstream(self.unacked.end())
-
-    def _ack_upstream(self, pushes: list[Push]) -> None:
-        for push in pushes:
-            self._turn.do(AckResult(push, ResultVerdict.DELIVERED))
-
-    # --- to listeners -------------------------------------------------------------------------------
-
-    def _hand_over(self, about: RequestContext, message: TranslationResult | MissingResult) -> None:
-        if about.lane:
-            self._relay(about, encode_utf8(message))
-            return
-        if self.is_resumable and about.last_seq is not None:
-            message = msgspec.structs.replace(message, last_seq=about.last_seq)
-        self.send_kept(about.index, message)
-
-    def _relay(self, about: RequestContext, body: bytes) -> None:
-        index, own, room = about.index, self._session.session_id, self._membership.code
-        if self.is_resumable:
-            self.unacked.listens(index, len(about.listeners))
-        self._relayed[about.lane, index] = Relayed(about, set(about.listeners))
-        for listener in about.listeners:
-            key = numbered_key(own, index)
-            letter = RelayMessage(listener, PostKind.RESULT, key, body, room, park=True, sender=own, lane=about.lane)
-            self._turn.do(SendRelay(own, letter))
-
-    def on_relayed(self, event: RelayCompleted, index: int) -> None:
-        """A listener has the result of that index, or never will. The client is told when that is so of all."""
-        key = (event.message.lane, index)
-        relayed = self._relayed.get(key)
-        if relayed is None or event.message.listener not in relayed.listeners:
-            return  # sent before the session moved away and came back
-        relayed.listeners.remove(event.message.listener)
-        if self.is_resumable:
-            self._ack_upstream(self.unacked.listens(index, -1))
-        if relayed.listeners:
-            return
-        del self._relayed[key]
-        self.open_lanes[index] -= 1
-        if self.open_lanes[index]:
-            return
-        del self.open_lanes[index]
-        if self.is_resumable:
-            own, last_seq = self._session.session_id, relayed.about.last_seq
-            self.send_kept(index, UtteranceEnded(session_id=own, utterance_index=index, last_seq=last_seq))
-
     def check(self) -> None:
-        """All counts are true, and whatever is pending or relayed has its place."""
+        """All counts are exact, and every pending request has its order."""
         self.order.check()
         self.groups.check()
-        self.unacked.check()
-        for lane in self.lanes.values():
-            lane.check()
-        assert self.audio_bytes == sum(about.audio_bytes for about in self.requests.values())
-        assert all(about.lane in self.lanes for about in self.requests.values() if about.lane)
-        assert all(relayed.listeners for relayed in self._relayed.values())
-        assert all(self.open_lanes.values()) and {index for _, index in self._relayed} <= self.open_lanes.keys()
+        self.delivery.check()
+        for order in self.language_orders.values():
+            order.check()
+        assert self.audio_bytes == sum(context.audio_bytes for context in self.requests.values())
+        assert all(context.language in self.language_orders for context in self.requests.values() if context.language)
         for language, index in self._unreleased:
-            assert index >= self._order_of(language).next_index, "what has ended waits for nothing"
+            assert index >= self._order_of(language).next_index, "an index that has ended is not buffered"
 
 
 def _failure(request: Request, push: Push, result: JobResult | None, now_ms: int) -> list[Message]:

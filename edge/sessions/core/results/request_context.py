@@ -12,15 +12,16 @@ class RequestContext:
     """One request for one utterance."""
 
     index: int
-    #: "" = for the speaker itself; in a room the language, whose listeners have an order of their own.
-    lane: str
+    #: "" = for the client itself; in a room the language, whose listeners have an order of their own.
+    language: str
     listeners: tuple[str, ...]
     trace_id: str
     #: The last chunk of a streamed one.
     last_seq: int | None = None
-    way_in_ms: int | None = None
-    place: GroupPosition | None = None
+    #: Time of its first audio from the client to this edge.
+    uplink_ms: int | None = None
+    position: GroupPosition | None = None
     #: Of several requests for one utterance, the one whose progress the speaker sees.
     is_first: bool = True
-    #: Audio that the request tracker holds for it.
+    #: Audio of the request, until its outcome.
     audio_bytes: int = 0

@@ -1,7 +1,8 @@
-"""Acks: what a client that acknowledges its results was told, until it does.
+"""Unacked: results that a resumable client has not acknowledged, and the messages that carried them.
 
-A result is in good hands when the client has it: until then the edge of its node keeps it too, and whoever owns the
-session by then gets it again. What was told is kept here for the same client's next connection to this edge.
+A result is acknowledged upstream when the client, or every listener, has it. Until then the edge of its node retries
+it, so that any later owner of the session gets it. The messages are stored for the client's next connection to this
+edge.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from mesh.frames import Push
 
 @dataclass(slots=True, eq=False)
 class UnackedIndex:
-    """What is kept of one index."""
+    """One index."""
 
-    #: Results whose keepers wait for our word.
+    #: Results that are not acknowledged upstream.
     pushes: list[Push] = field(default_factory=list)
-    #: The messages that told it, as they went out.
+    #: The messages that carried it, as they were sent.
     messages: list[bytes] = field(default_factory=list)
     #: Members of a room that do not have it yet.
     listeners: int = 0
@@ -26,78 +27,80 @@ class UnackedIndex:
 class Unacked:
     """Of one session. `index` is the utterance's."""
 
-    __slots__ = ("_held", "_keys", "_listening", "bytes")
+    __slots__ = ("_indices", "_keys", "_with_listeners", "bytes")
 
     def __init__(self) -> None:
-        #: Of the messages that are kept.
+        #: Of all stored messages.
         self.bytes = 0
-        #: Indices that members of a room do not have yet. They may be slow, which is not the client's fault.
-        self._listening = 0
-        self._held: dict[int, UnackedIndex] = {}
+        #: Indices that members of a room do not have yet. Slow members are not the client's fault.
+        self._with_listeners = 0
+        self._indices: dict[int, UnackedIndex] = {}
         self._keys: set[tuple[str, int]] = set()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._indices)
 
     @property
-    def unacked(self) -> int:
-        """How many indices the client itself is asked to acknowledge."""
-        return len(self._held) - self._listening
+    def client_indices(self) -> int:
+        """The number of indices that the client itself has to acknowledge."""
+        return len(self._indices) - self._with_listeners
 
-    def keep(self, index: int, push: Push) -> None:
-        """A result came; its keeper shall hear of it when the client, or everybody in the room, has it."""
-        if not self.holds(push):
+    def add(self, index: int, push: Push) -> None:
+        """A result arrived: it is acknowledged upstream when the client, or every listener, has it."""
+        if not self.has(push):
             self._of(index).pushes.append(push)
             self._keys.add((push.job_id, push.attempt))
 
-    def holds(self, push: Push) -> bool:
-        """True if the keeper of that result is to wait."""
+    def has(self, push: Push) -> bool:
+        """True if that result is unacked."""
         return (push.job_id, push.attempt) in self._keys
 
-    def told(self, index: int, message: bytes) -> None:
-        """The client was told."""
+    def sent(self, index: int, message: bytes) -> None:
+        """A message was sent to the client."""
         self._of(index).messages.append(message)
         self.bytes += len(message)
 
-    def listens(self, index: int, more: int) -> list[Push]:
-        """So many more members are to get it, or (negative) have it now. The results that nobody waits for any more."""
-        held = self._of(index)
-        before = held.listeners
-        held.listeners += more
-        assert held.listeners >= 0
-        self._listening += (held.listeners > 0) - (before > 0)
-        return [] if held.listeners else self._release(index)
+    def add_listeners(self, index: int, count: int) -> list[Push]:
+        """More members are to get it, or (negative) have it now. Returns the results to acknowledge upstream."""
+        one = self._of(index)
+        before = one.listeners
+        one.listeners += count
+        assert one.listeners >= 0
+        self._with_listeners += (one.listeners > 0) - (before > 0)
+        return [] if one.listeners else self._release(index)
 
     def ack(self, index: int) -> list[Push]:
-        """The client has everything up to that index: the results whose keepers may forget them."""
+        """The client has everything up to that index. Returns the results to acknowledge upstream."""
         released: list[Push] = []
-        for done in [held for held in self._held if held <= index]:
-            if not self._held[done].listeners:
+        for done in [one for one in self._indices if one <= index]:
+            if not self._indices[done].listeners:
                 released += self._release(done)
         return released
 
     def end(self) -> list[Push]:
-        """The session is over: all results that are kept."""
-        return [push for index in list(self._held) for push in self._release(index)]
+        """The session is over. Returns all results, to acknowledge upstream."""
+        return [push for index in list(self._indices) for push in self._release(index)]
 
     def after(self, index: int) -> list[bytes]:
-        """What the client was told of later indices, in order."""
-        return [message for later in sorted(self._held) if later > index for message in self._held[later].messages]
+        """The messages of later indices, in order."""
+        return [
+            message for later in sorted(self._indices) if later > index for message in self._indices[later].messages
+        ]
 
     def _of(self, index: int) -> UnackedIndex:
-        return self._held.setdefault(index, UnackedIndex())
+        return self._indices.setdefault(index, UnackedIndex())
 
     def _release(self, index: int) -> list[Push]:
-        held = self._held.pop(index)
-        self._listening -= held.listeners > 0
-        pushes = held.pushes
-        self.bytes -= sum(map(len, held.messages))
+        one = self._indices.pop(index)
+        self._with_listeners -= one.listeners > 0
+        pushes = one.pushes
+        self.bytes -= sum(map(len, one.messages))
         self._keys.difference_update((push.job_id, push.attempt) for push in pushes)
         return pushes
 
     def check(self) -> None:
-        """Every result that is kept is known by its key, and by no other."""
-        keys = [(push.job_id, push.attempt) for held in self._held.values() for push in held.pushes]
+        """Every unacked result has its key, and no other key is there; the counts are exact."""
+        keys = [(push.job_id, push.attempt) for one in self._indices.values() for push in one.pushes]
         assert len(keys) == len(self._keys) and set(keys) == self._keys
-        assert self.bytes == sum(len(message) for held in self._held.values() for message in held.messages)
-        assert self._listening == sum(held.listeners > 0 for held in self._held.values())
+        assert self.bytes == sum(len(message) for one in self._indices.values() for message in one.messages)
+        assert self._with_listeners == sum(one.listeners > 0 for one in self._indices.values())

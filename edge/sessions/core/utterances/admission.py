@@ -1,10 +1,10 @@
 """Admission: when is an utterance refused, and when must it wait? All gates are here, in the order they are met.
 
-What a client sends meets up to three checks:
+A message of the client passes up to three checks:
 
 1. On arrival (`put`). While nothing is before it, a message is handled at once. Otherwise it waits in the inbound
    queue, which is bounded in messages and bytes.
-       QUEUE_FULL        refused with SLOW_DOWN and backpressure BUSY; the client sends it again
+       QUEUE_FULL        refused with SLOW_DOWN and backpressure BUSY; the client resends it
        OVERTAKES         the same for a chunk after one that was refused: accepted now, it would make the resent chunk
                          a duplicate
    Handling stops (`is_blocked`) while a call about its room is open, while a complete utterance waits at a gate of (3),
@@ -14,7 +14,7 @@ What a client sends meets up to three checks:
        TOO_FAR_AHEAD     too many earlier indices have not ended: TOO_MANY_UTTERANCES
        DUPLICATE         accepted before: ignored
        TOO_MANY_PENDING  too many requests of the session have no result: TOO_MANY_UTTERANCES
-       TOO_MUCH_AUDIO    too much audio is held for requests, of this session or of all: SLOW_DOWN
+       TOO_MUCH_AUDIO    too much audio of pending requests, of this session or of all: SLOW_DOWN
 3. Every complete utterance before it becomes requests (`holding`). It waits here, and with it all that follows.
        TOO_FAR_AHEAD, TOO_MANY_PENDING, TOO_MUCH_AUDIO
 
@@ -36,7 +36,7 @@ from mesh.errors import ErrorCode, PeerError
 from mesh.messages.base import Message
 from mesh.messages.client import Utterance
 
-#: Anything of a client that waits for its turn.
+#: A message that is handled in order.
 Inbound = Chunk | Message
 
 
@@ -66,7 +66,7 @@ _REFUSED: Final = "too many messages wait; send it again later"
 
 
 class Admission:
-    """The gates of one session, and what waits at them."""
+    """The gates of one session, and the messages and utterances that wait at them."""
 
     __slots__ = ("_backlog", "_inbound", "_limits", "_outcomes", "_refused_seq", "_session", "is_calling", "unsent")
 
@@ -76,7 +76,7 @@ class Admission:
         self._outcomes = outcomes
         self._backlog = backlog
         self._inbound: InboundQueue[Inbound] = InboundQueue(limits.inbound_max, bytes_max=limits.inbound_bytes_max)
-        #: The first chunk that was refused. A resumable client sends it again, and then those after it.
+        #: The first chunk that was refused. A resumable client resends it, and then those after it.
         self._refused_seq: int | None = None
         #: A call about the session's room is open: its reply decides what later messages mean.
         self.is_calling = False
@@ -96,10 +96,10 @@ class Admission:
         if self.is_calling or self.unsent:
             return True
         limits, outcomes = self._limits, self._outcomes
-        if not outcomes.is_resumable:
+        if not outcomes.delivery.is_resumable:
             return False
-        unacked = outcomes.unacked
-        return unacked.unacked >= limits.unacked_max or unacked.bytes >= limits.unacked_bytes_max
+        unacked = outcomes.delivery.unacked
+        return unacked.client_indices >= limits.unacked_max or unacked.bytes >= limits.unacked_bytes_max
 
     @property
     def waiting(self) -> int:
@@ -111,9 +111,9 @@ class Admission:
         if self._overtakes(event):
             return Gate.OVERTAKES, self._inbound.refuse(now_ms)
         advice = self._inbound.put(event, now_ms, size)
-        if advice.taken:
+        if advice.accepted:
             return None, advice
-        if self._outcomes.is_resumable and type(event) is Chunk and self._refused_seq is None:
+        if self._outcomes.delivery.is_resumable and type(event) is Chunk and self._refused_seq is None:
             self._refused_seq = event.seq
         return Gate.QUEUE_FULL, advice
 
@@ -122,7 +122,7 @@ class Admission:
         return None if self.is_blocked else self._inbound.pop()
 
     def reattached(self) -> None:
-        """The client has a new connection: it sends every chunk again from the one that is expected on."""
+        """The client has a new connection: it resends every chunk from the expected one on."""
         self._refused_seq = None
 
     def _overtakes(self, event: Inbound) -> bool:
@@ -150,14 +150,14 @@ class Admission:
         """The gate that refuses that much audio; None if none does."""
         return None if self._has_capacity(audio_bytes) else Gate.TOO_MUCH_AUDIO
 
-    def holding(self, spoken: FinalizedUtterance) -> Gate | None:
+    def blocking_gate(self, utterance: FinalizedUtterance) -> Gate | None:
         """The gate at which a complete utterance waits; None: it may become requests."""
-        if not self._outcomes.order.reaches(spoken.message.utterance_index):
+        if not self._outcomes.order.reaches(utterance.message.utterance_index):
             return Gate.TOO_FAR_AHEAD
-        return Gate.TOO_MANY_PENDING if self._is_full else self.gate_of_audio(len(spoken.audio))
+        return Gate.TOO_MANY_PENDING if self._is_full else self.gate_of_audio(len(utterance.audio))
 
     def error(self, gate: Gate, index: int = 0) -> PeerError | None:
-        """What the client is told of a refusal; None: nothing."""
+        """The error for the client; None: a duplicate is ignored."""
         outcomes = self._outcomes
         if gate is Gate.ENDED:
             return PeerError(ErrorCode.UTTERANCE_ENDED, f"utterance {index} has ended")
@@ -179,7 +179,7 @@ class Admission:
         limits, own = self._limits, self._outcomes.audio_bytes
         if own and own + audio_bytes > limits.audio_per_session_bytes_max:
             return False
-        # Those of this turn are not submitted yet.
+        # Requests of this turn are not submitted yet.
         unsubmitted = own - self._backlog.audio_bytes_of(self._session.session_id)
         return self._backlog.audio_bytes() + unsubmitted + audio_bytes <= limits.audio_bytes_max
 
@@ -188,4 +188,4 @@ class Admission:
         limits = self._limits
         assert self.waiting <= limits.inbound_max
         assert self._inbound.bytes <= limits.inbound_bytes_max or self.waiting == 1
-        assert self._refused_seq is None or self._outcomes.is_resumable
+        assert self._refused_seq is None or self._outcomes.delivery.is_resumable

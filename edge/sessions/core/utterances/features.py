@@ -1,4 +1,4 @@
-"""Modules: what a job's pipeline and optional features need of a node. Pure; the table comes from the configuration.
+"""Features: the needs of a job's pipeline and optional features. Pure; the table comes from the configuration.
 
 A module may need other modules, which may need others: what is required is the sum of all of them. A table that names
 an unknown module or runs in a circle is a mistake of the configuration, found by `check_modules` at the start.
@@ -24,7 +24,7 @@ _PLACE: Final = {service: place for place, service in enumerate(SERVICE_OF_FLAG.
 
 
 class Needs(NamedTuple):
-    """What a node must have."""
+    """Services and models that a node must have."""
 
     services: list[str]
     models: list[str]

@@ -1,4 +1,4 @@
-"""Groups: which utterances belong together, and what was said in a group so far. Pure.
+"""Groups: which utterances belong together, and the texts of a group so far. Pure.
 
 An utterance that follows closely joins the group of the one before, and its node gets the group's texts as context.
 
@@ -21,22 +21,22 @@ from mesh.config.sessions import SpeechConfig
 
 
 class GroupLimits(NamedTuple):
-    """The bounds this core obeys, from the configuration."""
+    """The bounds of a group, from the configuration."""
 
     window_ms: int
     parts_max: int
     context_chars_max: int
-    #: A client that never says that it stopped playing is not believed for longer.
+    #: Timeout of playing, for a client that never reports its end.
     playing_ms_max: int
 
     @classmethod
     def of(cls, config: SpeechConfig) -> GroupLimits:
-        """As the configuration says."""
+        """From the configuration."""
         return cls(config.group_window_ms, config.group_parts_max, config.context_chars_max, config.playing_ms_max)
 
 
 class GroupPosition(NamedTuple):
-    """Where an utterance belongs; context_text "" = none."""
+    """The position of an utterance in its group; context_text "" = none."""
 
     group_id: str
     part_index: int
@@ -49,7 +49,7 @@ class _Part(NamedTuple):
 
     @property
     def lines(self) -> list[str]:
-        """Oldest first; what is empty has no line."""
+        """Oldest first; an empty text has no line."""
         named = (("User", self.text_asr), ("Target", self.text_translated))
         return [f"{name}: {text}\n" for name, text in named if text]
 
@@ -58,16 +58,23 @@ class Groups:
     """The groups of one session, of which the latest may be open."""
 
     __slots__ = (
-        "_anchor_ms", "_group_id", "_limits", "_next_part", "_parts", "_playing_ms", "_session_id", "_wall_ms",
-    )  # fmt: skip
+        "_anchor_ms",
+        "_group_id",
+        "_limits",
+        "_next_part",
+        "_parts",
+        "_playing_ms",
+        "_session_id",
+        "_wall_ms",
+    )
 
     def __init__(self, session_id: str, limits: GroupLimits) -> None:
         self._session_id = session_id
         self._limits = limits
-        #: The open group; "" = none. Whatever comes of an earlier one is ignored.
+        #: The open group; "" = none. Results of earlier groups are ignored.
         self._group_id = ""
         self._next_part = 0
-        #: What was heard, by part_index.
+        #: Texts of results, by part_index.
         self._parts: dict[int, _Part] = {}
         self._anchor_ms = 0
         #: Since when the client plays a result of the group; None = it does not.
@@ -76,25 +83,25 @@ class Groups:
         self._wall_ms = -1
 
     def join(self, wall_ms: int, now_ms: int, began_ms: int | None = None) -> GroupPosition:
-        """An utterance, whose speech began then, is about to be dispatched: where it belongs, what was said before."""
-        self._believe_no_longer(now_ms)
+        """The position of an utterance, whose speech began then, and its context. Called before it is dispatched."""
+        self._time_out_playing(now_ms)
         if not self._group_id or not self._is_open(now_ms if began_ms is None else began_ms):
             self._begin(wall_ms)
         self._anchor_ms = now_ms
-        place = GroupPosition(self._group_id, self._next_part, self._context())
+        position = GroupPosition(self._group_id, self._next_part, self._context())
         self._next_part += 1
-        return place
+        return position
 
-    def heard(self, group_id: str, part_index: int, text_asr: str, text_translated: str, now_ms: int) -> None:
-        """The result of a part; a text may be empty. What was heard before is not replaced."""
+    def add_texts(self, group_id: str, part_index: int, text_asr: str, text_translated: str, now_ms: int) -> None:
+        """The result of a part; a text may be empty. Earlier texts are not replaced."""
         if not self._group_id or group_id != self._group_id or not 0 <= part_index < self._next_part:
             return
         self._anchor_ms = max(self._anchor_ms, now_ms)
         known = self._parts.get(part_index, _Part("", ""))
-        part = _Part(known.text_asr or self._kept(text_asr), known.text_translated or self._kept(text_translated))
+        part = _Part(known.text_asr or self._trimmed(text_asr), known.text_translated or self._trimmed(text_translated))
         if part.lines:
             self._parts[part_index] = part
-            self._drop_oldest()
+            self._evict_oldest()
 
     def playing(self, group_id: str, playing: bool, now_ms: int) -> None:
         """The client began or ended to play a result of that group."""
@@ -112,19 +119,19 @@ class Groups:
         self._parts = {}
 
     def check(self) -> None:
-        """Assert what always holds; tests call it after each step."""
+        """Assert the invariants; tests call it after each step."""
         limits = self._limits
         assert len(self._parts) <= limits.parts_max
         assert all(0 <= index < self._next_part for index in self._parts)
         assert len(self._context()) <= limits.context_chars_max
         chars = [len("".join(self._parts[index].lines)) for index in sorted(self._parts)]
-        assert sum(chars[1:]) < limits.context_chars_max, "no part is kept of which nothing can be told"
+        assert sum(chars[1:]) < limits.context_chars_max, "no part is kept that the context cannot show"
         assert self._group_id or not (self._parts or self._next_part or self._playing_ms)
 
     # --- inside ---------------------------------------------------------------------------------------
 
-    def _believe_no_longer(self, now_ms: int) -> None:
-        """End a playing that has lasted too long, at the latest time that it can have ended."""
+    def _time_out_playing(self, now_ms: int) -> None:
+        """End a playing that has lasted too long, as of its timeout."""
         if self._playing_ms is not None and now_ms - self._playing_ms > self._limits.playing_ms_max:
             self._anchor_ms = max(self._anchor_ms, self._playing_ms + self._limits.playing_ms_max)
             self._playing_ms = None
@@ -138,14 +145,14 @@ class Groups:
         self._wall_ms = max(wall_ms, self._wall_ms + 1)
         self._group_id = f"group_{self._session_id}_{self._wall_ms}"
 
-    def _kept(self, text: str) -> str:
-        """The text on one line, so that it cannot look like another's; not more of its end than can be told."""
+    def _trimmed(self, text: str) -> str:
+        """The text on one line, so that it cannot imitate another part; at most the end that fits into a context."""
         return " ".join(text.split())[-self._limits.context_chars_max :]
 
-    def _drop_oldest(self) -> None:
-        """Keep the latest parts, as many as there may be and as the context can hold.
+    def _evict_oldest(self) -> None:
+        """Evict the oldest parts beyond `parts_max` or the size of the context.
 
-        The part that goes beyond the context stays, though it is told in part or not at all: so nothing older fits.
+        The part that exceeds the context stays, though it is shown in part or not at all: so nothing older fits.
         """
         chars = kept = 0
         for index in sorted(self._parts, reverse=True):

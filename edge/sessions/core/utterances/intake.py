@@ -1,6 +1,6 @@
-"""Intake: what a client sends, in order: chunks become utterances, utterances become requests, the rest is carried out.
+"""Intake: messages of a client, in order: chunks become utterances, utterances become requests.
 
-One message at a time. Which of them must wait or is refused is decided by admission; here is what is done at its turn.
+One message at a time. Admission decides which of them has to wait or is refused; intake handles each at its turn.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Intake:
 
     __slots__ = (
         "_admission",
+        "_awaiting_members",
         "_limits",
         "_membership",
         "_next_index",
@@ -54,7 +55,6 @@ class Intake:
         "_outcomes",
         "_segments",
         "_session",
-        "_speaking",
         "_submission",
         "_turn",
     )
@@ -81,12 +81,12 @@ class Intake:
         self._segments: Segmenter | None = None
         self._next_index = next_index or 0
         self._next_seq = next_seq
-        #: The utterance whose listeners are being asked for.
-        self._speaking: FinalizedUtterance | None = None
+        #: The utterance that waits for the reply to its SPEAK call.
+        self._awaiting_members: FinalizedUtterance | None = None
 
     @property
     def segments(self) -> Segmenter | None:
-        """What cuts the audio; None before the first of it."""
+        """The segmenter of the stream; None before the first chunk."""
         return self._segments
 
     @property
@@ -121,7 +121,7 @@ class Intake:
         self.pump()
 
     def pump(self) -> None:
-        """Handle what waits, as far as it may be."""
+        """Handle waiting messages until a gate blocks them."""
         admission = self._admission
         self._submit_unsent()
         if admission.waiting and self._segments is not None and not admission.is_blocked:
@@ -131,7 +131,7 @@ class Intake:
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing that arrived waits for its turn or for a gate."""
+        """True if no message waits for its turn or at a gate."""
         admission = self._admission
         return not (admission.waiting or admission.unsent or admission.is_calling)
 
@@ -145,16 +145,16 @@ class Intake:
             else:
                 _ON_MESSAGE[type(event)](self, event)
         except PeerError as error:
-            self._turn.send_error(_about(error, event))
+            self._turn.send_error(_with_details(error, event))
         except Exception as error:  # noqa: BLE001 - the effect logs it
-            # Our own bug must cost this one message, not the session.
+            # Our own bug costs this one message, not the session.
             self._turn.do(ReportBug(type(event).__name__, error))
             self._turn.send_error(PeerError(ErrorCode.INTERNAL_ERROR, "the message could not be handled"))
 
     def _refuse(self, gate: Gate, event: Inbound, index: int = 0) -> None:
         error = self._admission.error(gate, index)
         if error is not None:
-            self._turn.send_error(_about(error, event))
+            self._turn.send_error(_with_details(error, event))
 
     # --- audio --------------------------------------------------------------------------------------
 
@@ -168,12 +168,12 @@ class Intake:
                 self._limits.segments,
                 self.next_index,
                 self._next_seq,
-                renumbers=not self._outcomes.is_resumable,
+                renumbers=not self._outcomes.delivery.is_resumable,
             )
         return self._segments
 
     def take(self, made: list[SegmentStarted | Segment]) -> None:
-        """Utterances began or are complete. Also counts the anomalies that the segmenter found on the way."""
+        """Utterances began or are complete. Also counts the anomalies that the segmenter found."""
         turn = self._turn
         if self._segments is not None and self._segments.counts:
             for anomaly, amount in self._segments.counts.items():
@@ -188,7 +188,7 @@ class Intake:
                 self._send_event("INPUT_STARTED", one.index)
 
     def flush(self) -> None:
-        """Cut what is there: no more audio will come."""
+        """Finalize the buffered audio: no more will arrive."""
         if self._segments is not None:
             self.take(self._segments.close(self._turn.now_ms))
 
@@ -229,61 +229,61 @@ class Intake:
         if gate is not None:
             self._refuse(gate, message, index)
             return
-        assert message.trace_id is not None, "the rim makes one"
+        assert message.trace_id is not None, "MessageReceived has a valid trace id"
         self._session.remember(message)
         if self._segments is not None:
             self._segments.passed(index)
         self._submit(self._session.whole(message, audio, message.trace_id))
 
-    def _submit(self, spoken: FinalizedUtterance) -> None:
-        """Submit a complete utterance, after those that wait."""
-        self._admission.unsent.append(spoken)
+    def _submit(self, utterance: FinalizedUtterance) -> None:
+        """Submit a complete utterance, after earlier ones that wait at a gate."""
+        self._admission.unsent.append(utterance)
         self._submit_unsent()
 
     def _submit_unsent(self) -> None:
         admission = self._admission
-        while admission.unsent and not admission.is_calling and admission.holding(admission.unsent[0]) is None:
-            spoken = admission.unsent.pop(0)
+        while admission.unsent and not admission.is_calling and admission.blocking_gate(admission.unsent[0]) is None:
+            utterance = admission.unsent.pop(0)
             if self._membership.code:
-                # Who listens is known to the mesh, and may have changed.
-                self._speaking = spoken
+                # The mesh has the current list of listeners, which may have changed.
+                self._awaiting_members = utterance
                 self._call(RoomCall(RoomAction.SPEAK, self._membership.code))
             else:
-                self._submit_for(spoken, None)
+                self._submit_for(utterance, None)
 
-    def _submit_for(self, spoken: FinalizedUtterance, fans: list[Fan] | None) -> None:
-        """Submit it for these listeners; None: for the client itself."""
+    def _submit_for(self, utterance: FinalizedUtterance, fans: list[Fan] | None) -> None:
+        """Submit an utterance for these listeners; None: for the client itself."""
         try:
             if fans is None:
-                fans = [Fan(language_of(spoken.message.tgt_lang, "tgt_lang"), (self._session.session_id,))]
-            self._submission.submit(spoken, fans)
+                fans = [Fan(language_of(utterance.message.tgt_lang, "tgt_lang"), (self._session.session_id,))]
+            self._submission.submit(utterance, fans)
         except PeerError as error:
             # It can never be submitted. The index of a streamed one must not hold up those after it.
-            self._turn.send_error(_about(error, spoken.message))
-            if spoken.cut is not None:
-                self._outcomes.refuse(spoken.cut.index, spoken.cut.last_seq, spoken.trace_id)
+            self._turn.send_error(_with_details(error, utterance.message))
+            if utterance.segment is not None:
+                self._outcomes.refuse(utterance.segment.index, utterance.segment.last_seq, utterance.trace_id)
 
     # --- rooms --------------------------------------------------------------------------------------
 
     def _call(self, call: RoomCall | None) -> None:
-        """Call the room's cell; what the client sends meanwhile waits for the reply."""
+        """Call the room's cell; later messages of the client wait for the reply."""
         if call is not None:
             self._admission.is_calling = True
             self._turn.do(CallRoom(call))
 
     def on_room_reply(self, event: RoomReplied) -> bool:
-        """The reply to a call that later messages wait for. False: the mesh cannot tell; tried again in a moment."""
+        """The reply to a call that later messages wait for. False: the mesh has no answer now; retried later."""
         self._admission.is_calling = False
         if event.call.action != RoomAction.SPEAK:
             self._membership.on_reply(event.call, event.reply)
             return True
-        spoken, self._speaking = self._speaking, None
-        assert spoken is not None, "an utterance waits for its listeners"
+        utterance, self._awaiting_members = self._awaiting_members, None
+        assert utterance is not None, "an utterance waits for its listeners"
         members = self._membership.members_for(event.reply)
         if members is None:
-            self._admission.unsent.insert(0, spoken)
+            self._admission.unsent.insert(0, utterance)
             return False
-        self._submit_for(spoken, self._membership.plan(members))
+        self._submit_for(utterance, self._membership.plan(members))
         return True
 
     def _on_room_create(self, message: RoomCreate) -> None:
@@ -314,16 +314,16 @@ _ON_MESSAGE: Final[dict[type, Callable[[Intake, Any], None]]] = {
     WebrtcAnswer: Intake._on_signal,
     WebrtcIce: Intake._on_signal,
 }
-#: Messages that wait for their turn.
+#: Messages that are handled in order.
 QUEUED: Final[frozenset[type[Message]]] = frozenset(_ON_MESSAGE)
 
 
-def _about(error: PeerError, event: Inbound) -> PeerError:
-    """The error, naming the utterance or the chunk that it is about."""
+def _with_details(error: PeerError, event: Inbound) -> PeerError:
+    """The error with the utterance or the chunk in its details."""
     if isinstance(event, Utterance):
-        about: dict[str, Any] = {"session_id": event.session_id, "utterance_index": event.utterance_index}
+        details: dict[str, Any] = {"session_id": event.session_id, "utterance_index": event.utterance_index}
     elif isinstance(event, Chunk):
-        about = {"seq": event.seq}
+        details = {"seq": event.seq}
     else:
         return error
-    return PeerError(error.code, error.message, {**(error.details or {}), **about})
+    return PeerError(error.code, error.message, {**(error.details or {}), **details})

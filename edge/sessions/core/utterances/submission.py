@@ -17,8 +17,8 @@ from edge.sessions.core.turn import Turn
 from mesh.frames import Dispatch, Push, encode
 
 
-class Turned(NamedTuple):
-    """A result whose turn it is, and its last chunk; None: the utterance was not streamed."""
+class OrderedResult(NamedTuple):
+    """A result from the mail whose turn it is, and its last chunk; None: the utterance was not streamed."""
 
     mailed: MailedResult
     last_seq: int | None
@@ -35,34 +35,36 @@ class Submission:
         self._limits = limits
         self._outcomes = outcomes
         self._edge = edge
-        #: Results from the mail whose audio the client has yet to send again, by request id.
+        #: Results from the mail whose audio the client has yet to resend, by request id.
         self.adopted: dict[str, MailedResult] = {}
 
-    def submit(self, spoken: FinalizedUtterance, fans: list[Fan]) -> None:
+    def submit(self, utterance: FinalizedUtterance, fans: list[Fan]) -> None:
         """Submit an utterance for these listeners. PeerError if it can never be submitted."""
-        turn, session, outcomes, cut = self._turn, self._session, self._outcomes, spoken.cut
-        index, is_for_others = spoken.message.utterance_index, fans[0].listeners != (session.session_id,)
-        place = outcomes.groups.join(turn.wall_ms, turn.now_ms, None if cut is None else cut.began_ms)
+        turn, session, outcomes, segment = self._turn, self._session, self._outcomes, utterance.segment
+        index, is_for_others = utterance.message.utterance_index, fans[0].listeners != (session.session_id,)
+        position = outcomes.groups.join(turn.wall_ms, turn.now_ms, None if segment is None else segment.began_ms)
         deadline_ms = turn.wall_ms + self._limits.deadline_ms
-        made = [session.dispatch(spoken, fan.target, place, edge=self._edge, deadline_ms=deadline_ms) for fan in fans]
+        dispatches = [
+            session.dispatch(utterance, fan.target, position, edge=self._edge, deadline_ms=deadline_ms) for fan in fans
+        ]
         outcomes.expect(index, {fan.target for fan in fans} if is_for_others else set())
         if is_for_others:
             self._reserve(index, fans)
-        for number, (fan, (dispatch, work)) in enumerate(zip(fans, made, strict=True)):
-            about = RequestContext(
+        for number, (fan, (dispatch, work)) in enumerate(zip(fans, dispatches, strict=True)):
+            context = RequestContext(
                 index,
                 fan.target if is_for_others else "",
                 fan.listeners if is_for_others else (),
-                spoken.trace_id,
-                None if cut is None else cut.last_seq,
-                spoken.way_in_ms,
-                place,
+                utterance.trace_id,
+                None if segment is None else segment.last_seq,
+                utterance.uplink_ms,
+                position,
                 is_first=number == 0,
-                audio_bytes=len(spoken.audio),
+                audio_bytes=len(utterance.audio),
             )
-            outcomes.add(dispatch.request_id, about)
+            outcomes.add(dispatch.request_id, context)
             turn.count(CounterName.UTTERANCES)
-            self._submit(dispatch, encode(work), spoken.audio)
+            self._submit(dispatch, encode(work), utterance.audio)
 
     def _reserve(self, index: int, fans: list[Fan]) -> None:
         """Each listener gets that index before later ones, also if it changes its language meanwhile."""
@@ -82,19 +84,19 @@ class Submission:
         request = Request(dispatch, b"", b"", now_ms, deadline_ms, Attempt(push.attempt, now_ms))
         self._outcomes.on_result(ResultArrived(request, push, result))
 
-    def send_mailed(self, turned: Turned) -> None:
-        """A result from the mail whose turn it is: its request is not made again."""
-        (push, result), now_ms = turned.mailed, self._turn.now_ms
+    def send_mailed(self, ordered: OrderedResult) -> None:
+        """Send a result from the mail whose turn it is: its request is not submitted anew."""
+        (push, result), now_ms = ordered.mailed, self._turn.now_ms
         self.adopted.pop(push.request_id, None)
         dispatch = _dispatch_of(push, self._session, self._edge)
-        about = RequestContext(push.utterance_index, "", (), dispatch.trace_id, turned.last_seq)
-        self._outcomes.add(push.request_id, about)
+        context = RequestContext(push.utterance_index, "", (), dispatch.trace_id, ordered.last_seq)
+        self._outcomes.add(push.request_id, context)
         request = Request(dispatch, b"", b"", now_ms, now_ms, Attempt(push.attempt, now_ms, job_id=push.job_id))
         self._outcomes.on_result(ResultArrived(request, push, result))
 
 
 def _dispatch_of(push: Push, session: Session, edge: str) -> Dispatch:
-    """As much as is known of the request that a result from the mail is for."""
+    """The known part of the request of a result from the mail."""
     return Dispatch(
         request_id=push.request_id,
         attempt=push.attempt,

@@ -1,4 +1,4 @@
-"""Custody by single steps: what each answer of the mesh does to a request."""
+"""The request tracker by single steps: the effects of each reply of the mesh."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from edge.requests.core.request import (
     Deliver,
     Effect,
     Fail,
+    NotifyBackpressure,
+    NotifyPlaced,
     Reject,
     SendCancel,
     SendDispatch,
+    SendReason,
     Stage,
-    TellBackpressure,
-    TellPlaced,
-    Why,
 )
-from edge.requests.core.tracker import SPARED_MAX, RequestTracker, RetryLimits
+from edge.requests.core.retry import RetryLimits
+from edge.requests.core.tracker import BLAMELESS_MAX, RequestTracker
 from mesh.errors import ErrorCode
 from mesh.frames import Dispatch, Placed, Push, Refused, Undone, Waiting
 from mesh.messages.node import JobError, JobResult
@@ -72,7 +73,7 @@ def refused(retry_after_ms: int, attempt: int = 1) -> Refused:
 
 
 class Case:
-    """A custody with one request, checked after every step."""
+    """A tracker with one request, checked after every step."""
 
     def __init__(self, deadline_ms: int = 60_000, **limits: Any) -> None:
         self.core = RequestTracker(LIMITS._replace(**limits))
@@ -95,7 +96,7 @@ def test_accepted_utterance_is_sent_at_once_and_again_with_back_off_by_another_b
     case.core.sent("r", 1, "broker-1")
     times = []
     for _ in range(7):
-        due = case.core.retained.timers.next_due_ms()
+        due = case.core.table.timers.next_due_ms()
         assert due is not None
         times.append(due)
         (again,) = case.do(case.core.tick(due))
@@ -106,11 +107,11 @@ def test_accepted_utterance_is_sent_at_once_and_again_with_back_off_by_another_b
 
 def test_placed_is_told_once_and_asked_after_now_and_then() -> None:
     case = Case()
-    assert [type(effect) for effect in case.do(case.core.on_placed(placed(), 50))] == [TellPlaced]
+    assert [type(effect) for effect in case.do(case.core.on_placed(placed(), 50))] == [NotifyPlaced]
     assert case.do(case.core.on_placed(placed(), 60)) == []
-    assert case.request.current.stage is Stage.PLACED and case.core.retained.timers.next_due_ms() == 5_060
+    assert case.request.current.stage is Stage.PLACED and case.core.table.timers.next_due_ms() == 5_060
     assert [type(effect) for effect in case.do(case.core.tick(5_060))] == [SendDispatch]
-    assert case.request.current.stage is Stage.PLACED and case.core.retained.timers.next_due_ms() == 10_060
+    assert case.request.current.stage is Stage.PLACED and case.core.table.timers.next_due_ms() == 10_060
 
 
 def test_result_is_delivered_once_and_every_repeat_is_answered() -> None:
@@ -120,7 +121,7 @@ def test_result_is_delivered_once_and_every_repeat_is_answered() -> None:
     assert [type(effect) for effect in effects] == [Deliver], "the session acknowledges it"
     (again,) = case.do(case.core.on_push(push(), RESULT, 30))
     assert isinstance(again, Reject) and again.verdict == "duplicate"
-    assert case.core.retained.ended == {"delivered": 1} and case.core.retained.timers.next_due_ms() is None
+    assert case.core.table.ended == {"delivered": 1} and case.core.table.timers.next_due_ms() is None
     assert case.core.submit(dispatch(), b"", b"", 99, 40) == [], "the same request again makes no second job"
 
 
@@ -162,7 +163,7 @@ def test_undone_moves_on_at_once_then_slower_then_gives_up() -> None:
     repeated = case.do(case.core.on_undone(undone(1, reason="node_stuck"), 25))
     assert repeated == [], "a repeat of the old word changes nothing"
     assert case.do(case.core.on_undone(undone(2, reason="node_stuck"), 30)) == []
-    assert case.core.retained.timers.next_due_ms() == 430
+    assert case.core.table.timers.next_due_ms() == 430
     (third,) = case.do(case.core.tick(430))
     assert isinstance(third, SendDispatch) and third.request.frame(third.attempt).excluded == ["n1", "n2"]
     (fail,) = case.do(case.core.on_undone(undone(3, reason="node_stuck"), 500))
@@ -172,19 +173,19 @@ def test_undone_moves_on_at_once_then_slower_then_gives_up() -> None:
 def test_attempts_that_nobody_is_to_blame_for_do_not_count_but_are_bounded() -> None:
     case = Case()
     now = 0
-    for number in range(1, SPARED_MAX + 3):
+    for number in range(1, BLAMELESS_MAX + 3):
         now += 1_000
         case.do(case.core.on_undone(undone(number, reason="unroutable", exclude=False), now))
         case.do(case.core.tick(now + 500))
-        assert "failed" not in case.core.retained.ended, f"after {number}"
-    effects = case.do(case.core.on_undone(undone(SPARED_MAX + 3, reason="unroutable"), now + 900))
+        assert "failed" not in case.core.table.ended, f"after {number}"
+    effects = case.do(case.core.on_undone(undone(BLAMELESS_MAX + 3, reason="unroutable"), now + 900))
     assert isinstance(effects[0], Fail) and effects[0].code is ErrorCode.NODE_UNAVAILABLE
 
 
 def test_refused_rests_as_told_and_reports_the_last_reason_at_the_deadline() -> None:
     case = Case(deadline_ms=1_000)
     assert case.do(case.core.on_refused(refused(100), 10)) == []
-    assert case.core.retained.timers.next_due_ms() == 110
+    assert case.core.table.timers.next_due_ms() == 110
     assert [type(effect) for effect in case.do(case.core.tick(110))] == [SendDispatch]
     assert case.do(case.core.on_refused(refused(5_000), 120)) == []
     fail, cancel = case.do(case.core.tick(1_000))
@@ -194,7 +195,7 @@ def test_refused_rests_as_told_and_reports_the_last_reason_at_the_deadline() -> 
         "waited_ms": 1_000, "retry_after_ms": 5_000,
     }  # fmt: skip
     assert isinstance(cancel, SendCancel) and cancel.cancel.reason == "no_available_node"
-    assert case.core.retained.counts()["refused"] == 1
+    assert case.core.table.counts()["refused"] == 1
 
 
 @pytest.mark.parametrize(
@@ -239,7 +240,7 @@ def test_busy_tells_the_client_and_waits_longer_each_time() -> None:
     waits = []
     for _ in range(3):
         (slow,) = case.do(case.core.on_busy(dispatch(), 50, 0))
-        assert isinstance(slow, TellBackpressure)
+        assert isinstance(slow, NotifyBackpressure)
         waits.append(slow.resume_after_ms)
         case.do(case.core.tick(slow.resume_after_ms))
     assert waits == [50, 100, 200]
@@ -250,7 +251,7 @@ def test_busy_tells_the_client_and_waits_longer_each_time() -> None:
 def test_bounce_tries_again_sooner_than_silence() -> None:
     case = Case()
     assert case.do(case.core.on_bounce(dispatch(), 10)) == []
-    due = case.core.retained.timers.next_due_ms()
+    due = case.core.table.timers.next_due_ms()
     assert due is not None and 10 < due < 400
     assert [type(effect) for effect in case.do(case.core.tick(due))] == [SendDispatch]
 
@@ -258,7 +259,7 @@ def test_bounce_tries_again_sooner_than_silence() -> None:
 def test_closing_the_session_abandons_and_cancels_what_waits() -> None:
     case = Case()
     (cancel,) = case.do(case.core.close_session("s", 10))
-    assert isinstance(cancel, SendCancel) and case.core.retained.ended == {"cancelled": 1}
+    assert isinstance(cancel, SendCancel) and case.core.table.ended == {"cancelled": 1}
     (ack,) = case.do(case.core.on_push(push(), RESULT, 20))
     assert isinstance(ack, Reject) and ack.verdict == "duplicate", "its keeper need not go on"
     assert case.do(case.core.close_session("s", 30)) == []
@@ -282,9 +283,9 @@ def test_waiting_rests_as_told_and_is_no_resend() -> None:
     case = Case()
     for now in (100, 1_100, 2_100):
         assert case.do(case.core.on_waiting(Waiting("r", 1, "capacity_exceeded", 1_000), now)) == []
-        assert case.core.retained.timers.next_due_ms() == now + 1_000
+        assert case.core.table.timers.next_due_ms() == now + 1_000
         (again,) = case.do(case.core.tick(now + 1_000))
-        assert isinstance(again, SendDispatch) and again.why is Why.AGAIN
+        assert isinstance(again, SendDispatch) and again.reason is SendReason.POLL
     assert case.do(case.core.on_placed(placed(), 3_200)) and case.request.current.stage is Stage.PLACED
     assert case.do(case.core.on_waiting(Waiting("r", 1, "capacity_exceeded", 1_000), 3_300)) == []
     assert case.request.current.stage is Stage.PLACED, "an old word"
@@ -311,7 +312,7 @@ def test_attempt_that_no_selector_decides_on_ends_by_itself(in_line: bool, code:
         case.core.on_waiting(Waiting("r", 1, "capacity_exceeded", 60_000), 10)
     effects: list[Effect] = []
     while not any(isinstance(effect, Fail) for effect in effects):
-        due = case.core.retained.timers.next_due_ms()
+        due = case.core.table.timers.next_due_ms()
         assert due is not None and due <= 15_000
         effects = case.do(case.core.tick(due))
     fail, cancel = effects
@@ -325,13 +326,13 @@ def test_node_that_keeps_a_job_too_long_loses_it_to_another_until_attempts_run_o
     for number in (1, 2, 3):
         case.core.on_placed(placed(number, f"job-00-{number}", node_id=f"n{number}"), now)
         limit = now + 15_000 + 2 * 1_000
-        while (due := case.core.retained.timers.next_due_ms()) is not None and due < limit:
+        while (due := case.core.table.timers.next_due_ms()) is not None and due < limit:
             assert kinds(case.do(case.core.tick(due))) == [SendDispatch]
         effects = case.do(case.core.tick(limit))
         now = limit
         if number < 3:
             cancel, following = effects
-            assert isinstance(following, SendDispatch) and following.why is Why.NEXT
+            assert isinstance(following, SendDispatch) and following.reason is SendReason.NEXT_ATTEMPT
             assert following.request.frame(following.attempt).excluded == [f"n{gone}" for gone in range(1, number + 1)]
         else:
             fail, cancel = effects
@@ -360,18 +361,18 @@ def test_failure_that_another_node_may_not_have_moves_the_job_at_once(code: str 
     case.core.on_placed(placed(), 10)
     ack, following = case.do(case.core.on_push(push(), failed(code), 20))
     assert isinstance(ack, AckResult) and ack.verdict == "delivered", "its keeper may stop"
-    assert isinstance(following, SendDispatch) and following.why is Why.NEXT
+    assert isinstance(following, SendDispatch) and following.reason is SendReason.NEXT_ATTEMPT
     assert following.request.frame(following.attempt).excluded == ["n"]
     delivered, *_ = case.do(case.core.on_push(push(2, node_id="n2"), RESULT, 30))
     assert isinstance(delivered, Deliver) and delivered.result is RESULT
-    assert case.core.retained.counts()["delivered"] == 1
+    assert case.core.table.counts()["delivered"] == 1
 
 
 def test_other_failures_are_the_answer() -> None:
     case = Case()
     (delivered,) = case.do(case.core.on_push(push(), failed("NMT_TIMEOUT"), 20))
     assert isinstance(delivered, Deliver)
-    assert case.core.retained.ended == {"failed": 1}
+    assert case.core.table.ended == {"failed": 1}
 
 
 def test_last_failure_is_told_when_attempts_run_out() -> None:
@@ -381,7 +382,7 @@ def test_last_failure_is_told_when_attempts_run_out() -> None:
         assert kinds(case.do(case.core.on_push(push(number), word, number))) == [AckResult, SendDispatch]
     ack, told = case.do(case.core.on_push(push(3), words[2], 3))
     assert isinstance(told, Deliver) and told.result is words[2] and isinstance(ack, AckResult)
-    assert case.core.retained.ended == {"failed": 1}
+    assert case.core.table.ended == {"failed": 1}
 
 
 @pytest.mark.parametrize(
@@ -412,7 +413,7 @@ def hedged(**limits: Any) -> Case:
     case = Case(hedge_percent=100.0, **limits)
     case.core.on_placed(placed(late_after_ms=800), 10)
     (hedge,) = case.do(case.core.tick(810))
-    assert isinstance(hedge, SendDispatch) and hedge.why is Why.HEDGE
+    assert isinstance(hedge, SendDispatch) and hedge.reason is SendReason.HEDGE
     frame = hedge.request.frame(hedge.attempt)
     assert (frame.attempt, frame.beside, frame.excluded) == (2, True, ["n"])
     return case
@@ -445,7 +446,7 @@ def test_first_result_counts_and_the_other_attempt_is_cancelled(winner: int, kno
     assert outcomes([count]) == ["won" if winner == 2 else "lost"]
     (late,) = case.do(case.core.on_push(push(3 - winner), RESULT, 910))
     assert isinstance(late, Reject) and late.verdict == "duplicate"
-    assert case.core.retained.timers.next_due_ms() is None
+    assert case.core.table.timers.next_due_ms() is None
 
 
 @pytest.mark.parametrize(
@@ -497,7 +498,7 @@ def test_hedge_that_nobody_answers_or_that_is_late_too_is_given_up() -> None:
     case = hedged(pending_ms=1_000)
     effects: list[Effect] = []
     while not outcomes(effects):
-        due = case.core.retained.timers.next_due_ms()
+        due = case.core.table.timers.next_due_ms()
         assert due is not None
         effects = case.do(case.core.tick(due))
     assert outcomes(effects) == ["failed"] and not any(isinstance(one, SendCancel) for one in effects)
@@ -508,7 +509,7 @@ def test_closing_the_session_cancels_both_attempts() -> None:
     case = hedged()
     effects = case.do(case.core.close_session("s", 900))
     assert [one.cancel.attempt for one in effects if isinstance(one, SendCancel)] == [1, 2]
-    assert outcomes(effects) == ["cancelled"] and case.core.retained.ended == {"cancelled": 1}
+    assert outcomes(effects) == ["cancelled"] and case.core.table.ended == {"cancelled": 1}
 
 
 def test_node_that_gets_an_attempt_after_the_end_is_stopped() -> None:
@@ -595,6 +596,6 @@ def test_any_sequence_of_answers_ends_each_request_at_most_once(events: list[Any
         ends += [effect.request for effect in effects if isinstance(effect, Deliver | Fail)]
         core.check()
     assert len(ends) == len({id(request) for request in ends}), "one request, two ends"
-    counts = core.retained.counts()
+    counts = core.table.counts()
     assert len(ends) == counts["delivered"] + counts["failed"] + counts["refused"]
     assert counts["accepted"] == sum(counts.values()) - counts["accepted"]

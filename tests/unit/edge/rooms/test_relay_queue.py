@@ -8,64 +8,64 @@ from hypothesis import strategies as st
 from edge.rooms.core.relay_queue import RelayLimits, RelayMessage, RelayQueue
 from mesh.words import PostKind
 
-LIMITS = RelayLimits(letters_max=4, bytes_max=100)
+LIMITS = RelayLimits(messages_max=4, bytes_max=100)
 
 
-def letter(key: str, size: int = 10, listener: str = "l", kind: str = "result") -> RelayMessage:
+def message(key: str, size: int = 10, listener: str = "l", kind: str = "result") -> RelayMessage:
     return RelayMessage(listener, kind, key, b"x" * size, "123456", True)
 
 
-def keys(letters: RelayQueue, speaker: str = "s", listener: str = "l") -> list[str]:
+def keys(queue: RelayQueue, speaker: str = "s", listener: str = "l") -> list[str]:
     """All that can leave, in order."""
     left: list[str] = []
-    while (first := letters.first(speaker, listener)) is not None:
+    while (first := queue.first(speaker, listener)) is not None:
         left.append(first.key)
-        letters.pop(speaker, listener)
-        letters.check()
+        queue.pop(speaker, listener)
+        queue.check()
     return left
 
 
-def test_letters_leave_in_the_order_of_their_places() -> None:
-    letters = RelayQueue(LIMITS)
-    letters.reserve("s", "l", "0")
-    letters.reserve("s", "l", "1")
-    assert letters.put("s", letter("1")) and letters.first("s", "l") is None, "the first one is yet to come"
-    assert letters.put("s", letter("2")) and letters.put("s", letter("0"))
-    assert len(letters) == 3 and keys(letters) == ["0", "1", "2"] and len(letters) == 0
-    letters.check()
+def test_messages_leave_in_the_order_of_their_places() -> None:
+    queue = RelayQueue(LIMITS)
+    queue.reserve("s", "l", "0")
+    queue.reserve("s", "l", "1")
+    assert queue.put("s", message("1")) and queue.first("s", "l") is None, "the first one is yet to come"
+    assert queue.put("s", message("2")) and queue.put("s", message("0"))
+    assert len(queue) == 3 and keys(queue) == ["0", "1", "2"] and len(queue) == 0
+    queue.check()
 
 
-def test_places_of_a_speaker_who_is_gone_hold_up_nothing() -> None:
-    letters = RelayQueue(LIMITS)
-    letters.reserve("s", "l", "0")
-    letters.reserve("s", "m", "0")
-    letters.put("s", letter("1"))
-    letters.put("t", letter("9"))
-    assert letters.forget("s") == ["l"] and letters.forget("u") == []
-    assert keys(letters) == ["1"] and keys(letters, "t") == ["9"]
-    letters.check()
+def test_places_of_a_speaker_that_left_block_nothing() -> None:
+    queue = RelayQueue(LIMITS)
+    queue.reserve("s", "l", "0")
+    queue.reserve("s", "m", "0")
+    queue.put("s", message("1"))
+    queue.put("t", message("9"))
+    assert queue.forget("s") == ["l"] and queue.forget("u") == []
+    assert keys(queue) == ["1"] and keys(queue, "t") == ["9"]
+    queue.check()
 
 
-def test_too_many_or_too_large_letters_are_not_taken() -> None:
-    letters = RelayQueue(LIMITS)
+def test_too_many_or_too_large_messages_are_refused() -> None:
+    queue = RelayQueue(LIMITS)
     for number in range(4):
-        assert letters.put("s", letter(str(number)))
-    assert not letters.put("s", letter("4")) and letters.put("s", letter("4", listener="m")), "others have room"
-    assert keys(letters) == ["0", "1", "2", "3"]
-    letters.reserve("s", "l", "5")
-    assert letters.put("s", letter("6", 90)) and not letters.put("s", letter("5", 20)), "its place is given up too"
-    assert keys(letters) == ["6"]
-    assert letters.put("s", letter("7", 1_000)), "a large one alone"
-    assert not letters.put("s", letter("8", 1))
-    letters.check()
+        assert queue.put("s", message(str(number)))
+    assert not queue.put("s", message("4")) and queue.put("s", message("4", listener="m")), "others have room"
+    assert keys(queue) == ["0", "1", "2", "3"]
+    queue.reserve("s", "l", "5")
+    assert queue.put("s", message("6", 90)) and not queue.put("s", message("5", 20)), "its place is cancelled too"
+    assert keys(queue) == ["6"]
+    assert queue.put("s", message("7", 1_000)), "a large one alone"
+    assert not queue.put("s", message("8", 1))
+    queue.check()
 
 
-def test_list_of_members_replaces_the_one_that_waits_but_not_the_one_on_its_way() -> None:
-    letters = RelayQueue(LIMITS)
+def test_list_of_members_replaces_the_one_that_waits_but_not_the_one_in_flight() -> None:
+    queue = RelayQueue(LIMITS)
     for number in range(9):
-        assert letters.put("s", letter(str(number), 60 if number else 1, kind=PostKind.ROOM_MEMBERS))
-        letters.check()
-    assert keys(letters) == ["0", "8"]
+        assert queue.put("s", message(str(number), 60 if number else 1, kind=PostKind.ROOM_MEMBERS))
+        queue.check()
+    assert keys(queue) == ["0", "8"]
 
 
 @given(
@@ -77,21 +77,21 @@ def test_list_of_members_replaces_the_one_that_waits_but_not_the_one_on_its_way(
     )
 )
 def test_whatever_happens_the_bounds_hold(steps: list[tuple[str, int, int]]) -> None:
-    letters = RelayQueue(LIMITS)
+    queue = RelayQueue(LIMITS)
     for step, number, size in steps:
         speaker, listener = "st"[number % 2], "lm"[number // 2 % 2]
         if step == "reserve":
-            letters.reserve(speaker, listener, str(number))
+            queue.reserve(speaker, listener, str(number))
         elif step == "put":
-            letters.put(speaker, letter(str(number), size, listener))
+            queue.put(speaker, message(str(number), size, listener))
         elif step == "members":
-            letters.put(speaker, letter(str(number), size, listener, PostKind.ROOM_MEMBERS))
+            queue.put(speaker, message(str(number), size, listener, PostKind.ROOM_MEMBERS))
         elif step == "forget":
-            letters.forget(speaker)
-        elif letters.first(speaker, listener) is not None:
-            letters.pop(speaker, listener)
-        letters.check()
+            queue.forget(speaker)
+        elif queue.first(speaker, listener) is not None:
+            queue.pop(speaker, listener)
+        queue.check()
     for speaker in "st":
-        for listener in letters.forget(speaker):
-            keys(letters, speaker, listener)
-    assert len(letters) == 0 and not letters._lines
+        for listener in queue.forget(speaker):
+            keys(queue, speaker, listener)
+    assert len(queue) == 0 and not queue._queues

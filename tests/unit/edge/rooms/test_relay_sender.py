@@ -69,7 +69,7 @@ def test_message_without_capacity_is_dropped() -> None:
     assert shown(core.send("s", message(4, "m"))) == [("CallListener", "s/4")], "other listeners have their own"
 
 
-def test_reserved_place_is_given_up_with_its_sender() -> None:
+def test_reserved_place_is_cancelled_with_its_sender() -> None:
     core = sender()
     core.expect("s", "l", "s/0")
     assert core.send("s", message(1)) == []
@@ -115,7 +115,7 @@ def test_every_message_has_one_outcome_and_they_leave_in_order(steps: list[tuple
         elif step == "forget":
             run(core.forget("s"))
     while in_flight:
-        listener, letter = next(iter(in_flight.items()))
-        run(core.on_reply("s", listener, letter.key, "told"))
+        listener, first = next(iter(in_flight.items()))
+        run(core.on_reply("s", listener, first.key, "told"))
     assert len(core) == 0 and sorted(done.values()) == [1] * number
     assert all(keys == sorted(keys) for keys in left.values())

@@ -20,7 +20,8 @@ from edge.requests.core.request import (
     SendDispatch,
 )
 from edge.requests.core.request import Effect as TrackerEffect
-from edge.requests.core.tracker import RequestTracker, RetryLimits
+from edge.requests.core.retry import RetryLimits
+from edge.requests.core.tracker import RequestTracker
 from edge.rooms.core.events import RelayCompleted, RelayReceived, RoomCall, RoomReplied, numbered_key
 from edge.rooms.core.relay_queue import RelayMessage
 from edge.sessions.core import effects, events, lifetime
@@ -65,7 +66,7 @@ def limits(**changed: Any) -> SessionLimits:
         order=result_order.ResultOrderLimits.of(session),
         groups=groups.GroupLimits.of(speech),
         segments=segment.SegmentLimits.of(speech),
-        life=lifetime.LifetimeLimits.of(speech, session),
+        lifetime=lifetime.LifetimeLimits.of(speech, session),
         inbound_max=speech.events_max,
         inbound_bytes_max=speech.events_bytes_max,
         pending_max=16,
@@ -230,7 +231,7 @@ class Case:
         """The effects of one kind."""
         return [one for one in self.done if isinstance(one, kind)]
 
-    def told(self, kind: type[M]) -> list[M]:
+    def received(self, kind: type[M]) -> list[M]:
         """The messages of one kind that the client got."""
         return [one for one in self.sent if isinstance(one, kind)]
 
@@ -262,7 +263,7 @@ class Case:
                 self.tracker.submit(effect.dispatch, effect.work, effect.audio, effect.deadline_ms, self.now_ms)
             )
         elif isinstance(effect, effects.CancelRequest):
-            self._run_tracker(self.tracker.give_up(effect.request_id, effect.reason, self.now_ms))
+            self._run_tracker(self.tracker.cancel(effect.request_id, effect.reason, self.now_ms))
         elif isinstance(effect, effects.TakeResult):
             self._run_tracker(self.tracker.on_push(effect.push, effect.result, self.now_ms))
         elif isinstance(effect, effects.CallRoom):

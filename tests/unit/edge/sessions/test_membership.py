@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge.rooms.core.events import RelayReceived, RoomCall, SignalReplied, numbered_key
-from edge.sessions.core import effects
+from edge.sessions.core import effects, membership
 from mesh.errors import ErrorCode
 from mesh.frames import Failed, Post, Posted
 from mesh.messages.client import (
@@ -17,7 +17,7 @@ from mesh.messages.client import (
     RoomRawVoicePreference,
     WebrtcIce,
 )
-from mesh.words import PostKind
+from mesh.words import PostKind, RoomAction
 from tests.unit.edge.sessions.harness import ID, Case, limits, member, room_state
 
 CODE = "123456"
@@ -26,7 +26,7 @@ GONE = Failed("", ErrorCode.ROOM_NOT_FOUND.name, "no such room")
 
 def sizes(case: Case) -> list[int]:
     """Of the lists of members that the client got."""
-    return [len(one.members) for one in case.told(RoomMembers)]
+    return [len(one.members) for one in case.received(RoomMembers)]
 
 
 def list_from_elsewhere(case: Case, version: int, code: str = CODE, room_id: str = "room-1") -> bool:
@@ -43,7 +43,7 @@ def test_room_is_created_and_its_record_renewed() -> None:
     case.say(RoomCreate(client_ts=1, display_name="ann", preferred_lang="EN"))
     assert case.calls == [RoomCall("create", "", display_name="ann", preferred_lang="en")]
     case.room_reply(room_state(member(ID)))
-    assert [one.room_code for one in case.told(RoomCreateAck)] == [CODE] and sizes(case) == [1]
+    assert [one.room_code for one in case.received(RoomCreateAck)] == [CODE] and sizes(case) == [1]
     assert case.of(effects.RenewRecord)[-1] == effects.RenewRecord(False, CODE)
 
 
@@ -203,3 +203,21 @@ def test_signal_that_does_not_arrive_is_told(reply: Posted | Failed | None, code
     case.say(ice())
     case.handle(SignalReplied(reply))
     assert case.codes == ([code] if code else [])
+
+
+@pytest.mark.parametrize("code", sorted(membership.GONE))
+def test_failed_call_before_an_utterance_leaves_a_room_that_is_gone(code: str) -> None:
+    case = Case()
+    case.enter(member("l-1", "de"))
+    assert case.state.membership.members_for(Failed("", code, "gone")) == () and case.state.membership.code == ""
+
+
+@pytest.mark.parametrize("reply", [None, Failed("", membership.PASSING, "no store")])
+def test_passing_failure_before_an_utterance_leaves_its_listeners_unknown(reply: Failed | None) -> None:
+    case = Case()
+    case.enter(member("l-1", "de"))
+    assert case.state.membership.members_for(reply) is None and case.state.membership.code == "123456"
+
+
+def test_create_and_join_enter_a_room_and_no_other_action_does() -> None:
+    assert {RoomAction.CREATE, RoomAction.JOIN} == membership.ENTERS

@@ -7,11 +7,12 @@ from typing import Any
 from edge.core.failover import is_failover
 from edge.sessions.core import effects, events
 from edge.sessions.core.events import FoundMail, MailedResult
+from edge.sessions.core.resume import in_order, is_end, plan_resume
 from edge.sessions.core.state import Phase
 from mesh.frames import Post, Push
 from mesh.messages.client import SessionInitAck
 from mesh.messages.node import JobError
-from tests.unit.edge.sessions.harness import ID, PIECE, Case, result
+from tests.unit.edge.sessions.harness import ID, PIECE, Case, result, session_of
 
 
 def mailed(index: int, seqs: str, *, lang: str = "en", **fields: Any) -> MailedResult:
@@ -32,7 +33,7 @@ def taken_over(*results: MailedResult, last_index: int = -1, last_seq: int = -1,
 
 def place(case: Case) -> tuple[int | None, int | None]:
     """Where the client is told to go on: index and chunk."""
-    (ack,) = case.told(SessionInitAck)
+    (ack,) = case.received(SessionInitAck)
     assert ack.resumed is True
     return ack.next_utterance_index, ack.resend_from_seq
 
@@ -103,7 +104,7 @@ def test_session_that_is_here_still_takes_its_mail_as_if_it_were_pushed() -> Non
     pushes = [case.push_for(one) for one in case.submitted]
     found = FoundMail("5-0", tuple(MailedResult(push, result(push)) for push in pushes))
     case.attach(mail=found)
-    assert case.indices == [0, 1] and case.told(SessionInitAck)[-1].next_utterance_index == 2
+    assert case.indices == [0, 1] and case.received(SessionInitAck)[-1].next_utterance_index == 2
     case.ack(1)
     assert [verdict for _, verdict in case.acks] == ["delivered"] * 2
     assert case.of(effects.TrimMail) == [effects.TrimMail("5-0")]
@@ -116,7 +117,7 @@ def test_chunk_that_was_missing_at_a_loss_is_still_waited_for() -> None:
     case.detach()
     case.wait(10_000)  # longer than a late chunk is waited for
     case.attach()
-    assert case.told(SessionInitAck)[-1].resend_from_seq == 1
+    assert case.received(SessionInitAck)[-1].resend_from_seq == 1
     case.now_ms += 100
     for seq in (1, 2, 3):
         case.chunk(seq, final=seq == 3)
@@ -132,3 +133,28 @@ def test_silence_while_the_client_was_away_is_no_pause() -> None:
     case.attach()
     case.chunk(1, final=True)
     assert case.of(effects.Submit)[0].audio == PIECE * 2
+
+
+def test_streamed_results_are_in_order_only_while_each_begins_where_the_last_ended() -> None:
+    found = [mailed(0, "0-4"), mailed(1, "6-8"), mailed(1, "5-7"), mailed(2, "8-9"), mailed(4, "12-13")]
+    ordered = in_order(session_of(), found, 0, 0)
+    assert [(one.mailed.push.utterance_index, one.last_seq) for one in ordered] == [(0, 4), (1, 7), (2, 9)]
+
+
+def test_plan_continues_after_the_last_result_in_order_and_adopts_all() -> None:
+    found = [mailed(3, "0-4"), mailed(5, "9-9"), mailed(1, "0-1")]
+    plan = plan_resume(session_of(), found, 3, 0, is_in_room=False)
+    assert (plan.next_index, plan.next_seq, len(plan.ordered)) == (4, 5, 1)
+    assert list(plan.adopted) == [found[0].push.request_id, found[1].push.request_id], "1 is before the client's index"
+
+
+def test_plan_in_a_room_sends_nothing_at_once() -> None:
+    plan = plan_resume(session_of(), [mailed(0, "0-4")], 0, 0, is_in_room=True)
+    assert not plan.ordered and (plan.next_index, plan.next_seq) == (0, None) and len(plan.adopted) == 1
+
+
+def test_failure_is_an_end_unless_another_node_may_not_have_it() -> None:
+    unreadable = MailedResult(mailed(0, "0-1").push, None)
+    failed = mailed(0, "0-1", success=False, error=JobError(code="INVALID_AUDIO", message="x"))
+    assert is_end(unreadable) and is_end(mailed(0, "0-1"))
+    assert failed.result is not None and is_end(failed) is not is_failover(failed.result)

@@ -201,7 +201,7 @@ def test_node_is_told_how_a_streamed_utterance_was_cut_and_what_was_said_before(
 )
 def test_way_in_is_told_for_each_utterance_as_far_as_clocks_allow(client_ms: int | None, way: int | None) -> None:
     spoken = session().streamed(cut(first_client_ms=client_ms, began_ms=400), 1_767_225_600_140, 500)
-    assert spoken.way_in_ms == way
+    assert spoken.uplink_ms == way
 
 
 def test_defect_07_the_way_in_is_that_of_each_utterances_own_first_chunk() -> None:
@@ -210,7 +210,7 @@ def test_defect_07_the_way_in_is_that_of_each_utterances_own_first_chunk() -> No
     for number in range(3):
         began_ms = number * 5_000
         one = cut(index=number, began_ms=began_ms, first_client_ms=wall_ms + began_ms - 30)
-        ways.append(own.streamed(one, wall_ms + began_ms + 2_000, began_ms + 2_000).way_in_ms)
+        ways.append(own.streamed(one, wall_ms + began_ms + 2_000, began_ms + 2_000).uplink_ms)
     assert ways == [30, 30, 30], "it does not grow with the session"
 
 

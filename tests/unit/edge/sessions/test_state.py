@@ -114,7 +114,7 @@ def test_event_that_is_not_listed_is_an_error(phase: Phase, event: Any) -> None:
 
 def test_new_session_is_acknowledged_with_its_token() -> None:
     case = Case()
-    (ack,) = case.told(SessionInitAck)
+    (ack,) = case.received(SessionInitAck)
     assert (ack.session_id, ack.resume_token, ack.resumed, ack.next_utterance_index) == (ID, "token", None, None)
 
 
@@ -219,7 +219,7 @@ def test_close_waits_for_what_is_under_way_and_is_acknowledged_last() -> None:
     case.chunk(0)
     case.handle(events.CloseRequested())
     assert [one.utterance_index for one in case.submitted] == [0], "what was said is cut"
-    assert not case.told(SessionCloseAck)
+    assert not case.received(SessionCloseAck)
     case.answer(0)
     assert case.indices == [0] and isinstance(case.sent[-1], SessionCloseAck)
     assert isinstance(case.done[-1], effects.EndSession) and case.phase is P.ENDED
@@ -243,12 +243,12 @@ def test_close_is_acknowledged_in_time_whatever_waits() -> None:
 def test_idle_client_is_told_once_until_it_speaks() -> None:
     case = Case()
     case.wait(59_999)
-    assert not case.told(SessionIdle)
+    assert not case.received(SessionIdle)
     case.wait(200_000)
-    assert len(case.told(SessionIdle)) == 1
+    assert len(case.received(SessionIdle)) == 1
     case.chunk(0)
     case.wait(60_000)
-    assert len(case.told(SessionIdle)) == 2
+    assert len(case.received(SessionIdle)) == 2
 
 
 def test_record_is_renewed_within_its_ttl() -> None:
@@ -262,9 +262,9 @@ def test_throttled_client_is_advised_at_most_twice_a_second() -> None:
     for _ in range(5):
         case.handle(MeshThrottled(70))
         case.now_ms += 100
-    assert [one.resume_after_ms for one in case.told(Backpressure)] == [70]
+    assert [one.resume_after_ms for one in case.received(Backpressure)] == [70]
     case.handle(MeshThrottled(70))
-    assert len(case.told(Backpressure)) == 2
+    assert len(case.received(Backpressure)) == 2
 
 
 # --- after the end --------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from edge.requests.core.request import RequestProgressed
 from edge.sessions.core import effects, events
+from edge.sessions.core.results.outcomes import Outcomes
 from mesh.messages.client import AsrPartial as ClientAsrPartial
 from mesh.messages.client import ErrorMessage, MissingResult, TranslationResult, UiEvent, UtteranceEnded
 from mesh.messages.node import JobError, NodeAsrPartial
@@ -53,7 +54,7 @@ def test_result_that_never_comes_is_missing_after_the_head_of_line_timeout() -> 
     case.wait(9_999)
     assert case.indices == []
     case.wait(1)
-    assert case.indices == [0, 1] and case.told(MissingResult)[0].reason == "gap_timeout"
+    assert case.indices == [0, 1] and case.received(MissingResult)[0].reason == "gap_timeout"
     assert [one.request_id for one in case.of(effects.CancelRequest)] == [case.submitted[0].request_id]
     assert not case.tracker.requests and not case.state.outcomes.requests
 
@@ -65,16 +66,16 @@ def test_index_without_a_result_is_missing_at_its_turn() -> None:
     assert case.indices == [] and case.codes == ["NMT_TIMEOUT"], "why is told at once"
     case.answer(0)
     assert case.indices == [0, 1, 2]
-    assert [one.reason for one in case.told(MissingResult)] == ["job_failed", "silence_detected"]
+    assert [one.reason for one in case.received(MissingResult)] == ["job_failed", "silence_detected"]
 
 
 def test_failure_of_the_mesh_is_told_and_its_index_is_missing() -> None:
     case = streaming(1)
     for effect in case.tracker.tick(case.now_ms + 30_000):
         case._run_tracker([effect])
-    (error,) = case.told(ErrorMessage)
+    (error,) = case.received(ErrorMessage)
     assert error.code == "JOB_TIMEOUT" and error.details["utterance_index"] == 0
-    assert case.told(MissingResult)[0].reason == "job_failed"
+    assert case.received(MissingResult)[0].reason == "job_failed"
 
 
 def test_result_that_cannot_be_read_is_a_failure() -> None:
@@ -93,9 +94,9 @@ def test_progress_of_a_request_is_shown_until_it_is_over() -> None:
     case.handle(RequestProgressed(request, "DISPATCHED"))
     case.handle(RequestProgressed(request, "NODE_ACCEPTED", "j"))
     case.handle(RequestProgressed(request, "ASR_PARTIAL", partial=partial))
-    shown = [one.event for one in case.told(UiEvent)]
+    shown = [one.event for one in case.received(UiEvent)]
     assert shown == ["INPUT_STARTED", "INPUT_ENDED", "DISPATCHED", "NODE_ACCEPTED", "ASR_PARTIAL"]
-    assert [one.text for one in case.told(ClientAsrPartial)] == ["ni"]
+    assert [one.text for one in case.received(ClientAsrPartial)] == ["ni"]
     case.answer(0)
     count = len(case.sent)
     case.handle(RequestProgressed(request, "DISPATCHED"))
@@ -176,7 +177,7 @@ def test_result_names_its_last_chunk_for_a_client_that_resumes() -> None:
         case.chunk(0)
         case.chunk(1, final=True)
         case.answer(0)
-        assert case.told(TranslationResult)[0].last_seq == last_seq
+        assert case.received(TranslationResult)[0].last_seq == last_seq
 
 
 # --- in a room --------------------------------------------------------------------------------------------
@@ -197,20 +198,20 @@ def test_result_in_a_room_is_acknowledged_when_every_listener_has_it() -> None:
     case.answer(0)
     case.relayed()
     case.ack(0)
-    assert not case.acks and not case.told(UtteranceEnded)
+    assert not case.acks and not case.received(UtteranceEnded)
     case.relayed("no_answer")
     assert case.acks == [("job-00-0-en", DELIVERED)]
-    assert [one.utterance_index for one in case.told(UtteranceEnded)] == [0]
+    assert [one.utterance_index for one in case.received(UtteranceEnded)] == [0]
 
 
 def test_utterance_has_ended_when_all_languages_have() -> None:
     case = in_room("en", "fr", resumable=True)
     case.answer(0, lang="en")
     case.relayed()
-    assert not case.told(UtteranceEnded)
+    assert not case.received(UtteranceEnded)
     case.answer(0, lang="fr")
     case.relayed()
-    assert len(case.told(UtteranceEnded)) == 1 and not case.state.outcomes.open_lanes
+    assert len(case.received(UtteranceEnded)) == 1 and not case.state.outcomes.delivery.open_languages
 
 
 def test_outcome_of_a_message_sent_before_the_session_moved_counts_for_nothing() -> None:
@@ -271,3 +272,14 @@ def test_every_index_ends_once_and_in_order(arrival: list[int], data: st.DataObj
     for effect in case.tracker.tick(case.now_ms):
         case._run_tracker([effect])
     assert case.indices == list(range(6))
+
+
+def test_index_of_an_utterance_that_cannot_be_submitted_is_missing() -> None:
+    case = Case()
+    outcomes: Outcomes = case.state.outcomes
+    outcomes.refuse(0, 3, "t")
+    missing = [one.message for one in outcomes._turn.effects if isinstance(one, effects.SendToClient)]
+    assert [(one.utterance_index, one.reason) for one in missing if isinstance(one, MissingResult)] == [
+        (0, "job_failed")
+    ]
+    assert outcomes.order.next_index == 1 and not outcomes.requests

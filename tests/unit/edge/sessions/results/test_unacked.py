@@ -16,36 +16,36 @@ def push(number: int, attempt: int = 1) -> Push:
 def test_keeper_waits_until_the_client_has_it() -> None:
     acks = Unacked()
     for index in range(3):
-        acks.keep(index, push(index))
-        acks.told(index, b"result %d" % index)
-    acks.keep(1, push(1))  # the keeper asked again
-    assert acks.holds(push(1)) and not acks.holds(push(1, attempt=2)) and len(acks) == 3
+        acks.add(index, push(index))
+        acks.sent(index, b"result %d" % index)
+    acks.add(1, push(1))  # the keeper asked again
+    assert acks.has(push(1)) and not acks.has(push(1, attempt=2)) and len(acks) == 3
     assert acks.ack(1) == [push(0), push(1)], "everything up to that index, once"
-    assert acks.ack(1) == [] and not acks.holds(push(0)) and acks.holds(push(2))
+    assert acks.ack(1) == [] and not acks.has(push(0)) and acks.has(push(2))
     acks.check()
 
 
 def test_next_connection_is_told_what_the_last_one_may_not_have_got() -> None:
     acks = Unacked()
     for index in (2, 0, 1):
-        acks.told(index, b"%d" % index)
+        acks.sent(index, b"%d" % index)
     assert acks.after(-1) == [b"0", b"1", b"2"] and acks.after(1) == [b"2"] and acks.after(5) == []
 
 
 def test_in_a_room_the_keeper_waits_for_every_listener_whatever_the_speaker_says() -> None:
     acks = Unacked()
-    acks.keep(0, push(0))
-    assert acks.listens(0, 2) == [] and acks.ack(9) == []
-    assert acks.listens(0, -1) == [] and acks.listens(0, -1) == [push(0)]
+    acks.add(0, push(0))
+    assert acks.add_listeners(0, 2) == [] and acks.ack(9) == []
+    assert acks.add_listeners(0, -1) == [] and acks.add_listeners(0, -1) == [push(0)]
     assert len(acks) == 0
     acks.check()
 
 
 def test_end_of_the_session_lets_everything_go() -> None:
     acks = Unacked()
-    acks.keep(0, push(0))
-    acks.listens(0, 1)
-    acks.keep(1, push(1))
+    acks.add(0, push(0))
+    acks.add_listeners(0, 1)
+    acks.add(1, push(1))
     assert acks.end() == [push(0), push(1)] and len(acks) == 0
     acks.check()
 
@@ -62,15 +62,15 @@ def test_every_result_is_let_go_once(steps: list[tuple[str, int, int]]) -> None:
     for what, index, number in steps:
         if what == "keep" and number not in kept:
             kept.add(number)
-            acks.keep(index, push(number))
+            acks.add(index, push(number))
         elif what == "told":
-            acks.told(index, b"x")
+            acks.sent(index, b"x")
         elif what == "ack":
             released += acks.ack(index)
         elif what == "listens":
             more = -1 if listeners.get(index) else 1
             listeners[index] = listeners.get(index, 0) + more
-            released += acks.listens(index, more)
+            released += acks.add_listeners(index, more)
         acks.check()
     released += acks.end()
     assert sorted(released, key=lambda one: one.job_id) == sorted(map(push, kept), key=lambda one: one.job_id)

@@ -20,7 +20,7 @@ def calling(case: Case) -> None:
 
 def seqs(case: Case) -> list[int]:
     """Chunks that were refused."""
-    return [one.details["seq"] for one in case.told(ErrorMessage) if "seq" in one.details]
+    return [one.details["seq"] for one in case.received(ErrorMessage) if "seq" in one.details]
 
 
 def test_every_refusal_has_a_code() -> None:
@@ -56,7 +56,7 @@ def test_client_is_advised_to_send_less_before_messages_are_refused() -> None:
     for seq in range(10):
         case.chunk(seq)
         case.now_ms += 500
-    assert [one.action for one in case.told(Backpressure)] == [
+    assert [one.action for one in case.received(Backpressure)] == [
         *["SLOW_DOWN"] * 2,
         *["PAUSE"] * 3,
         *["BUSY"] * 2,
@@ -136,7 +136,7 @@ def test_index_that_has_ended_is_refused() -> None:
     case.utter(0)
     case.answer(0)
     case.utter(0, tgt_lang="es")
-    (error,) = case.told(ErrorMessage)
+    (error,) = case.received(ErrorMessage)
     assert error.code == "UTTERANCE_ENDED" and error.details["utterance_index"] == 0
 
 
@@ -179,11 +179,11 @@ def test_refused_utterance_is_accepted_when_it_is_tried_again() -> None:
 )
 def test_too_much_audio_is_refused(own: int, edge: int, others: int, accepted: int) -> None:
     case = Case(bounds=limits(audio_per_session_bytes_max=own, audio_bytes_max=edge))
-    case.tracker.retained.audio_bytes += others
+    case.tracker.table.audio_bytes += others
     for index in range(5):
         case.utter(index)
     assert len(case.submitted) == accepted and case.codes == ["SLOW_DOWN"] * (5 - accepted)
-    case.tracker.retained.audio_bytes -= others
+    case.tracker.table.audio_bytes -= others
 
 
 def test_empty_or_malformed_audio_is_refused() -> None:
@@ -204,7 +204,7 @@ def test_streamed_utterance_waits_at_a_gate_and_holds_up_what_follows(changed: d
     for seq in range(4):
         case.chunk(seq, final=True)
     assert [one.utterance_index for one in case.submitted] == [0, 1]
-    assert case.state.admission.holding(case.state.admission.unsent[0]) is not None
+    assert case.state.admission.blocking_gate(case.state.admission.unsent[0]) is not None
     assert case.state.due_ms(case.now_ms) <= case.now_ms + 100, "it is tried again soon"
     case.answer(0)
     assert [one.utterance_index for one in case.submitted] == [0, 1, 2] and not case.codes
@@ -256,5 +256,5 @@ def test_bounds_hold_whatever_is_sent(steps: list[str]) -> None:
             case.say(RoomCreate(client_ts=1))
         elif step == "wait":
             case.wait(150)
-        assert len(case.state.outcomes.requests) == case.tracker.waiting(ID) <= 2
+        assert len(case.state.outcomes.requests) == case.tracker.pending(ID) <= 2
         assert case.state.outcomes.audio_bytes == case.tracker.audio_bytes() <= 20_000

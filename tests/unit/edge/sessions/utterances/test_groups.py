@@ -28,7 +28,7 @@ def join(own: Groups, now_ms: int, began_ms: int | None = None) -> GroupPosition
 
 
 def hear(own: Groups, place: GroupPosition, text_asr: str, text_translated: str = "", now_ms: int = 0) -> None:
-    own.heard(place.group_id, place.part_index, text_asr, text_translated, now_ms)
+    own.add_texts(place.group_id, place.part_index, text_asr, text_translated, now_ms)
     own.check()
 
 
@@ -128,7 +128,7 @@ def test_sessions_have_groups_of_their_own() -> None:
     one, other = Groups("s-1", LIMITS), Groups("s-2", LIMITS)
     place = one.join(WALL_MS, 0)
     other.join(WALL_MS, 0)
-    other.heard(place.group_id, 0, "a", "b", 0)
+    other.add_texts(place.group_id, 0, "a", "b", 0)
     assert other.join(WALL_MS, 1).context_text == ""
 
 
@@ -208,9 +208,9 @@ def test_what_comes_for_a_closed_or_unknown_group_is_ignored() -> None:
     first = join(own, 0)
     second = join(own, WINDOW_MS + 1)
     hear(own, first, "old", "alt", 50_000)
-    own.heard("group_s-1_0", 0, "strange", "fremd", 50_000)
-    own.heard(second.group_id, 7, "never joined", "nie", 50_000)
-    own.heard("", 0, "none", "keine", 50_000)
+    own.add_texts("group_s-1_0", 0, "strange", "fremd", 50_000)
+    own.add_texts(second.group_id, 7, "never joined", "nie", 50_000)
+    own.add_texts("", 0, "none", "keine", 50_000)
     place = join(own, 2 * WINDOW_MS + 1)
     assert place == (second.group_id, 1, ""), "nor does it move the window"
 

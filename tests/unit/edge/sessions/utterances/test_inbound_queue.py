@@ -123,10 +123,10 @@ def test_it_equals_a_list_with_a_bound(steps: list[tuple[str, int]], events_max:
             continue
         has_room = len(naive) < events_max
         advice = box.put(number, now_ms)
-        assert advice.taken == has_room and (advice.action == "BUSY") == (not has_room)
+        assert advice.accepted == has_room and (advice.action == "BUSY") == (not has_room)
         if has_room:
             naive.append(number)
-        if advice.taken and advice.action is not None:
+        if advice.accepted and advice.action is not None:
             assert 2 * len(naive) >= events_max
             assert (advice.action == "PAUSE") == (4 * len(naive) >= 3 * events_max)
             assert now_ms - said_ms[advice.action] >= 500, "not so often"
@@ -154,7 +154,7 @@ class Client:
         advice = box.put(self.left[0], now_ms)
         self.sent += 1
         self.said.add(advice.action or "")
-        if advice.taken or not self.polite:
+        if advice.accepted or not self.polite:
             self.left.pop(0)
         self.next_ms = now_ms + CHUNK_MS
         if not self.polite:

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from edge.sessions.core import effects
-from mesh.messages.client import ErrorMessage, RoomCreate, TtsPlayEnded, TtsStarted, UiEvent
+from edge.sessions.core.utterances.intake import QUEUED
+from mesh.messages.client import (
+    ErrorMessage,
+    ResultAckMessage,
+    RoomCreate,
+    SessionClose,
+    TtsPlayEnded,
+    TtsStarted,
+    UiEvent,
+    Utterance,
+)
 from tests.unit.edge.sessions.harness import ID, PIECE, Case, limits
 
 SPOKEN = {"session_id": ID, "trace_id": "t", "group_id": "g"}
@@ -22,7 +32,7 @@ def test_pause_ends_an_utterance() -> None:
     assert not case.submitted
     case.wait(1)
     assert audio_of(case) == [PIECE * 5]
-    assert [one.event for one in case.told(UiEvent)] == ["INPUT_STARTED", "INPUT_ENDED"]
+    assert [one.event for one in case.received(UiEvent)] == ["INPUT_STARTED", "INPUT_ENDED"]
     assert [one.label for one in case.of(effects.Count)] == ["timeout", ""]
 
 
@@ -65,7 +75,7 @@ def test_malformed_chunk_costs_only_itself() -> None:
     case = Case()
     case.chunk(0)
     case.chunk(1, b"\x00")
-    (error,) = case.told(ErrorMessage)
+    (error,) = case.received(ErrorMessage)
     assert (error.code, error.details["seq"]) == ("INVALID_AUDIO", 1)
     case.chunk(2, final=True)
     assert audio_of(case) == [PIECE * 2]
@@ -97,3 +107,7 @@ def test_chunk_that_completes_nothing_has_no_effect() -> None:
     for seq in range(1, 20):
         case.chunk(seq)
     assert len(case.done) == before
+
+
+def test_acknowledgement_and_close_are_not_queued_behind_other_messages() -> None:
+    assert {Utterance, RoomCreate, TtsStarted} <= QUEUED and not QUEUED & {ResultAckMessage, SessionClose}
