@@ -69,7 +69,7 @@ class Edge:
         rooms = Endpoints(self.sessions.serve, self.nodes.serve, self.control, self.pages)
         self.server = EdgeListener(config.edge, rooms, metrics)
         self._presence = PresenceReporter(config.selector.presence_ms, self.link, self._schedule, self._counts)
-        metrics.waiting.set_function(lambda: len(self.sessions.custody.requests))
+        metrics.waiting.set_function(lambda: len(self.sessions.tracker.requests))
         metrics.results_kept.set_function(lambda: len(self.nodes.deliveries.results))
         metrics.sessions.set_function(lambda: len(self.sessions))
         metrics.nodes.set_function(lambda: len(self.nodes))
@@ -130,7 +130,7 @@ class Edge:
 
     async def _drained(self) -> None:
         for _ in range(self.config.edge.drain_ms // TICK_MS_MIN):
-            if not (self.sessions.custody.requests or self.nodes.deliveries.results):
+            if not (self.sessions.tracker.requests or self.nodes.deliveries.results):
                 return
             await asyncio.sleep(TICK_MS_MIN / 1_000)
 

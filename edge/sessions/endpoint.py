@@ -40,7 +40,7 @@ class Sessions:
         self.sockets: set[ClientSocket] = set()
         self.actors: dict[str, Actor] = {}
         self.requests = RequestRunner(config, link, metrics, schedule, self.actors.get)
-        self.custody = self.requests.tracker
+        self.tracker = self.requests.tracker
         self.relay = Relay(config, link, metrics, schedule, self.actors.get)
         self._bounds = SendLimits.of(config.edge)
         self._limits = limits_of(config)
@@ -106,9 +106,9 @@ class Sessions:
     def add(self, session: Session, token: str, *, resumed: bool = False, **position: Any) -> Actor:
         """Add a session that this edge has claimed. `position`: where it continues (SessionState)."""
         edge = self._link.identity
-        state = SessionState(session, token, edge, self._limits, self.custody, now_ms(), **position)
+        state = SessionState(session, token, edge, self._limits, self.tracker, now_ms(), **position)
         actor = self.actors[session.session_id] = Actor(state, self._context)
-        self.custody.open_session(session.session_id, resumed=resumed)
+        self.tracker.open_session(session.session_id, resumed=resumed)
         log.info("session_opened", session_id=session.session_id, trace_id=session.trace_id, resumed=resumed)
         return actor
 

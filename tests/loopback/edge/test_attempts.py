@@ -124,7 +124,7 @@ async def test_late_job_is_hedged_and_the_first_result_counts(tmp: Path) -> None
         told = [message for message in client.heard if message["type"] == "translation_result"]
         assert [message["utterance_index"] for message in told] == [0, 1], "the late one is not told"
         assert counts(rig)["delivered"] == 2
-        assert rig.edges[0].sessions.custody.hedge_budget.outcomes["won"] == 1
+        assert rig.edges[0].sessions.tracker.hedge_budget.outcomes["won"] == 1
 
 
 async def test_features_require_services_and_models(tmp: Path) -> None:

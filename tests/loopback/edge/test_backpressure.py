@@ -112,11 +112,11 @@ async def test_one_session_does_not_take_the_room_of_all(tmp: Path) -> None:
         assert (await greedy.hear("error", code="SLOW_DOWN"))["details"]["utterance_index"] == 3
         for seq in range(20):
             await streams.chunk(seq, bytes(300_000), is_final=True)
-        custody = rig.edges[0].sessions.custody
-        await until(lambda: custody.pending(streams.id) >= 3, "as much as it may have is under way")
-        assert custody.table.audio_bytes <= 2_000_000
+        tracker = rig.edges[0].sessions.tracker
+        await until(lambda: tracker.pending(streams.id) >= 3, "as much as it may have is under way")
+        assert tracker.table.audio_bytes <= 2_000_000
         await modest.utter(0, bytes(300_000))
-        await until(lambda: custody.pending(modest.id) == 1, "others have room")
+        await until(lambda: tracker.pending(modest.id) == 1, "others have room")
 
 
 async def test_failure_of_a_node_that_waited_in_the_mail_is_tried_again_elsewhere(tmp: Path) -> None:
@@ -133,7 +133,7 @@ async def test_failure_of_a_node_that_waited_in_the_mail_is_tried_again_elsewher
         again, ack = await back(rig, client, 1)
         assert (ack["next_utterance_index"], ack["resend_from_seq"]) == (0, 0)
         await again.chunk(0, PIECES[0], is_final=True)
-        await until(lambda: rig.edges[1].sessions.custody.pending(client.id) == 1, "it is asked for again")
+        await until(lambda: rig.edges[1].sessions.tracker.pending(client.id) == 1, "it is asked for again")
 
 
 async def test_close_is_answered_in_time_whatever_waits_before_it(tmp: Path) -> None:

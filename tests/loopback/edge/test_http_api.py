@@ -181,7 +181,7 @@ async def test_invariants_include_the_counts_of_this_edge_and_presence_reports_t
         report = rig.selector.seen_of(EdgeReport)[-1]
         assert report.edge == rig.edges[0].identity and report.pid > 0 and report.host and report.version
         assert report.counts["in_flight"] == 0 and report.counts["nodes"] == 1 and report.counts["sessions"] == 0
-        rig.edges[0].sessions.custody.table.accepted += 1
+        rig.edges[0].sessions.tracker.table.accepted += 1
         body = (await page(rig, "/api/v1/invariants"))[2]
         assert body["ok"] is False and body["edge"]["balanced"] is False, "a lost utterance shows"
-        rig.edges[0].sessions.custody.table.accepted -= 1
+        rig.edges[0].sessions.tracker.table.accepted -= 1

@@ -101,9 +101,9 @@ async def test_nothing_is_kept_of_ten_thousand_sessions(tmp: Path, monkeypatch: 
         await until(lambda: not sessions.actors, "every session has ended")
         await until(lambda: not link.asks.open, "no question is open")
         assert count >= SESSIONS  # one that resumes too late makes another
-        await until(lambda: not (sessions.sockets or sessions.custody.requests or len(sessions.relay)), "all is quiet")
+        await until(lambda: not (sessions.sockets or sessions.tracker.requests or len(sessions.relay)), "all is quiet")
         assert len(sessions._timers) == 0
-        table = sessions.custody.table
+        table = sessions.tracker.table
         table.check()
         assert not table._sessions and not table._resumed and not table.audio_bytes
         await until(lambda: not rig.selector.sessions, "the mesh is notified of each end")

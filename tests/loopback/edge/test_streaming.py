@@ -136,7 +136,7 @@ async def test_defect_04_nothing_is_kept_of_a_client_that_vanished(tmp: Path) ->
             actor = sessions.actors[client.id]
             await client.close()
             await until(lambda: not sessions.actors, "the session is forgotten")
-            assert actor.state.is_ended and not sessions.custody.requests
+            assert actor.state.is_ended and not sessions.tracker.requests
             await until(lambda: not rig.selector.sessions, "the mesh is told")
 
 
