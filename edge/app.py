@@ -70,7 +70,7 @@ class Edge:
         self.server = EdgeListener(config.edge, rooms, metrics)
         self._presence = PresenceReporter(config.selector.presence_ms, self.link, self._schedule, self._counts)
         metrics.waiting.set_function(lambda: len(self.sessions.tracker.requests))
-        metrics.results_kept.set_function(lambda: len(self.nodes.deliveries.results))
+        metrics.results_kept.set_function(lambda: len(self.nodes.tracker.results))
         metrics.sessions.set_function(lambda: len(self.sessions))
         metrics.nodes.set_function(lambda: len(self.nodes))
         self.link.handle(self._handlers(), self._given_back())
@@ -130,7 +130,7 @@ class Edge:
 
     async def _drained(self) -> None:
         for _ in range(self.config.edge.drain_ms // TICK_MS_MIN):
-            if not (self.sessions.tracker.requests or self.nodes.deliveries.results):
+            if not (self.sessions.tracker.requests or self.nodes.tracker.results):
                 return
             await asyncio.sleep(TICK_MS_MIN / 1_000)
 

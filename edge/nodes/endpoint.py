@@ -62,7 +62,7 @@ class NodeEndpoint:
         #: Throttled heartbeats: they arrived faster than the mesh needs them.
         self._throttled_beats: Timers[NodeSocket] = Timers(schedule.waker(self.tick))
         self.jobs = JobRunner(config, link, metrics, schedule, self._current.get)
-        self.deliveries = self.jobs.tracker
+        self.tracker = self.jobs.tracker
         self._job_messages = JobMessages(config, link, metrics, schedule, self.jobs)
         self._config = config
         self._send_limits = SendLimits.of(config.edge)
@@ -126,7 +126,7 @@ class NodeEndpoint:
         node_id = socket.node.node_id
         if self._current.get(node_id) is socket:
             del self._current[node_id]
-            self.deliveries.node_detached(node_id, socket.node.epoch, now_ms())
+            self.tracker.node_detached(node_id, socket.node.epoch, now_ms())
             log.info("node_detached", node_id=node_id, reason=socket.close_reason)
 
     # --- time ---------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class NodeEndpoint:
         if self._current.get(message.node_id) is socket:
             # First, so that a lost job is not reported as running.
             has = None if message.jobs is None else {key_of(message.node_id, *job) for job in named}
-            self.jobs.run(self.deliveries.on_jobs_reported(message.node_id, has, now_ms()))
+            self.jobs.run(self.tracker.on_jobs_reported(message.node_id, has, now_ms()))
         self._run_node(socket, socket.node.on_heartbeat(message.node_id, load_from(message), caps, now_ms()))
         if socket.node.heartbeat_due_ms is not None:
             self._throttled_beats.set(socket, socket.node.heartbeat_due_ms)
@@ -243,7 +243,7 @@ class NodeEndpoint:
         self._run_node(socket, effects)
         if old is not socket:
             # After its acknowledgement: before that a node accepts no job.
-            self.jobs.run(self.deliveries.node_reattached(reply.node_id, now_ms()))
+            self.jobs.run(self.tracker.node_reattached(reply.node_id, now_ms()))
 
     def _send_heartbeat(self, socket: NodeSocket, effect: connection.SendHeartbeat) -> None:
         frame = HeartbeatFrame(
@@ -262,7 +262,7 @@ class NodeEndpoint:
         named = socket.node.jobs_named
         if named is None and now_ms() - socket.opened_ms < self._config.job.lease_ms:
             return None
-        return self.deliveries.running_at(socket.node.node_id, named or [])
+        return self.tracker.running_at(socket.node.node_id, named or [])
 
     def _send_offline(self, socket: NodeSocket, effect: connection.SendOffline) -> None:
         frame = OfflineFrame(node_id=effect.node_id, edge=self._link.identity, epoch=effect.epoch, reason=effect.reason)

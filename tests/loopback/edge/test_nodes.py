@@ -183,11 +183,11 @@ async def test_job_for_a_detached_node_is_buffered_until_it_reattaches(tmp: Path
         await leave(rig, node)
         give(rig, held)
         give(rig, cancelled)
-        deliveries = rig.edges[0].nodes.deliveries
+        tracker = rig.edges[0].nodes.tracker
         buffered = rig.edges[0].metrics.job_outcomes_total.labels(JobOutcome.JOB_BUFFERED)
         await until(lambda: buffered._value.get() == 2, "both jobs are buffered")
         tell(rig, node, CancelJob(cancelled.job_id, 1, node.id, "t", "session_closed"))
-        await until(lambda: deliveries.running_at(node.id, [(cancelled.job_id, 1)]) == [], "it is cancelled")
+        await until(lambda: tracker.running_at(node.id, [(cancelled.job_id, 1)]) == [], "it is cancelled")
         assert rig.selector.seen_of(Placed) == []
         again = await rig.node(node_id=node.id)
         job = await again.hear("job_assign")
@@ -243,7 +243,7 @@ async def test_error_on_a_superseded_connection_fails_no_job(tmp: Path) -> None:
         await new.hear("job_assign")
         error = {"type": "node_error", "node_id": old.id, "code": "OOM", "message": "no memory"}
         nodes._on_text(socket, json.dumps(error).encode())  # it was in flight when the socket was closed
-        assert nodes.deliveries.running_at(new.id, []) == [f"{job.job_id}#1"]
+        assert nodes.tracker.running_at(new.id, []) == [f"{job.job_id}#1"]
         await new.say(error)
         await until(lambda: failures(rig) == [(1, "node_error")], "the connection in force is believed")
 

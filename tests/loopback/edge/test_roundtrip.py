@@ -38,7 +38,7 @@ async def test_utterance_reaches_a_node_and_its_result_the_client(tmp: Path) -> 
         assert result["service_timings"] == {"total_ms": 42} and "network_timings" in result
         events = [message["event"] for message in client.heard if message["type"] == "ui_event"]
         assert events == ["DISPATCHED", "ASR_FINAL", "NMT_DONE"]
-        await until(lambda: not rig.edges[0].nodes.deliveries.results, "the result is acknowledged")
+        await until(lambda: not rig.edges[0].nodes.tracker.results, "the result is acknowledged")
         await node.close()
         await client.close()
         await rig.selector.receives(NodeOffline)
@@ -140,7 +140,7 @@ async def test_silent_node_times_out_and_is_told_to_stop(tmp: Path) -> None:
         assert cancel["job_id"] == job["job_id"] and cancel["reason"] == "job_timeout"
         assert len(rig.selector.seen_of(Cancel)) == 1
         await node.answer(job)  # too late: fenced and dropped
-        await until(lambda: not rig.edges[1].nodes.deliveries.results, "the late result is dropped")
+        await until(lambda: not rig.edges[1].nodes.tracker.results, "the late result is dropped")
 
 
 async def test_node_that_vanishes_loses_its_job_to_another(tmp: Path) -> None:
