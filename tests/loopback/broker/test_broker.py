@@ -92,6 +92,8 @@ async def test_control_reaches_a_selector_whose_window_is_full(rig: Rig) -> None
     await until(lambda: rig.brokers[0].metrics()["lingua_broker_credit"] == 1, "the window is open")
     for number in range(50):
         edge.link.send("", 1, claim(str(number)))
+    # Control overtakes work: sent at once, the cancel might arrive before the first claim.
+    await until(lambda: selector.frames(SessionClaim), "the window is full")
     edge.link.send("", 1, Cancel("r", "", 1, "", "", "gone"))
     await until(lambda: selector.frames(Cancel), "the cancel arrives")
     assert len(selector.frames(SessionClaim)) == 1
