@@ -12,6 +12,7 @@ from mesh.messages import audio_frames
 from mesh.messages import client as wire
 from mesh.messages.audio_frames import PingFrame, PongFrame
 from tests.browser.session_page import js, opened, opening, recorded, results, speak, until
+from tests.support.conditions import DEADLINE_S
 from tests.support.fakes.scripted_mesh import ScriptedMesh
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -78,7 +79,7 @@ async def test_failed_utterance_has_the_error_of_the_mesh(page: Page, mesh: Scri
 async def test_binary_ping_gets_a_pong(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh, use_binary_frame=True)
     await client.send_bytes(audio_frames.encode(PingFrame("s-1", 9, 1_234)))
-    assert await asyncio.wait_for(client.frames.get(), 30) == PongFrame("s-1", 9, 1_234)
+    assert await asyncio.wait_for(client.frames.get(), DEADLINE_S) == PongFrame("s-1", 9, 1_234)
 
 
 async def test_malformed_messages_are_ignored(page: Page, mesh: ScriptedMesh) -> None:

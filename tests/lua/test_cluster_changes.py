@@ -20,7 +20,7 @@ from mesh.config.jobs import NodeConfig
 from mesh.config.network import RedisConfig
 from mesh.errors import StoreError
 from mesh.keys import Keys
-from tests.lua.conftest import DEADLINE_S, Connect
+from tests.lua.conftest import Connect
 from tests.support.builders.store import (
     CELLS,
     NO_SESSION,
@@ -31,6 +31,7 @@ from tests.support.builders.store import (
     request,
     session_owner,
 )
+from tests.support.conditions import DEADLINE_S
 
 #: Longer than any of these tests: no node is too silent, and no call fails because the machine is busy.
 PATIENT_MS = 300_000

@@ -12,8 +12,9 @@ import pytest
 from lua.store import Store
 from mesh.config.network import RedisConfig
 from mesh.keys import Keys
-from tests.lua.conftest import DEADLINE_S, RedisClient
+from tests.lua.conftest import RedisClient
 from tests.support.builders.store import beat, in_cell, register, request
+from tests.support.conditions import DEADLINE_S
 
 NODE, SESSION = in_cell("node-", 5), in_cell("s-", 6)
 PROVISIONAL_MS = 1_000

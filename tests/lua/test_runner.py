@@ -19,8 +19,9 @@ from mesh.config import Config
 from mesh.config.network import RedisConfig
 from mesh.errors import ConfigError, StoreError
 from mesh.keys import Keys
-from tests.lua.conftest import DEADLINE_S, Connect, RedisClient
+from tests.lua.conftest import Connect, RedisClient
 from tests.support.builders.store import NO_SESSION, claim_session, register, request
+from tests.support.conditions import DEADLINE_S
 
 
 def look(keys: Keys, number: int) -> Call:

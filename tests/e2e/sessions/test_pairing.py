@@ -9,7 +9,7 @@ import pytest
 from linguamesh.errors import SessionError
 from linguamesh.session import Session
 from tests.support.clients.sdk import AUDIO, Worker, at_once, workers
-from tests.support.conditions import until
+from tests.support.conditions import DEADLINE_S, until
 from tests.support.processes.running_mesh import RunningMesh
 
 
@@ -30,5 +30,5 @@ async def test_paired_session_prefers_its_node_and_a_code_is_used_once(redis_ser
                         pass
                 assert error.value.code == "INVALID_PAIRING_CODE", "it was used"
                 await nodes[2].close()
-                await asyncio.wait_for(session.translate(AUDIO), 30)
+                await asyncio.wait_for(session.translate(AUDIO), DEADLINE_S)
                 assert await until(lambda: sum(len(worker.jobs) for worker in of) == 7, "another node takes over")

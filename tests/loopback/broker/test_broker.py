@@ -28,7 +28,8 @@ from mesh.frames import (
     encode,
 )
 from mesh.link.sockets import receiver, sender
-from tests.support.processes.broker import TIMEOUT_S, Rig, claim, introduce, parts_of, rig_in, start, until
+from tests.support.conditions import DEADLINE_S, until
+from tests.support.processes.broker import Rig, claim, introduce, parts_of, rig_in, start
 
 
 @pytest.fixture
@@ -121,7 +122,7 @@ async def test_control_overtakes_queued_work_of_a_peer_that_does_not_read(rig: R
     await until(lambda: edge.messages, "the bounce")
     receive, kinds = receiver(slow), []
     while kinds.count(Push) < sent:
-        assert slow.poll(int(TIMEOUT_S * 1_000))
+        assert slow.poll(int(DEADLINE_S * 1_000))
         kinds.append(type(decode_frame(receive()[1])))
     assert kinds.index(ResultAck) < len(kinds) - 10, "it went past everything that waited in the broker"
     assert broker.metrics()['lingua_broker_queue_depth{lane="work"}'] == 0
@@ -182,7 +183,7 @@ async def test_garbage_on_the_ports_is_dropped(rig: Rig) -> None:
     rude = rig.raw(broker.front, name)
     host, port = broker.front.removeprefix("tcp://").split(":")
     for junk in (b"GET / HTTP/1.1\r\n\r\n", os.urandom(5_000), b"\xff" * 64, b""):
-        with sockets.create_connection((host, int(port)), timeout=5) as connection:
+        with sockets.create_connection((host, int(port)), timeout=DEADLINE_S) as connection:
             connection.sendall(junk)
     for parts in (
         [b""],
@@ -252,7 +253,7 @@ def test_invalid_configuration_prints_one_line_and_exits_with_2(
         port = str(taken.getsockname()[1])
         given = [argument.replace("{taken}", port) for argument in arguments]
         process = start(["broker", "--name", "b", *given], **settings)
-        out, error = process.communicate(timeout=TIMEOUT_S)
+        out, error = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, out) == (2, "")
     assert text in error
     assert len(error.splitlines()) == 1

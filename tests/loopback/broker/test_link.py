@@ -14,7 +14,8 @@ from mesh.frames import Busy, Cancel, Failed, SessionClaim
 from mesh.link.link import Link, LinkError
 from mesh.link.sockets import sender
 from mesh.random_ids import new_peer_identity
-from tests.support.processes.broker import CONFIG, Rig, claim, parts_of, rig_in, until
+from tests.support.conditions import until
+from tests.support.processes.broker import CONFIG, Rig, claim, parts_of, rig_in
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from mesh.frames import Query
 from mesh.loopback import is_loopback
+from tests.support.conditions import DEADLINE_S
 from tests.support.processes.edge import Talk, running
 
 
@@ -131,7 +132,7 @@ async def test_operator_socket_is_closed_when_the_edge_stops(tmp: Path) -> None:
     async with running(tmp, edges=0) as rig:
         edge = await rig.start_edge("going")
         operator = Talk(await connect(f"ws://127.0.0.1:{edge.server.own_port}/ws/control"))
-        await asyncio.wait_for(edge.stop(), 20)
+        await asyncio.wait_for(edge.stop(), DEADLINE_S)
         with pytest.raises(ConnectionClosed):
             await operator.hear("anything")
         assert operator.socket.close_code == 1001

@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosed
 
 from linguamesh.local.redis_server import free_port
 from mesh.frames import Dispatch
+from tests.support.conditions import DEADLINE_S
 from tests.support.processes.edge import INIT, REGISTER, Talk, get, running, until
 from tests.support.processes.running_mesh import ROOT, MeshProcess
 
@@ -77,7 +78,11 @@ def test_startup_error_is_one_line_and_an_exit_code(
     options: list[str], env: dict[str, str], code: int, text: str
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "edge", *options], cwd=ROOT, env={"PATH": ""} | env, capture_output=True, timeout=60
+        [sys.executable, "-m", "edge", *options],
+        cwd=ROOT,
+        env={"PATH": ""} | env,
+        capture_output=True,
+        timeout=DEADLINE_S,
     )
     lines = done.stderr.decode().strip().splitlines()
     assert (done.returncode, len(lines)) == (code, 1), lines

@@ -11,7 +11,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.asyncio.server import ServerConnection, serve
 
 from edge.transport.send_buffer import SendBuffer, SendLimits
-from tests.support.processes.edge import DEADLINE_S, until
+from tests.support.conditions import DEADLINE_S
+from tests.support.processes.edge import until
 
 ROOMY = SendLimits(messages_max=1_000, bytes_max=8 * 1024 * 1024, timeout_s=20.0, bytes_per_s_min=256 * 1024)
 #: The buffers below are 8 KB each, of which the kernel makes at most a few times as much.

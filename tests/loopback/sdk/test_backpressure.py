@@ -11,7 +11,8 @@ import pytest
 
 from linguamesh.session import Session, SessionError, Translation
 from tests.loopback.sdk.test_stream import PACKET, SOUND, closed, opened, recv_utterance, result, sizes, sound_of
-from tests.support.fakes.scripted_server import TIMEOUT_S, Peer, ScriptedServer, scripted_server
+from tests.support.conditions import DEADLINE_S
+from tests.support.fakes.scripted_server import Peer, ScriptedServer, scripted_server
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ async def test_speak_waits_while_the_send_buffer_is_full(server: ScriptedServer)
 
 
 async def next_message(peer: Peer) -> dict[str, Any]:
-    async with asyncio.timeout(TIMEOUT_S):
+    async with asyncio.timeout(DEADLINE_S):
         message: dict[str, Any] = json.loads(await peer.connection.recv())
         return message
 
@@ -103,7 +104,7 @@ async def test_index_of_an_unaccepted_utterance_is_reused(server: ScriptedServer
 
 async def received_all(session: Session, peer: Peer) -> None:
     """Returns once the session has received all messages sent to it."""
-    translating = asyncio.create_task(session.translate(SOUND[:2], timeout=TIMEOUT_S))
+    translating = asyncio.create_task(session.translate(SOUND[:2], timeout=DEADLINE_S))
     await peer.recv("utterance")
     await peer.send("error", code="INVALID_AUDIO", message="", details={"utterance_index": 0})
     with pytest.raises(SessionError):

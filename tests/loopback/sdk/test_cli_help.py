@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from linguamesh.cli.main import build_parser
+from tests.support.conditions import DEADLINE_S
 
 README = (Path(__file__).resolve().parents[3] / "README.md").read_text()
 
@@ -18,7 +19,7 @@ def test_help_does_not_import_heavy_modules() -> None:
         "import sys; from linguamesh.cli.main import build_parser; build_parser().format_help();"
         "print([m for m in ('numpy', 'numba', 'zmq', 'redis', 'websockets', 'msgspec', 'asyncio') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
     assert done.stdout.strip() == "[]"
 
 

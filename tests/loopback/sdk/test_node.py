@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from linguamesh.node import Control, Gpu, Job, JobFailed, Node, NodeRefused, Result, Unreachable, Usage
+from tests.support.conditions import DEADLINE_S
 from tests.support.fakes.scripted_server import Peer, ScriptedServer, scripted_server
 
 AUDIO = b"\x01\x00" * 16_000
@@ -205,9 +206,9 @@ async def test_cancel_stops_the_handler(server: ScriptedServer) -> None:
     peer = await accept(server)
     running = await entering
     await peer.send("job_assign", **assignment())
-    await asyncio.wait_for(started.wait(), 10)
+    await asyncio.wait_for(started.wait(), DEADLINE_S)
     await peer.send("job_cancel", job_id="job-00-1", reason="job_timeout")
-    await asyncio.wait_for(stopped.wait(), 10)
+    await asyncio.wait_for(stopped.wait(), DEADLINE_S)
     await running.close()
 
 
@@ -328,7 +329,7 @@ async def test_superseded_node_does_not_reconnect(server: ScriptedServer) -> Non
     running = await entering
     await peer.connection.close(4009, "superseded")
     with pytest.raises(NodeRefused) as refused:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             assert running._runner is not None
             await running._runner
     assert refused.value.code == "NODE_SUPERSEDED"
@@ -366,7 +367,7 @@ async def test_registration_has_region_tenant_and_pairs(server: ScriptedServer) 
 
 
 async def settled(condition: Any) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         while not condition():  # noqa: ASYNC110 - the node's plain state
             await asyncio.sleep(0.005)
 

@@ -13,6 +13,7 @@ import pytest
 from linguamesh.cli import node as demo
 from linguamesh.cli.main import build_parser
 from linguamesh.node import Job, Node, NodeRefused, Result, Unreachable
+from tests.support.conditions import DEADLINE_S
 from tests.support.fakes.scripted_server import Peer, ScriptedServer, scripted_server
 
 
@@ -135,7 +136,7 @@ async def test_demo_nodes_print_their_pairing_codes(
 
     await asyncio.gather(*(answer(peer) for peer in peers))
     out = ""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         while True:
             out += capsys.readouterr().out
             if ("n-1: none" in out) if not as_json else out.endswith("\n"):

@@ -8,6 +8,7 @@ import pytest
 
 from linguamesh.local.paths import PortGuard
 from mesh.errors import ConfigError
+from tests.support.conditions import DEADLINE_S
 
 
 def listener(port: int, *, share: bool) -> socket.socket:
@@ -25,7 +26,7 @@ def test_guarded_port_accepts_edges_but_no_second_stack() -> None:
     with listener(guard.port, share=True), listener(guard.port, share=True):
         with pytest.raises(ConfigError, match=f"port {guard.port} .* cannot be used"):
             PortGuard("127.0.0.1", guard.port)
-        with socket.create_connection(("127.0.0.1", guard.port), timeout=5):
+        with socket.create_connection(("127.0.0.1", guard.port), timeout=DEADLINE_S):
             pass
     with pytest.raises(ConfigError):  # also while no edge listens, before the start or during a restart
         PortGuard("127.0.0.1", guard.port)

@@ -14,6 +14,7 @@ import pytest
 
 from linguamesh.local import process
 from linguamesh.local.process import ProcessFailed, ProcessSpec, SupervisedProcess
+from tests.support.conditions import DEADLINE_S
 
 SERVES = """
 import signal, sys, time
@@ -56,7 +57,7 @@ async def test_crashed_process_is_restarted(tmp_path: Path, monkeypatch: pytest.
     running.supervise()
     first = running.pid
     os.kill(first, signal.SIGKILL)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE_S):
         assert await lines.get() == f"edge-0 (pid {first}) ended with code -9; starting it again in 0.01 s"
         assert await lines.get() == f"edge-0 is back (pid {running.pid})"
     assert running.pid != first
@@ -70,7 +71,7 @@ async def test_restarts_are_abandoned_after_too_many_crashes(tmp_path: Path, mon
     running = child("print('{}', flush=True)", tmp_path)
     await running.start()
     with pytest.raises(ProcessFailed, match="crashed 3 times in a row; giving up"):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             await running.supervise()
     await running.stop()
 

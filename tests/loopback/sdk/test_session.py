@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from linguamesh.session import Session, SessionError, Translation, Unreachable
+from tests.support.conditions import DEADLINE_S
 from tests.support.fakes.played_mesh import recv_close
 from tests.support.fakes.scripted_server import Peer, ScriptedServer, scripted_server
 
@@ -110,7 +111,7 @@ async def test_results_of_sent_utterances_are_in_order(server: ScriptedServer) -
             if len(seen) == 2:
                 await closed(session, peer)
 
-    await asyncio.wait_for(read(), 10)
+    await asyncio.wait_for(read(), DEADLINE_S)
     assert [t.utterance_index for t in seen] == [0, 1, 2]
     assert [t.error.code if t.error else "" for t in seen] == ["MISSING_RESULT", "", "SESSION_CLOSED"]
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from linguamesh.session import Session, SessionError, Translation
+from tests.support.conditions import DEADLINE_S
 from tests.support.fakes.played_mesh import played_mesh, recv_close
 from tests.support.fakes.scripted_server import Peer, ScriptedServer, scripted_server
 
 AUDIO = b"\x01\x00" * 160
-TIMEOUT_S = 60
 
 
 def samples(first: int, count: int) -> bytes:
@@ -41,9 +41,9 @@ async def collect(session: Session) -> list[Translation]:
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("seed", range(12))
 async def test_all_audio_is_translated_once_and_in_order_across_lost_connections(seed: int, binary: bool) -> None:
-    async with asyncio.timeout(TIMEOUT_S), played_mesh(3, seed=seed, cuts=12, binary=binary) as mesh:
+    async with asyncio.timeout(DEADLINE_S), played_mesh(3, seed=seed, cuts=12, binary=binary) as mesh:
         mesh.is_busy = seed % 2 == 0
-        session = Session(mesh.urls, src="en", tgt="es", reconnect_delay=no_delay, close_timeout=TIMEOUT_S)
+        session = Session(mesh.urls, src="en", tgt="es", reconnect_delay=no_delay, close_timeout=DEADLINE_S)
         async with session:
             reading = asyncio.create_task(collect(session))
             first, whole = 0, 0
@@ -66,8 +66,8 @@ async def test_all_audio_is_translated_once_and_in_order_across_lost_connections
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_pending_audio_is_retried_in_a_session_that_replaces_a_lost_one(seed: int) -> None:
-    async with asyncio.timeout(TIMEOUT_S), played_mesh(2, seed=seed, cuts=12, forgets=True) as mesh:
-        session = Session(mesh.urls, src="en", tgt="es", reconnect_delay=no_delay, close_timeout=TIMEOUT_S)
+    async with asyncio.timeout(DEADLINE_S), played_mesh(2, seed=seed, cuts=12, forgets=True) as mesh:
+        session = Session(mesh.urls, src="en", tgt="es", reconnect_delay=no_delay, close_timeout=DEADLINE_S)
         async with session:
             reading = asyncio.create_task(collect(session))
             for round_ in range(12):
@@ -83,8 +83,8 @@ async def test_pending_audio_is_retried_in_a_session_that_replaces_a_lost_one(se
 
 
 async def test_translate_succeeds_across_lost_connections() -> None:
-    async with asyncio.timeout(TIMEOUT_S), played_mesh(2, seed=3, cuts=10) as mesh:
-        session = Session(mesh.urls, src="en", tgt="es", reconnect_delay=no_delay, close_timeout=TIMEOUT_S)
+    async with asyncio.timeout(DEADLINE_S), played_mesh(2, seed=3, cuts=10) as mesh:
+        session = Session(mesh.urls, src="en", tgt="es", reconnect_delay=no_delay, close_timeout=DEADLINE_S)
         async with session:
             results = await asyncio.gather(*(session.translate(samples(number, 1)) for number in range(30)))
     assert numbers(results) == list(range(30))

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from linguamesh.session import RoomError, Session, SessionError, Translation
+from tests.support.conditions import DEADLINE_S
 from tests.support.fakes.played_mesh import recv_close
-from tests.support.fakes.scripted_server import TIMEOUT_S, Peer, ScriptedServer, scripted_server
+from tests.support.fakes.scripted_server import Peer, ScriptedServer, scripted_server
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ async def closed(session: Session, peer: Peer) -> None:
 
 async def until(condition: Callable[[], object]) -> None:
     """Returns once it is so."""
-    async with asyncio.timeout(TIMEOUT_S):
+    async with asyncio.timeout(DEADLINE_S):
         while True:
             if condition():
                 return

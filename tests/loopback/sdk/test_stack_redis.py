@@ -13,6 +13,7 @@ import redis
 from linguamesh.local import stack_redis
 from linguamesh.local.process import ProcessFailed
 from linguamesh.local.stack_redis import StackRedis
+from tests.support.conditions import DEADLINE_S
 
 
 def client_of(env: dict[str, str]) -> redis.Redis:
@@ -33,7 +34,7 @@ async def test_killed_embedded_server_is_restarted_on_its_port(tmp_path: Path) -
     try:
         await asyncio.sleep(0)  # the watch begins
         os.kill(first, signal.SIGKILL)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             assert f"(pid {first}) ended; starting it again" in await lines.get()
             while True:
                 try:
@@ -55,7 +56,7 @@ async def test_restarts_are_abandoned_after_the_bound(tmp_path: Path, monkeypatc
     try:
         os.kill(pid_of(env), signal.SIGKILL)
         with pytest.raises(ProcessFailed, match="giving up"):
-            await asyncio.wait_for(embedded.watch(print), 20)
+            await asyncio.wait_for(embedded.watch(print), DEADLINE_S)
     finally:
         embedded.stop()
 

@@ -16,8 +16,9 @@ import pytest
 from linguamesh.session import Session, SessionError, Translation
 from mesh.messages import audio_frames
 from mesh.messages.audio_frames import AudioFrame, FinalFrame, PingFrame, PongFrame
+from tests.support.conditions import DEADLINE_S
 from tests.support.fakes.played_mesh import recv_close
-from tests.support.fakes.scripted_server import TIMEOUT_S, Peer, ScriptedServer, scripted_server
+from tests.support.fakes.scripted_server import Peer, ScriptedServer, scripted_server
 
 #: 250 ms of PCM16 at 16 kHz, no two samples alike.
 SOUND = array("h", range(4_000)).tobytes()
@@ -224,7 +225,7 @@ async def test_pcm_is_refused_if_opus_was_negotiated(server: ScriptedServer) -> 
 
 async def frame(peer: Peer) -> audio_frames.BinaryFrame:
     """The next binary frame."""
-    async with asyncio.timeout(TIMEOUT_S):
+    async with asyncio.timeout(DEADLINE_S):
         while True:
             data = await peer.connection.recv()
             if isinstance(data, bytes):
@@ -354,7 +355,7 @@ async def test_close_without_an_acknowledgement_times_out(server: ScriptedServer
     session, peer = await opened(server, close_timeout=0.05)
     await session.close()
     await recv_close(peer)
-    async with asyncio.timeout(TIMEOUT_S):
+    async with asyncio.timeout(DEADLINE_S):
         await peer.connection.wait_closed()
 
 

@@ -29,7 +29,8 @@ from mesh.frames import (
 )
 from mesh.link.link import Received
 from tests.support.builders.selector import CAPS, job
-from tests.support.processes.selector import DEADLINE_S, FakeEdge, Rig
+from tests.support.conditions import DEADLINE_S
+from tests.support.processes.selector import FakeEdge, Rig
 
 BROKERS = 3
 

@@ -28,6 +28,7 @@ from selector.placement.placer import Placer
 from selector.placement.weights import CurrentWeights
 from tests.support.builders.selector import CAPS, job
 from tests.support.builders.store import beat
+from tests.support.conditions import DEADLINE_S
 
 NODES = 100
 EDGE = "edge:b:1"
@@ -153,7 +154,7 @@ async def test_many_more_jobs_than_slots_are_all_served_once(selectors: list[Sel
     await asyncio.gather(*(one.snapshot.refresh_anew() for one in selectors))
     jobs: dict[str, Assign] = {}
     running: set[str] = set()
-    async with at_work(selectors), asyncio.timeout(60):
+    async with at_work(selectors), asyncio.timeout(DEADLINE_S):
         hands = [[dispatch(f"r-{hand}-{number}") for number in range(50)] for hand in range(4)]
         await asyncio.gather(*(one.placer.place(hand) for one, hand in zip(selectors, hands, strict=True)))
         while len(jobs) < 200:

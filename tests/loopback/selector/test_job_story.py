@@ -36,6 +36,7 @@ from mesh.frames import (
 from mesh.keys import Keys
 from tests.support.builders.selector import CAPS
 from tests.support.builders.store import session_owner
+from tests.support.conditions import DEADLINE_S
 from tests.support.processes.selector import FakeEdge, Rig, selecting, until
 
 
@@ -380,7 +381,7 @@ async def test_two_selectors_never_sell_a_slot_twice(rig: Rig, edge: FakeEdge) -
         edge.dispatch(f"r-{index}", session_id=f"s-{index}")
     answered: set[str] = set()
     placed: list[Assign] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE_S):
         while len(answered) < 40:
             for message in edge.received:
                 frame = message.frame
@@ -406,7 +407,7 @@ async def test_sigterm_ends_a_selector_cleanly(rig: Rig) -> None:
         assert client.hget(key, "pid") == str(process.pid).encode()
         assert client.pttl(key) > 0
         process.terminate()
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=DEADLINE_S) == 0
         assert not client.exists(key)
 
 
@@ -424,4 +425,4 @@ async def test_what_cannot_start_says_so_and_exits(rig: Rig, environ: dict[str, 
     async with rig.store() as store:
         await store.deployment.check(rig.config.mesh.cells)
     process = rig.begin("selector", "s2", **environ)
-    assert process.wait(timeout=30) == code
+    assert process.wait(timeout=DEADLINE_S) == code

@@ -35,7 +35,8 @@ from mesh.frames import (
     decode_frame,
 )
 from tests.support.builders.store import session_owner
-from tests.support.processes.selector import DEADLINE_S, FakeEdge, Rig, selecting, until
+from tests.support.conditions import DEADLINE_S
+from tests.support.processes.selector import FakeEdge, Rig, selecting, until
 
 #: Edges number their claims.
 REFS = itertools.count(1)

@@ -22,6 +22,7 @@ from selector.fleet.snapshot import Snapshot
 from selector.metrics import SelectorMetrics
 from tests.support.builders.selector import CAPS, NOW_MS, facts
 from tests.support.builders.store import node_changes
+from tests.support.conditions import DEADLINE_S
 
 
 @pytest.fixture
@@ -178,7 +179,7 @@ async def test_words_that_do_not_fit_are_counted(store: Store) -> None:
     table.apply(0, 1, "greedy", 0, NOW_MS, facts(asr_langs=[f"l{index}" for index in range(300)], semantic_langs=[]))
     running = asyncio.create_task(snapshot.run())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             while counted() == before:  # noqa: ASYNC110 - metrics have no event to wait for
                 await asyncio.sleep(0.01)
     finally:
@@ -196,7 +197,7 @@ async def test_nodes_that_do_not_fit_are_counted(store: Store) -> None:
     table.apply(0, 1, "one too many", 0, NOW_MS, facts())
     running = asyncio.create_task(snapshot.run())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             while counted() == before:  # noqa: ASYNC110 - metrics have no event to wait for
                 await asyncio.sleep(0.01)
     finally:

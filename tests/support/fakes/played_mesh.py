@@ -20,7 +20,8 @@ from websockets.exceptions import ConnectionClosed
 
 from mesh.messages import audio_frames
 from mesh.messages.audio_frames import AudioFrame, FinalFrame
-from tests.support.fakes.scripted_server import TIMEOUT_S, Peer
+from tests.support.conditions import DEADLINE_S
+from tests.support.fakes.scripted_server import Peer
 
 #: Most messages on a connection before it is cut.
 MESSAGES_MAX = 12
@@ -35,7 +36,7 @@ def samples_of(audio: bytes) -> list[int]:
 
 async def recv_close(peer: Peer) -> None:
     """Wait for session_close, and reply to the heartbeat before it."""
-    async with asyncio.timeout(TIMEOUT_S):
+    async with asyncio.timeout(DEADLINE_S):
         while True:
             message = json.loads(await peer.connection.recv())
             if message["type"] == "client_heartbeat":

@@ -10,7 +10,7 @@ from typing import Any
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 
-TIMEOUT_S = 10.0
+from tests.support.conditions import DEADLINE_S
 
 
 class Peer:
@@ -21,7 +21,7 @@ class Peer:
 
     async def recv(self, kind: str) -> dict[str, Any]:
         """The next message of type `kind`; others before it are skipped."""
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(DEADLINE_S):
             while True:
                 message: dict[str, Any] = json.loads(await self.connection.recv())
                 if message["type"] == kind:
@@ -47,7 +47,7 @@ class ScriptedServer:
 
     async def peer(self) -> Peer:
         """The next connection."""
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(DEADLINE_S):
             return await self._incoming.get()
 
     async def _on_connection(self, connection: ServerConnection) -> None:

@@ -22,9 +22,9 @@ from mesh.link.link import Link, Received
 from mesh.link.sockets import open_dealer, sender
 from mesh.process import PARENT_PID
 from mesh.random_ids import new_peer_identity
+from tests.support.conditions import DEADLINE_S, until
 
 ROOT = Path(__file__).parents[3]
-TIMEOUT_S = 10.0
 #: Beats are quick, so that tests are; silence is long, so that a busy machine is not taken for a dead peer.
 CONFIG = LinkConfig(beat_ms=100, dead_ms=1_000, reconnect_ms=20, reconnect_ms_max=100)
 SETTINGS = {
@@ -32,14 +32,6 @@ SETTINGS = {
     "LINGUA_LINK_DEAD_MS": "1000",
     "LINGUA_LOG_LEVEL": "warning",
 }
-
-
-async def until(condition: Callable[[], object], what: str) -> None:
-    """Wait until the condition holds; fail after TIMEOUT_S."""
-    end = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < end, f"not within {TIMEOUT_S} s: {what}"
-        await asyncio.sleep(0.005)
 
 
 def start(arguments: list[str], **settings: str) -> subprocess.Popen[str]:
@@ -80,11 +72,13 @@ class BrokerProcess:
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Its exit code."""
         self.process.send_signal(number)
-        self.process.communicate(timeout=TIMEOUT_S)
+        self.process.communicate(timeout=DEADLINE_S)
         return self.process.returncode
 
     def metrics(self) -> dict[str, float]:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.ready['metrics_port']}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{self.ready['metrics_port']}/metrics", timeout=DEADLINE_S
+        ) as answer:
             lines = answer.read().decode().splitlines()
         return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
 
@@ -135,7 +129,7 @@ class Rig:
         socket = open_dealer(self._context, config, identity)
         self.sockets.append(socket)
         socket.connect(endpoint)
-        assert socket.poll(int(TIMEOUT_S * 1_000), zmq.POLLOUT), f"cannot connect to {endpoint}"
+        assert socket.poll(int(DEADLINE_S * 1_000), zmq.POLLOUT), f"cannot connect to {endpoint}"
         return socket
 
     async def close(self) -> None:
@@ -208,7 +202,7 @@ async def _echo(endpoint: str) -> None:
         on_messages=inbox.put,
     )
     await inbox.link.start()
-    await inbox.link.ready(int(TIMEOUT_S * 1_000))
+    await inbox.link.ready(int(DEADLINE_S * 1_000))
     print(inbox.link.identity, flush=True)
     await asyncio.Event().wait()
 

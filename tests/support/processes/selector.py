@@ -40,18 +40,17 @@ from mesh.frames import (
 from mesh.keys import Keys
 from mesh.link.link import Link, Received
 from mesh.random_ids import new_peer_identity
+from tests.support import conditions
 from tests.support.builders.selector import CAPS, job
 from tests.support.builders.store import node_changes
+from tests.support.conditions import DEADLINE_S
 
 F = TypeVar("F", bound=Frame)
-DEADLINE_S = 20.0
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     """Wait for something that only Redis can tell."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not await condition():  # noqa: ASYNC110 - Redis has no event to wait for
-            await asyncio.sleep(0.02)
+    await conditions.until(condition, condition.__name__)
 
 
 class FakeEdge:
@@ -222,7 +221,7 @@ class Rig:
 
     def metric(self, name: str, metric: str) -> float:
         """The value of a metric without labels in a process's scrape."""
-        with urlopen(f"{self._urls[name]}/metrics", timeout=10) as response:
+        with urlopen(f"{self._urls[name]}/metrics", timeout=DEADLINE_S) as response:
             lines = response.read().decode().splitlines()
         return float(next(line.split()[1] for line in lines if line.startswith(f"{metric} ")))
 
@@ -248,7 +247,7 @@ class Rig:
             process.terminate()
         for process in processes:
             try:
-                process.wait(timeout=10)
+                process.wait(timeout=DEADLINE_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -13,6 +13,7 @@ from edge.metrics import MESSAGE_TYPES, EdgeMetrics
 from mesh import metrics
 from mesh.errors import ConfigError
 from selector.metrics import SelectorMetrics
+from tests.support.conditions import DEADLINE_S
 
 ROLES = (EdgeMetrics, SelectorMetrics)
 
@@ -133,7 +134,7 @@ def test_metrics_are_served_on_loopback_until_stopped(registry: CollectorRegistr
     before = threading.active_count()
     port = metrics.serve(0, registry)
     assert port > 0
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=DEADLINE_S) as answer:
         assert b"lingua_edge_sessions 3.0" in answer.read()
     assert metrics._servers[-1].server_address[0] == "127.0.0.1"
     with pytest.raises(ConfigError, match=f"metrics_port {port}"):

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from mesh.process import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, EXIT_UNREACHABLE, PARENT_PID
+from tests.support.conditions import DEADLINE_S
 
 WAITING = """
 import asyncio, sys
@@ -58,7 +59,7 @@ def start(code: str, *args: str) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=DEADLINE_S)
     return process.returncode, err
 
 
@@ -131,7 +132,9 @@ def test_child_dies_when_its_parent_is_killed() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux only")
 def test_child_exits_if_its_parent_is_dead_already() -> None:
     env = {**os.environ, PARENT_PID: str(finished_pid())}
-    child = subprocess.run([sys.executable, "-c", CHILD], env=env, stdout=subprocess.PIPE, timeout=30, check=False)
+    child = subprocess.run(
+        [sys.executable, "-c", CHILD], env=env, stdout=subprocess.PIPE, timeout=DEADLINE_S, check=False
+    )
     assert (child.returncode, child.stdout) == (EXIT_FAILED, b"")
 
 

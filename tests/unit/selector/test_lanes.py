@@ -9,6 +9,7 @@ from mesh.frames import FRAME_VERSION, Frame, Head, JobEvent
 from mesh.frames import Lane as WireLane
 from mesh.link.link import Received
 from selector.lanes import TaskLane
+from tests.support.conditions import DEADLINE_S
 
 
 def message(number: int) -> Received:
@@ -18,7 +19,7 @@ def message(number: int) -> Received:
 
 
 async def until_idle(lane: TaskLane, work: asyncio.Task[None]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE_S):
         await lane.idle.wait()
     work.cancel()
     with pytest.raises(asyncio.CancelledError):

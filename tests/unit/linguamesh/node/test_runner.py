@@ -10,6 +10,7 @@ from linguamesh.errors import JobFailed
 from linguamesh.node.job import Job, Result
 from linguamesh.node.runner import Handler, JobRunner
 from mesh.messages import node as wire
+from tests.support.conditions import DEADLINE_S
 from tests.unit.linguamesh.node.test_job import assignment
 
 
@@ -27,7 +28,7 @@ class Running:
 
     async def next(self, kind: str) -> dict[str, Any]:
         """The next message, which is of that type."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             message = await self.sent.get()
         assert message["type"] == kind
         return message
@@ -83,7 +84,7 @@ async def test_cancelled_job_leaves_no_result() -> None:
 
     running = Running(wait)
     running.jobs.on_assign(assignment(""))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         await started.wait()
         running.jobs.on_cancel(wire.JobCancel(job_id="job-1", trace_id="t-1", reason="timeout"))
         await cancelled.wait()

@@ -20,6 +20,7 @@ from linguamesh.session.sender import (
     Sender,
 )
 from mesh.messages import audio_frames
+from tests.support.conditions import DEADLINE_S
 
 
 def wait_ms(flow: FlowControl, now_ms: int) -> int:
@@ -158,7 +159,7 @@ async def test_full_buffer_blocks_add_audio_until_capacity_is_acknowledged() -> 
     assert not blocked.done()
     buffer.acknowledge(0, 0)
     sender.wake()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         await blocked
 
 
@@ -175,7 +176,7 @@ async def test_message_on_a_lost_connection_is_retried_on_the_next() -> None:
     wire.is_lost = False
     buffer.on_resumed()
     sender.resume("s-2", True, [])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         while not sending.done():
             await sender.send_due()
             await asyncio.sleep(0)

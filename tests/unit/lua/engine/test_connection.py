@@ -12,6 +12,7 @@ from redis.exceptions import MovedError, ResponseError
 
 from lua.engine.connection import RedisConnection, connection_to
 from mesh.config.network import RedisConfig
+from tests.support.conditions import DEADLINE_S
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 PING = ("PING",)
@@ -41,7 +42,7 @@ async def served(talk: Talk, timeout_ms: int = 5_000) -> AsyncIterator[RedisConn
     finally:
         await server.close()
         listening.close()
-        await asyncio.wait_for(asyncio.gather(*talking, return_exceptions=True), 5)
+        await asyncio.wait_for(asyncio.gather(*talking, return_exceptions=True), DEADLINE_S)
 
 
 async def read_ping(reader: asyncio.StreamReader) -> bytes:
@@ -101,7 +102,7 @@ async def test_a_reply_that_nobody_asked_for_ends_the_connection() -> None:
 
     async with served(talk) as server:
         assert await server.exchange([PING]) == [b"1"]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE_S):
             while server.is_open:  # noqa: ASYNC110 - the stray reply may come in a packet of its own
                 await asyncio.sleep(0.005)
         assert await server.exchange([PING]) == [b"2"]
@@ -123,7 +124,7 @@ async def test_silence_and_giving_up_end_the_connection() -> None:
         with pytest.raises(TimeoutError):
             await server.exchange([PING])
         asking = asyncio.create_task(server.exchange([PING]))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE_S):
             while connections < 2:  # noqa: ASYNC110 - it is under way once the server has it
                 await asyncio.sleep(0.001)
         asking.cancel()
