@@ -64,6 +64,7 @@ class RequestRunner:
         self._link = link
         self._metrics = metrics
         self._session_of = session_of
+        self._results = {outcome: metrics.results_total.labels(outcome) for outcome in ResultOutcome}
         self._run_effect: dict[type, Callable[[Any], None]] = {
             effects.SendDispatch: self._send_dispatch,
             effects.SendCancel: self._send_cancel,
@@ -86,10 +87,6 @@ class RequestRunner:
         self.run(self.tracker.tick(now))
 
     # --- sessions -----------------------------------------------------------------------------
-
-    def submit(self, dispatch: Dispatch, work: bytes, audio: bytes, deadline_ms: int) -> None:
-        """Submit an utterance: dispatch it until it has its outcome."""
-        self.run(self.tracker.submit(dispatch, work, audio, deadline_ms, now_ms()))
 
     def cancel(self, request_id: str, reason: str) -> None:
         """Cancel one request; the others of its session stay pending."""
@@ -134,15 +131,17 @@ class RequestRunner:
 
     def on_push(self, message: Received) -> None:
         """A result arrived. One for a session that moved is forwarded to its owner."""
-        assert isinstance(message.frame, Push)
-        owner = self._moved.how(message.frame.session_id, now_ms())
-        if owner is not None and message.frame.session_id not in self.tracker.table:
-            self._link.to_peer(owner, message.frame, *message.payload)
-            return
-        self.take(message.frame, read_result(message.frame, message.payload[0]))
+        push, now = message.frame, now_ms()
+        assert isinstance(push, Push)
+        if push.session_id not in self.tracker.table.sessions:
+            owner = self._moved.how(push.session_id, now)
+            if owner is not None:
+                self._link.to_peer(owner, push, *message.payload)
+                return
+        self.run(self.tracker.on_push(push, read_result(push, message.payload[0]), now))
 
     def take(self, push: Push, result: JobResult | None) -> None:
-        """A result arrived, through the mesh or in the mail; None: it cannot be decoded."""
+        """A result was in the mail; None: it cannot be decoded."""
         self.run(self.tracker.on_push(push, result, now_ms()))
 
     def on_notice(self, message: Received) -> None:
@@ -185,7 +184,7 @@ class RequestRunner:
             self._metrics.resends_total.labels(Dispatch.__name__).inc()
         elif effect.reason is effects.SendReason.NEXT_ATTEMPT:
             self._metrics.attempts_total.inc()
-        broker = self._link.to_session_cell(
+        attempt.broker = self._link.to_session_cell(
             request.session_id,
             request.frame(attempt),
             request.work,
@@ -193,7 +192,6 @@ class RequestRunner:
             deadline_ms=request.dispatch.deadline_ms,
             avoid=effect.avoid,
         )
-        self.tracker.sent(request.request_id, attempt.number, broker)
 
     def _send_cancel(self, effect: effects.SendCancel) -> None:
         cancel = effect.cancel
@@ -209,21 +207,24 @@ class RequestRunner:
 
     def _deliver(self, effect: effects.Deliver) -> None:
         request, result = effect.request, effect.result
-        self._metrics.results_total.labels(_outcome_of(result)).inc()
+        outcome = ResultOutcome.FAILED
         if result is not None:
-            self._metrics.result_seconds.observe((now_ms() - request.created_ms) / 1_000)
+            self._metrics.result_seconds.observe((request.ended_ms - request.created_ms) / 1_000)
+            if result.success:
+                outcome = ResultOutcome.SILENCE if is_silence(result) else ResultOutcome.RESULT
+        self._results[outcome].inc()
         if not self._notify(request.session_id, effects.ResultArrived(request, effect.push, result)):
             self.acknowledge(effects.AckResult(effect.push, ResultVerdict.DELIVERED))
 
     def _fail(self, effect: effects.Fail) -> None:
         request = effect.request
         outcome = _OUTCOMES.get(effect.code, ResultOutcome.FAILED)
-        self._metrics.results_total.labels(outcome).inc()
+        self._results[outcome].inc()
         log.info(
             "utterance_failed",
             session_id=request.session_id,
             request_id=request.request_id,
-            job_id=request.job_id,
+            job_id=request.current.job_id,
             trace_id=request.dispatch.trace_id,
             code=effect.code.name,
             attempts=request.attempts,
@@ -240,9 +241,8 @@ class RequestRunner:
         """Acknowledge a result upstream: the edge of its node stops retrying it."""
         push, verdict = effect.push, effect.verdict
         if verdict != ResultVerdict.DELIVERED:
-            self._metrics.results_total.labels(
-                ResultOutcome.DUPLICATE if verdict == ResultVerdict.DUPLICATE else ResultOutcome.LATE
-            ).inc()
+            is_duplicate = verdict == ResultVerdict.DUPLICATE
+            self._results[ResultOutcome.DUPLICATE if is_duplicate else ResultOutcome.LATE].inc()
         if push.node_edge:
             ack = ResultAck(job_id=push.job_id, attempt=push.attempt, node_id=push.node_id, verdict=verdict)
             self._link.to_peer(push.node_edge, ack)
@@ -269,12 +269,6 @@ def read_result(push: Push, text: bytes) -> JobResult | None:
         # The node's edge has decoded it before, so versions are mixed; the client must still get a failure.
         log.error("result_unreadable", job_id=push.job_id, error=error.message)
         return None
-
-
-def _outcome_of(result: JobResult | None) -> str:
-    if result is None or not result.success:
-        return ResultOutcome.FAILED
-    return ResultOutcome.SILENCE if is_silence(result) else ResultOutcome.RESULT
 
 
 def _limits_of(config: Config) -> RetryLimits:

@@ -109,7 +109,11 @@ class Actor:
     # --- requests -------------------------------------------------------------------------------------
 
     def _submit(self, effect: effects.Submit) -> None:
-        self._context.requests.submit(effect.dispatch, effect.work, effect.audio, effect.deadline_ms)
+        requests = self._context.requests
+        wanted = requests.tracker.submit(
+            effect.dispatch, effect.work, effect.audio, effect.deadline_ms, effect.created_ms
+        )
+        requests.run(wanted)
 
     def _cancel_request(self, effect: effects.CancelRequest) -> None:
         self._context.requests.cancel(effect.request_id, effect.reason)

@@ -21,7 +21,7 @@ def ui_event(request: Request, event: UiEventName, now_ms: int, job_id: str = ""
     return UiEvent(
         trace_id=request.dispatch.trace_id,
         session_id=request.session_id,
-        job_id=job_id or request.job_id,
+        job_id=job_id or request.current.job_id,
         utterance_index=request.dispatch.utterance_index,
         event=event,
         elapsed_ms=max(0, now_ms - request.created_ms),
@@ -50,7 +50,7 @@ def for_failure(
 ) -> list[Message]:
     """The mesh could not get a result."""
     complete = {**(details or {}), **_details_of(request)}
-    return [failure(request, code.name, request.job_id, now_ms), error_message(code, message, complete)]
+    return [failure(request, code.name, request.current.job_id, now_ms), error_message(code, message, complete)]
 
 
 def for_partial(request: Request, partial: NodeAsrPartial, now_ms: int) -> list[Message]:

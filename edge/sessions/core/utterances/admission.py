@@ -41,13 +41,11 @@ Inbound = Chunk | Message
 
 
 class Backlog(Protocol):
-    """The request tracker's counts."""
+    """The counts of the table of pending requests."""
 
-    def audio_bytes(self) -> int:
-        """Audio of all pending requests of this edge."""
-
-    def audio_bytes_of(self, session_id: str) -> int:
-        """The same of one session."""
+    #: Audio of all pending requests of this edge, and of each session that has any.
+    audio_bytes: int
+    bytes_of: dict[str, int]
 
 
 class Gate(Enum):
@@ -180,8 +178,8 @@ class Admission:
         if own and own + audio_bytes > limits.audio_per_session_bytes_max:
             return False
         # Requests of this turn are not submitted yet.
-        unsubmitted = own - self._backlog.audio_bytes_of(self._session.session_id)
-        return self._backlog.audio_bytes() + unsubmitted + audio_bytes <= limits.audio_bytes_max
+        unsubmitted = own - self._backlog.bytes_of.get(self._session.session_id, 0)
+        return self._backlog.audio_bytes + unsubmitted + audio_bytes <= limits.audio_bytes_max
 
     def check(self) -> None:
         """The bounds hold."""

@@ -78,7 +78,7 @@ class Submission:
         deadline_ms = now_ms + self._limits.deadline_ms
         adopted = self.adopted.pop(dispatch.request_id, None)
         if adopted is None:
-            self._turn.do(Submit(dispatch, work, audio, deadline_ms))
+            self._turn.do(Submit(dispatch, work, audio, now_ms, deadline_ms))
             return
         push, result = adopted
         request = Request(dispatch, b"", b"", now_ms, deadline_ms, Attempt(push.attempt, now_ms))
