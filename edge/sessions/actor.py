@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final, get_args
 
 from edge.link.core.rpc import Reply
@@ -67,8 +67,12 @@ class Actor:
         """Pass an event to the core, and run its effects."""
         now = now_ms()
         wanted = self.state.handle(event, now, wall_ms())
-        if wanted:
-            self._run(wanted)
+        for effect in wanted:
+            try:
+                _RUNNERS[type(effect)](self, effect)
+            except Exception:
+                # A failure costs one effect; the others are run.
+                log.exception("effect_failed", session_id=self.session_id, effect=type(effect).__name__)
         self.arm(now)
 
     def arm(self, now: int) -> None:
@@ -79,14 +83,6 @@ class Actor:
         if not self.armed_ms or due_ms < self.armed_ms:
             self.armed_ms = due_ms
             self._context.registry.arm(self, due_ms)
-
-    def _run(self, wanted: Iterable[effects.Effect]) -> None:
-        for effect in wanted:
-            try:
-                _RUNNERS[type(effect)](self, effect)
-            except Exception:
-                # A failure costs one effect; the others are run.
-                log.exception("effect_failed", session_id=self.session_id, effect=type(effect).__name__)
 
     # --- the client -----------------------------------------------------------------------------------
 

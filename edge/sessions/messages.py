@@ -9,7 +9,7 @@ import msgspec
 
 from edge.audio.core.formats import from_base64
 from edge.audio.core.reorder import Chunk
-from edge.sessions.actor import Actor, ClientSocket
+from edge.sessions.actor import ClientSocket
 from edge.sessions.core.events import ClientAcked, CloseRequested, MessageReceived
 from edge.sessions.core.utterances.intake import QUEUED
 from edge.transport.websocket import internal_error
@@ -76,7 +76,8 @@ class ClientMessages:
         """Handle a binary frame."""
         try:
             frame = audio_frames.decode(data)
-            actor = _open(socket, frame.session_id)
+            actor = socket.own()
+            actor.state.check_open(frame.session_id)
             if not actor.state.session.init.binary_frames:
                 text = "binary frames were not negotiated: set `binary_frames` in session_init, or send JSON text"
                 raise PeerError(ErrorCode.UNSUPPORTED_FEATURE, text)
@@ -96,13 +97,15 @@ class ClientMessages:
             socket.count_binary()
 
     def _queue(self, socket: ClientSocket, message: Message, size: int) -> None:
-        actor = _open(socket, getattr(message, "session_id", None))
+        actor = socket.own()
+        actor.state.check_open(getattr(message, "session_id", None))
         if isinstance(message, Utterance):
             message = msgspec.structs.replace(message, trace_id=trace_of(message.trace_id))
         actor.handle(MessageReceived(message, size))
 
     def _on_chunk(self, socket: ClientSocket, message: AudioChunk) -> None:
-        actor = _open(socket, message.session_id)
+        actor = socket.own()
+        actor.state.check_open(message.session_id)
         audio, problem = b"", None
         try:
             audio = from_base64(message.payload or "")
@@ -121,7 +124,7 @@ class ClientMessages:
 
     def _on_heartbeat(self, socket: ClientSocket, message: ClientHeartbeat) -> None:
         actor = socket.own()
-        actor.state.session.own(message.session_id)
+        actor.state.check_open(message.session_id, may_close=True)
         socket.tell(ServerHeartbeat(session_id=actor.session_id, timestamp=wall_ms()))
 
     def _on_ack(self, socket: ClientSocket, message: ResultAckMessage) -> None:
@@ -129,14 +132,9 @@ class ClientMessages:
 
     def _on_close(self, socket: ClientSocket, message: SessionClose) -> None:
         """Not queued, because the close timeout begins now; earlier messages that wait are still handled."""
-        _open(socket, message.session_id).handle(CloseRequested())
-
-
-def _open(socket: ClientSocket, session_id: str | None) -> Actor:
-    """The socket's session; PeerError if there is none, it is closed, or the message is about another."""
-    actor = socket.own()
-    actor.state.check_open(session_id)
-    return actor
+        actor = socket.own()
+        actor.state.check_open(message.session_id)
+        actor.handle(CloseRequested())
 
 
 def trace_of(trace_id: str | None) -> str:

@@ -56,11 +56,6 @@ class Delivery:
         self.open_languages: dict[int, int] = {}
         self._relayed: dict[tuple[str, int], Relayed] = {}
 
-    def receive(self, index: int, push: Push) -> None:
-        """A result arrived. For a resumable client it is unacked from now on."""
-        if self.is_resumable:
-            self.unacked.add(index, push)
-
     def on_rejected(self, event: ResultRejected) -> None:
         """A result of no pending request."""
         if not self.unacked.has(event.push):
