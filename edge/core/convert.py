@@ -76,7 +76,7 @@ def translation_result_from(
     group_id: str | None = None,
     part_index: int | None = None,
 ) -> TranslationResult:
-    """The translation_result for a node's `result`. Ids are those of the push, unless given; tts_audio is not decoded."""
+    """The translation_result of a node's `result`. Ids come from the push, unless given; tts_audio is not decoded."""
     return TranslationResult(
         session_id=push.session_id,
         utterance_index=push.utterance_index if utterance_index is None else utterance_index,
