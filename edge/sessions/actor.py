@@ -63,9 +63,10 @@ class Actor:
             self._context.registry.close_superseded(older)
         self.handle(event)
 
-    def handle(self, event: Event) -> None:
-        """Pass an event to the core, and run its effects."""
-        now = now_ms()
+    def handle(self, event: Event, now: int | None = None) -> None:
+        """Pass an event to the core, and run its effects. `now`: the time, if the caller has it."""
+        if now is None:
+            now = now_ms()
         wanted = self.state.handle(event, now, wall_ms())
         for effect in wanted:
             try:
@@ -109,7 +110,7 @@ class Actor:
         wanted = requests.tracker.submit(
             effect.dispatch, effect.work, effect.audio, effect.deadline_ms, effect.created_ms
         )
-        requests.run(wanted)
+        requests.run(wanted, effect.created_ms)
 
     def _cancel_request(self, effect: effects.CancelRequest) -> None:
         self._context.requests.cancel(effect.request_id, effect.reason)

@@ -60,8 +60,12 @@ class ClientMessages:
             handler = self._handlers.get(type(message))
             if handler is not None:
                 handler(socket, message)
-            else:
-                self._queue(socket, message, len(text))
+                return None
+            actor = socket.own()
+            actor.state.check_open(getattr(message, "session_id", None))
+            if isinstance(message, Utterance):
+                message = msgspec.structs.replace(message, trace_id=trace_of(message.trace_id))
+            actor.handle(MessageReceived(message, len(text)), socket.heard_ms)
         except PeerError as error:
             socket.tell_error(_with_index(error, message))
         except Exception:
@@ -83,9 +87,10 @@ class ClientMessages:
                 raise PeerError(ErrorCode.UNSUPPORTED_FEATURE, text)
             if isinstance(frame, AudioFrame):
                 self._check_size(frame.audio)
-                actor.handle(Chunk(frame.seq, frame.audio, frame.is_final, frame.timestamp_ms))
+                chunk = Chunk(frame.seq, frame.audio, frame.is_final, frame.timestamp_ms)
+                actor.handle(chunk, socket.heard_ms)
             elif isinstance(frame, FinalFrame):
-                actor.handle(Chunk(frame.seq, b"", True, frame.timestamp_ms))
+                actor.handle(Chunk(frame.seq, b"", True, frame.timestamp_ms), socket.heard_ms)
             elif isinstance(frame, PingFrame):
                 socket.outbox.put(audio_frames.encode(PongFrame(*frame)), text=False)
         except PeerError as error:
@@ -95,13 +100,6 @@ class ClientMessages:
             socket.tell_error(internal_error())
         finally:
             socket.count_binary()
-
-    def _queue(self, socket: ClientSocket, message: Message, size: int) -> None:
-        actor = socket.own()
-        actor.state.check_open(getattr(message, "session_id", None))
-        if isinstance(message, Utterance):
-            message = msgspec.structs.replace(message, trace_id=trace_of(message.trace_id))
-        actor.handle(MessageReceived(message, size))
 
     def _on_chunk(self, socket: ClientSocket, message: AudioChunk) -> None:
         actor = socket.own()
@@ -113,7 +111,8 @@ class ClientMessages:
         except PeerError as error:
             # The chunk is lost, but not its number: the next one must not wait for it.
             audio, problem = b"", error
-        actor.handle(Chunk(message.seq, audio, message.is_final, message.client_timestamp_ms))
+        chunk = Chunk(message.seq, audio, message.is_final, message.client_timestamp_ms)
+        actor.handle(chunk, socket.heard_ms)
         if problem is not None:
             raise PeerError(problem.code, problem.message, {"seq": message.seq})
 
@@ -128,7 +127,7 @@ class ClientMessages:
         socket.tell(ServerHeartbeat(session_id=actor.session_id, timestamp=wall_ms()))
 
     def _on_ack(self, socket: ClientSocket, message: ResultAckMessage) -> None:
-        socket.own().handle(ClientAcked(message.session_id, message.utterance_index))
+        socket.own().handle(ClientAcked(message.session_id, message.utterance_index), socket.heard_ms)
 
     def _on_close(self, socket: ClientSocket, message: SessionClose) -> None:
         """Not queued, because the close timeout begins now; earlier messages that wait are still handled."""

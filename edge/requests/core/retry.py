@@ -38,10 +38,11 @@ class RetryTimer:
         reason = attempt.reason
         if attempt.was_sent:
             reason = SendReason.RETRY if attempt.sends else SendReason.POLL
-        wait_ms = self._limits.resend_ms_max  # a placed job is only polled: normally its result arrives long before
+        limits = self._limits
+        wait_ms = limits.resend_ms_max  # a placed job is only polled: normally its result arrives long before
         if attempt.stage is not Stage.PLACED:
             attempt.stage = Stage.SENDING
-            wait_ms = self.wait_ms(self._limits.resend_ms, attempt.sends)
+            wait_ms = retry_wait_ms(limits.resend_ms, attempt.sends, limits.resend_early_ms_max, wait_ms)
         attempt.was_sent = True
         attempt.sends += 1
         attempt.wake_ms = now_ms + wait_ms
@@ -66,8 +67,3 @@ class RetryTimer:
         if attempt.late_ms:
             due_ms = min(due_ms, attempt.late_ms)
         self._table.timers.set((request.request_id, attempt.number), due_ms)
-
-    def wait_ms(self, first_ms: int, sends: int) -> int:
-        """The backoff after that many sends without a reply."""
-        limits = self._limits
-        return retry_wait_ms(first_ms, sends, limits.resend_early_ms_max, limits.resend_ms_max)

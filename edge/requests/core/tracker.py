@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.core.backoff import backoff_ms
+from edge.core.backoff import backoff_ms, retry_wait_ms
 from edge.core.failover import is_failover
 from edge.core.timers import Wake, no_wake
 from edge.requests.core.completion import Completion
@@ -203,9 +203,10 @@ class RequestTracker:
         """A broker could not route that Dispatch: retry it before the backoff has passed."""
         found = self.table.live(dispatch.request_id, dispatch.attempt)
         if found is not None and found[1].stage is Stage.SENDING:
-            self.retry_timer.delay(
-                *found, now_ms + self.retry_timer.wait_ms(self.limits.resend_ms // 4 or 1, found[1].sends)
-            )
+            limits, (request, attempt) = self.limits, found
+            first_ms = limits.resend_ms // 4 or 1
+            wait_ms = retry_wait_ms(first_ms, attempt.sends, limits.resend_early_ms_max, limits.resend_ms_max)
+            self.retry_timer.delay(request, attempt, now_ms + wait_ms)
         return []
 
     def on_push(self, push: Push, result: JobResult | None, now_ms: int) -> list[Effect]:
@@ -220,10 +221,11 @@ class RequestTracker:
             failed_over = self._fail_over(request, attempt, Failure(push, result), now_ms)
             return [AckResult(push, ResultVerdict.DELIVERED), *failed_over]
         outcome = EdgeCount.DELIVERED if result is not None and result.success else EdgeCount.FAILED
-        return [
-            Deliver(request, push, result),
-            *self.completion.end(request, outcome, CancelReason.SUPERSEDED, now_ms, attempt),
-        ]
+        delivered = Deliver(request, push, result)
+        if request.hedge is not None:
+            return [delivered, *self.completion.end(request, outcome, CancelReason.SUPERSEDED, now_ms, attempt)]
+        self.table.end(request, outcome, now_ms, attempt)  # no other attempt is live
+        return [delivered]
 
     # --- time ---------------------------------------------------------------------------------
 

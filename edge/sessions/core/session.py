@@ -25,7 +25,7 @@ import msgspec
 
 from edge.audio.core.segment import Segment
 from edge.core.convert import work_from
-from edge.sessions.core.utterances.features import required
+from edge.sessions.core.utterances.features import Needs, required
 from edge.sessions.core.utterances.groups import GroupPosition
 from mesh.config.scheduler import Module
 from mesh.errors import ErrorCode, PeerError
@@ -109,6 +109,8 @@ class Session:
         #: Accepted utterances: a duplicate makes no second job.
         self.seen: OrderedDict[JobKey, None] = OrderedDict()
         self._features = features_hash(init.features)
+        #: Those of an utterance with the session's own pipeline and features; None until there was one.
+        self._needs: Needs | None = None
         self._slowed_ms: int | None = None
         self._modules = modules
         language_of(init.src_lang, "src_lang")
@@ -132,7 +134,11 @@ class Session:
         if message.features is not None and (features := features_hash(message.features)) != self._features:
             request_id += f":{features}"
         work = with_segment(work_from(message, init, utterance.trace_id), segment, position)
-        needs = required(work.pipeline, work.features or {}, self._modules)
+        needs = self._needs
+        if needs is None or message.pipeline is not None or message.features is not None:
+            needs = required(work.pipeline, work.features or {}, self._modules)
+            if message.pipeline is None and message.features is None:
+                self._needs = needs
         lang_a, lang_b = message.lang_a or init.lang_a, message.lang_b or init.lang_b
         frame = Dispatch(
             request_id=request_id,

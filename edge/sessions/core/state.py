@@ -137,7 +137,8 @@ class SessionState:
     def handle(self, event: events.Event, now_ms: int, wall_ms: int) -> Sequence[Effect]:
         """Handle an event; run the effects, in order, before the next one."""
         turn = self._turn
-        turn.now_ms, turn.wall_ms = now_ms, wall_ms
+        # The time of an event that was decided on earlier in the same batch may be a little older.
+        turn.now_ms, turn.wall_ms = max(now_ms, turn.now_ms), wall_ms
         handler = self._row.get(type(event))
         assert handler is not None, f"{type(event).__name__} cannot happen to a session that is {self.phase.name}"
         handler(self, event)

@@ -64,6 +64,13 @@ def test_pipeline_names_the_services() -> None:
     assert frame.services == ["asr", "nmt", "semantic", "tone"] and work.pipeline["use_tts"] is False
 
 
+def test_needs_of_one_utterance_are_not_those_of_the_next() -> None:
+    own = session(seen_max=9)
+    other = {"pipeline": PipelineConfig(use_tts=False)}
+    services = [dispatched(own, utterance(index, **fields))[0].services for index, fields in enumerate([{}, other] * 2)]
+    assert services == [["asr", "nmt", "tts"], ["asr", "nmt"]] * 2
+
+
 def test_repeated_index_is_not_new_but_another_target_is() -> None:
     own = session()
     assert own.key_of(utterance(0)) not in own.seen
