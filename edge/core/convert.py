@@ -25,15 +25,27 @@ from mesh.messages.node import JobAssign, JobError, JobResult, NodeAsrPartial
 #: The format of the original's scheduler if the node gives none.
 TTS_FORMAT_DEFAULT: Final = "pcm16"
 _PIPELINE_DEFAULT: Final[dict[str, bool]] = msgspec.structs.asdict(PipelineConfig())
+#: The group of an utterance that is in none.
+NO_GROUP: Final = (None, None, "")
 
 
-def work_from(utterance: Utterance, session: SessionInit, trace_id: str) -> Work:
-    """The Work of `utterance`; fields that it leaves out come from the session."""
+def work_from(
+    utterance: Utterance,
+    session: SessionInit,
+    trace_id: str,
+    *,
+    target: str = "",
+    group: tuple[str | None, int | None, str] = NO_GROUP,
+) -> Work:
+    """The Work of `utterance`; fields that it leaves out come from the session.
+
+    `target`: its target language, if not its own; `group`: the id of its group, its part in that, and the context.
+    """
     features, pipeline = utterance.features or session.features, utterance.pipeline
     streams, interval_ms = utterance.enable_streaming_asr, utterance.partial_update_interval_ms
     return Work(
         src_lang=utterance.src_lang,
-        tgt_lang=utterance.tgt_lang,
+        tgt_lang=target or utterance.tgt_lang,
         audio_format=utterance.audio_format,
         sample_rate=utterance.sample_rate,
         pipeline=dict(_PIPELINE_DEFAULT) if pipeline is None else msgspec.structs.asdict(pipeline),
@@ -46,6 +58,9 @@ def work_from(utterance: Utterance, session: SessionInit, trace_id: str) -> Work
         auto_langs=utterance.auto_langs or session.auto_langs,
         enable_streaming_asr=session.enable_streaming_asr if streams is None else streams,
         partial_update_interval_ms=session.partial_update_interval_ms if interval_ms is None else interval_ms,
+        group_id=group[0],
+        part_index=group[1],
+        context_text=group[2] or None,
         is_manual_cut=utterance.manual_cut,
     )
 

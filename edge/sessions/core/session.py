@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from edge.audio.core.segment import Segment
-from edge.core.convert import work_from
+from edge.core.convert import NO_GROUP, work_from
 from edge.sessions.core.utterances.features import Needs, required
 from edge.sessions.core.utterances.groups import GroupPosition
 from mesh.config.scheduler import Module
@@ -125,15 +125,17 @@ class Session:
         self, utterance: FinalizedUtterance, target: str, position: GroupPosition | None, *, edge: str, deadline_ms: int
     ) -> tuple[Dispatch, Work]:
         """Accept an utterance: its Dispatch, and the Work for the node that will have it."""
-        init, segment, target = self.init, utterance.segment, language_of(target, "tgt_lang")
-        message = msgspec.structs.replace(utterance.message, tgt_lang=target)
+        init, message, segment = self.init, utterance.message, utterance.segment
+        target = language_of(target, "tgt_lang")
         # The original's request id, extended only where that would be ambiguous.
         request_id = f"{self.session_id}:{message.utterance_index}:{target}:{utterance.trace_id}"
         if segment is not None:
             request_id += f":{segment.first_seq}-{segment.last_seq}"
         if message.features is not None and (features := features_hash(message.features)) != self._features:
             request_id += f":{features}"
-        work = with_segment(work_from(message, init, utterance.trace_id), segment, position)
+        work = work_from(message, init, utterance.trace_id, target=target, group=position or NO_GROUP)
+        if segment is not None:
+            work = with_segment(work, segment)
         needs = self._needs
         if needs is None or message.pipeline is not None or message.features is not None:
             needs = required(work.pipeline, work.features or {}, self._modules)
@@ -235,17 +237,8 @@ def uplink_ms(client_ms: int | None, wall_ms: int) -> int | None:
     return took_ms if 0 <= took_ms <= _UPLINK_MS_MAX else None
 
 
-def with_segment(work: Work, segment: Segment | None, position: GroupPosition | None) -> Work:
-    """The Work with the reason of the segment's end, and the context of its group."""
-    if position is not None:
-        work = msgspec.structs.replace(
-            work,
-            group_id=position.group_id,
-            part_index=position.part_index,
-            context_text=position.context_text or None,
-        )
-    if segment is None:
-        return work
+def with_segment(work: Work, segment: Segment) -> Work:
+    """The Work with the reason of the segment's end."""
     return msgspec.structs.replace(
         work,
         padding_ms=segment.padding_ms,
