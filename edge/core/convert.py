@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 from pybase64 import b64encode_as_string
@@ -22,30 +22,45 @@ from mesh.messages.client import (
 )
 from mesh.messages.node import JobAssign, JobError, JobResult, NodeAsrPartial
 
-T = TypeVar("T")
-
 #: The format of the original's scheduler if the node gives none.
 TTS_FORMAT_DEFAULT: Final = "pcm16"
+_PIPELINE_DEFAULT: Final[dict[str, bool]] = msgspec.structs.asdict(PipelineConfig())
+#: The group of an utterance that is in none.
+NO_GROUP: Final = (None, None, "")
 
 
-def work_from(utterance: Utterance, session: SessionInit, trace_id: str) -> Work:
-    """The Work of `utterance`; fields that it leaves out come from the session."""
-    features = utterance.features or session.features
+def work_from(
+    utterance: Utterance,
+    session: SessionInit,
+    trace_id: str,
+    *,
+    target: str = "",
+    group: tuple[str | None, int | None, str] = NO_GROUP,
+) -> Work:
+    """The Work of `utterance`; fields that it leaves out come from the session.
+
+    `target`: its target language, if not its own; `group`: the id of its group, its part in that, and the context.
+    """
+    features, pipeline = utterance.features or session.features, utterance.pipeline
+    streams, interval_ms = utterance.enable_streaming_asr, utterance.partial_update_interval_ms
     return Work(
         src_lang=utterance.src_lang,
-        tgt_lang=utterance.tgt_lang,
+        tgt_lang=target or utterance.tgt_lang,
         audio_format=utterance.audio_format,
         sample_rate=utterance.sample_rate,
-        pipeline=msgspec.structs.asdict(utterance.pipeline or PipelineConfig()),
+        pipeline=dict(_PIPELINE_DEFAULT) if pipeline is None else msgspec.structs.asdict(pipeline),
         trace_id=trace_id,
         dialect=utterance.dialect or session.dialect,
-        features=_flags(features),
+        features=None if features is None else _flags(features),
         mode=utterance.mode or session.mode,
         lang_a=utterance.lang_a or session.lang_a,
         lang_b=utterance.lang_b or session.lang_b,
         auto_langs=utterance.auto_langs or session.auto_langs,
-        enable_streaming_asr=_first(utterance.enable_streaming_asr, session.enable_streaming_asr),
-        partial_update_interval_ms=_first(utterance.partial_update_interval_ms, session.partial_update_interval_ms),
+        enable_streaming_asr=session.enable_streaming_asr if streams is None else streams,
+        partial_update_interval_ms=session.partial_update_interval_ms if interval_ms is None else interval_ms,
+        group_id=group[0],
+        part_index=group[1],
+        context_text=group[2] or None,
         is_manual_cut=utterance.manual_cut,
     )
 
@@ -70,15 +85,16 @@ def translation_result_from(
     push: Push,
     *,
     trace_id: str,
+    utterance_index: int | None = None,
     network_timings: NetworkTimings | None = None,
     scheduler_sent_at_ms: int | None = None,
     group_id: str | None = None,
     part_index: int | None = None,
 ) -> TranslationResult:
-    """The translation_result for a node's `result`. Ids are those of the push; tts_audio is not decoded."""
+    """The translation_result of a node's `result`. Ids come from the push, unless given; tts_audio is not decoded."""
     return TranslationResult(
         session_id=push.session_id,
-        utterance_index=push.utterance_index,
+        utterance_index=push.utterance_index if utterance_index is None else utterance_index,
         job_id=push.job_id,
         text_asr=result.text_asr or "",
         text_translated=result.text_translated or "",
@@ -86,8 +102,8 @@ def translation_result_from(
         tts_format=result.tts_format or TTS_FORMAT_DEFAULT,
         extra=result.extra,
         trace_id=trace_id,
-        group_id=_first(group_id, result.group_id),
-        part_index=_first(part_index, result.part_index),
+        group_id=result.group_id if group_id is None else group_id,
+        part_index=result.part_index if part_index is None else part_index,
         service_timings=_timings(result),
         network_timings=network_timings,
         scheduler_sent_at_ms=scheduler_sent_at_ms,
@@ -133,11 +149,5 @@ def _timings(result: JobResult) -> ServiceTimings | None:
     return ServiceTimings(total_ms=result.processing_time_ms)
 
 
-def _flags(features: FeatureFlags | None) -> dict[str, bool] | None:
-    if features is None:
-        return None
+def _flags(features: FeatureFlags) -> dict[str, bool]:
     return {name: value for name, value in msgspec.structs.asdict(features).items() if value is not None}
-
-
-def _first(one: T | None, other: T | None) -> T | None:
-    return other if one is None else one

@@ -43,7 +43,7 @@ SessionEvent = (
 class Requester(Protocol):
     """A session at this edge."""
 
-    def handle(self, event: SessionEvent) -> None:
+    def handle(self, event: SessionEvent, now: int) -> None:
         """Handle an event."""
 
 
@@ -64,13 +64,14 @@ class RequestRunner:
         self._link = link
         self._metrics = metrics
         self._session_of = session_of
-        self._run_effect: dict[type, Callable[[Any], None]] = {
+        self._results = {outcome: metrics.results_total.labels(outcome) for outcome in ResultOutcome}
+        self._run_effect: dict[type, Callable[[Any, int], None]] = {
             effects.SendDispatch: self._send_dispatch,
             effects.SendCancel: self._send_cancel,
             effects.NotifyPlaced: self._notify_placed,
             effects.Deliver: self._deliver,
             effects.Fail: self._fail,
-            effects.AckResult: self.acknowledge,
+            effects.AckResult: self._acknowledge,
             effects.Reject: self._reject,
             effects.CountHedge: self._count_hedge,
             effects.NotifyBackpressure: self._notify_backpressure,
@@ -83,26 +84,24 @@ class RequestRunner:
 
     def tick(self, now: int) -> None:
         """Do what is due."""
-        self.run(self.tracker.tick(now))
+        self.run(self.tracker.tick(now), now)
 
     # --- sessions -----------------------------------------------------------------------------
 
-    def submit(self, dispatch: Dispatch, work: bytes, audio: bytes, deadline_ms: int) -> None:
-        """Submit an utterance: dispatch it until it has its outcome."""
-        self.run(self.tracker.submit(dispatch, work, audio, deadline_ms, now_ms()))
-
     def cancel(self, request_id: str, reason: str) -> None:
         """Cancel one request; the others of its session stay pending."""
-        self.run(self.tracker.cancel(request_id, reason, now_ms()))
+        now = now_ms()
+        self.run(self.tracker.cancel(request_id, reason, now), now)
 
     def close_session(self, session_id: str) -> None:
         """Cancel all requests of a session that is over."""
-        self.run(self.tracker.close_session(session_id, now_ms()))
+        now = now_ms()
+        self.run(self.tracker.close_session(session_id, now), now)
 
     def leave(self, session_id: str, owner: str) -> None:
         """Another edge owns the session ("" = none does yet): results that still arrive here are forwarded to it."""
         now = now_ms()
-        self.run(self.tracker.leave_session(session_id, now))
+        self.run(self.tracker.leave_session(session_id, now), now)
         if owner:
             self._moved.add(session_id, now, owner)
 
@@ -115,35 +114,42 @@ class RequestRunner:
     def on_placed(self, message: Received) -> None:
         """A node has the job."""
         assert isinstance(message.frame, Placed)
-        self.run(self.tracker.on_placed(message.frame, now_ms()))
+        now = now_ms()
+        self.run(self.tracker.on_placed(message.frame, now), now)
 
     def on_refused(self, message: Received) -> None:
         """No node can take it now."""
         assert isinstance(message.frame, Refused)
-        self.run(self.tracker.on_refused(message.frame, now_ms()))
+        now = now_ms()
+        self.run(self.tracker.on_refused(message.frame, now), now)
 
     def on_waiting(self, message: Received) -> None:
         """It is in a selector's wait queue."""
         assert isinstance(message.frame, Waiting)
-        self.run(self.tracker.on_waiting(message.frame, now_ms()))
+        now = now_ms()
+        self.run(self.tracker.on_waiting(message.frame, now), now)
 
     def on_undone(self, message: Received) -> None:
         """The attempt failed."""
         assert isinstance(message.frame, Undone)
-        self.run(self.tracker.on_undone(message.frame, now_ms()))
+        now = now_ms()
+        self.run(self.tracker.on_undone(message.frame, now), now)
 
     def on_push(self, message: Received) -> None:
         """A result arrived. One for a session that moved is forwarded to its owner."""
-        assert isinstance(message.frame, Push)
-        owner = self._moved.how(message.frame.session_id, now_ms())
-        if owner is not None and message.frame.session_id not in self.tracker.table:
-            self._link.to_peer(owner, message.frame, *message.payload)
-            return
-        self.take(message.frame, read_result(message.frame, message.payload[0]))
+        push, now = message.frame, now_ms()
+        assert isinstance(push, Push)
+        if push.session_id not in self.tracker.table.sessions:
+            owner = self._moved.how(push.session_id, now)
+            if owner is not None:
+                self._link.to_peer(owner, push, *message.payload)
+                return
+        self.run(self.tracker.on_push(push, read_result(push, message.payload[0]), now), now)
 
     def take(self, push: Push, result: JobResult | None) -> None:
-        """A result arrived, through the mesh or in the mail; None: it cannot be decoded."""
-        self.run(self.tracker.on_push(push, result, now_ms()))
+        """A result was in the mail; None: it cannot be decoded."""
+        now = now_ms()
+        self.run(self.tracker.on_push(push, result, now), now)
 
     def on_notice(self, message: Received) -> None:
         """Progress of a job."""
@@ -154,38 +160,42 @@ class RequestRunner:
         if request is None or request.current.number != notice.attempt:
             return
         if notice.event == NoticeEvent.ACCEPTED:
-            self._notify(request.session_id, effects.RequestProgressed(request, "NODE_ACCEPTED", notice.job_id))
+            progress = effects.RequestProgressed(request, "NODE_ACCEPTED", notice.job_id)
         elif notice.event == NoticeEvent.ASR_PARTIAL:
             partial = decode_from_node(message.payload[0])
             assert isinstance(partial, NodeAsrPartial)
-            self._notify(request.session_id, effects.RequestProgressed(request, "ASR_PARTIAL", partial=partial))
+            progress = effects.RequestProgressed(request, "ASR_PARTIAL", partial=partial)
+        else:
+            return
+        self._notify(request.session_id, progress, now_ms())
 
     def on_dispatch_back(self, frame: Frame, retry_after_ms: int) -> None:
         """A broker returned a Dispatch."""
         assert isinstance(frame, Dispatch)
+        now = now_ms()
         if retry_after_ms:
-            self.run(self.tracker.on_busy(frame, retry_after_ms, now_ms()))
+            self.run(self.tracker.on_busy(frame, retry_after_ms, now), now)
         else:
-            self.run(self.tracker.on_bounce(frame, now_ms()))
+            self.run(self.tracker.on_bounce(frame, now), now)
 
     # --- effects ------------------------------------------------------------------------------
 
-    def run(self, wanted: Iterable[effects.Effect]) -> None:
-        """Run effects of the tracker, in order."""
+    def run(self, wanted: Iterable[effects.Effect], now: int) -> None:
+        """Run effects of the tracker, in order. `now`: when they were decided."""
         for effect in wanted:
             try:
-                self._run_effect[type(effect)](effect)
+                self._run_effect[type(effect)](effect, now)
             except Exception:
                 # A failure costs one request, and no other request anything.
                 log.exception("effect_failed", effect=type(effect).__name__)
 
-    def _send_dispatch(self, effect: effects.SendDispatch) -> None:
+    def _send_dispatch(self, effect: effects.SendDispatch, now: int) -> None:
         request, attempt = effect.request, effect.attempt
         if effect.reason is effects.SendReason.RETRY:
             self._metrics.resends_total.labels(Dispatch.__name__).inc()
         elif effect.reason is effects.SendReason.NEXT_ATTEMPT:
             self._metrics.attempts_total.inc()
-        broker = self._link.to_session_cell(
+        attempt.broker = self._link.to_session_cell(
             request.session_id,
             request.frame(attempt),
             request.work,
@@ -193,9 +203,8 @@ class RequestRunner:
             deadline_ms=request.dispatch.deadline_ms,
             avoid=effect.avoid,
         )
-        self.tracker.sent(request.request_id, attempt.number, broker)
 
-    def _send_cancel(self, effect: effects.SendCancel) -> None:
+    def _send_cancel(self, effect: effects.SendCancel, now: int) -> None:
         cancel = effect.cancel
         self._metrics.cancels_total.labels(cancel.reason).inc()
         if cancel.job_id:
@@ -204,60 +213,66 @@ class RequestRunner:
             # The job, if there is one, is known by its request only: that binding lives in the session's cell.
             self._link.to_session_cell(cancel.session_id, cancel)
 
-    def _notify_placed(self, effect: effects.NotifyPlaced) -> None:
-        self._notify(effect.request.session_id, effects.RequestProgressed(effect.request, "DISPATCHED"))
+    def _notify_placed(self, effect: effects.NotifyPlaced, now: int) -> None:
+        self._notify(effect.request.session_id, effects.RequestProgressed(effect.request, "DISPATCHED"), now)
 
-    def _deliver(self, effect: effects.Deliver) -> None:
+    def _deliver(self, effect: effects.Deliver, now: int) -> None:
         request, result = effect.request, effect.result
-        self._metrics.results_total.labels(_outcome_of(result)).inc()
+        outcome = ResultOutcome.FAILED
         if result is not None:
-            self._metrics.result_seconds.observe((now_ms() - request.created_ms) / 1_000)
-        if not self._notify(request.session_id, effects.ResultArrived(request, effect.push, result)):
+            self._metrics.result_seconds.observe((request.ended_ms - request.created_ms) / 1_000)
+            if result.success:
+                outcome = ResultOutcome.SILENCE if is_silence(result) else ResultOutcome.RESULT
+        self._results[outcome].inc()
+        if not self._notify(request.session_id, effects.ResultArrived(request, effect.push, result), now):
             self.acknowledge(effects.AckResult(effect.push, ResultVerdict.DELIVERED))
 
-    def _fail(self, effect: effects.Fail) -> None:
+    def _fail(self, effect: effects.Fail, now: int) -> None:
         request = effect.request
         outcome = _OUTCOMES.get(effect.code, ResultOutcome.FAILED)
-        self._metrics.results_total.labels(outcome).inc()
+        self._results[outcome].inc()
         log.info(
             "utterance_failed",
             session_id=request.session_id,
             request_id=request.request_id,
-            job_id=request.job_id,
+            job_id=request.current.job_id,
             trace_id=request.dispatch.trace_id,
             code=effect.code.name,
             attempts=request.attempts,
             reason=request.obstacle,
         )
-        self._notify(request.session_id, effects.RequestFailed(request, effect.code, effect.message, effect.details))
+        failed = effects.RequestFailed(request, effect.code, effect.message, effect.details)
+        self._notify(request.session_id, failed, now)
 
-    def _reject(self, effect: effects.Reject) -> None:
+    def _reject(self, effect: effects.Reject, now: int) -> None:
         """The session decides, if this edge has it: a duplicate of an unacked result is not acknowledged yet."""
-        if not self._notify(effect.push.session_id, effects.ResultRejected(effect.push, effect.verdict)):
+        if not self._notify(effect.push.session_id, effects.ResultRejected(effect.push, effect.verdict), now):
             self.acknowledge(effects.AckResult(effect.push, effect.verdict))
 
     def acknowledge(self, effect: effects.AckResult) -> None:
         """Acknowledge a result upstream: the edge of its node stops retrying it."""
         push, verdict = effect.push, effect.verdict
         if verdict != ResultVerdict.DELIVERED:
-            self._metrics.results_total.labels(
-                ResultOutcome.DUPLICATE if verdict == ResultVerdict.DUPLICATE else ResultOutcome.LATE
-            ).inc()
+            is_duplicate = verdict == ResultVerdict.DUPLICATE
+            self._results[ResultOutcome.DUPLICATE if is_duplicate else ResultOutcome.LATE].inc()
         if push.node_edge:
             ack = ResultAck(job_id=push.job_id, attempt=push.attempt, node_id=push.node_id, verdict=verdict)
             self._link.to_peer(push.node_edge, ack)
 
-    def _count_hedge(self, effect: effects.CountHedge) -> None:
+    def _acknowledge(self, effect: effects.AckResult, now: int) -> None:
+        self.acknowledge(effect)
+
+    def _count_hedge(self, effect: effects.CountHedge, now: int) -> None:
         self._metrics.hedges_total.labels(effect.outcome).inc()
 
-    def _notify_backpressure(self, effect: effects.NotifyBackpressure) -> None:
-        self._notify(effect.session_id, effects.MeshThrottled(effect.resume_after_ms))
+    def _notify_backpressure(self, effect: effects.NotifyBackpressure, now: int) -> None:
+        self._notify(effect.session_id, effects.MeshThrottled(effect.resume_after_ms), now)
 
-    def _notify(self, session_id: str, event: SessionEvent) -> bool:
+    def _notify(self, session_id: str, event: SessionEvent, now: int) -> bool:
         """Pass an event to its session; False if this edge does not have it."""
         session = self._session_of(session_id)
         if session is not None:
-            session.handle(event)
+            session.handle(event, now)
         return session is not None
 
 
@@ -269,12 +284,6 @@ def read_result(push: Push, text: bytes) -> JobResult | None:
         # The node's edge has decoded it before, so versions are mixed; the client must still get a failure.
         log.error("result_unreadable", job_id=push.job_id, error=error.message)
         return None
-
-
-def _outcome_of(result: JobResult | None) -> str:
-    if result is None or not result.success:
-        return ResultOutcome.FAILED
-    return ResultOutcome.SILENCE if is_silence(result) else ResultOutcome.RESULT
 
 
 def _limits_of(config: Config) -> RetryLimits:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final, get_args
 
 from edge.link.core.rpc import Reply
@@ -63,12 +63,17 @@ class Actor:
             self._context.registry.close_superseded(older)
         self.handle(event)
 
-    def handle(self, event: Event) -> None:
-        """Pass an event to the core, and run its effects."""
-        now = now_ms()
+    def handle(self, event: Event, now: int | None = None) -> None:
+        """Pass an event to the core, and run its effects. `now`: the time, if the caller has it."""
+        if now is None:
+            now = now_ms()
         wanted = self.state.handle(event, now, wall_ms())
-        if wanted:
-            self._run(wanted)
+        for effect in wanted:
+            try:
+                _RUNNERS[type(effect)](self, effect)
+            except Exception:
+                # A failure costs one effect; the others are run.
+                log.exception("effect_failed", session_id=self.session_id, effect=type(effect).__name__)
         self.arm(now)
 
     def arm(self, now: int) -> None:
@@ -79,14 +84,6 @@ class Actor:
         if not self.armed_ms or due_ms < self.armed_ms:
             self.armed_ms = due_ms
             self._context.registry.arm(self, due_ms)
-
-    def _run(self, wanted: Iterable[effects.Effect]) -> None:
-        for effect in wanted:
-            try:
-                _RUNNERS[type(effect)](self, effect)
-            except Exception:
-                # A failure costs one effect; the others are run.
-                log.exception("effect_failed", session_id=self.session_id, effect=type(effect).__name__)
 
     # --- the client -----------------------------------------------------------------------------------
 
@@ -109,7 +106,11 @@ class Actor:
     # --- requests -------------------------------------------------------------------------------------
 
     def _submit(self, effect: effects.Submit) -> None:
-        self._context.requests.submit(effect.dispatch, effect.work, effect.audio, effect.deadline_ms)
+        requests = self._context.requests
+        wanted = requests.tracker.submit(
+            effect.dispatch, effect.work, effect.audio, effect.deadline_ms, effect.created_ms
+        )
+        requests.run(wanted, effect.created_ms)
 
     def _cancel_request(self, effect: effects.CancelRequest) -> None:
         self._context.requests.cancel(effect.request_id, effect.reason)

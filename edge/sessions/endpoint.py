@@ -106,7 +106,7 @@ class Sessions:
     def add(self, session: Session, token: str, *, resumed: bool = False, **position: Any) -> Actor:
         """Add a session that this edge has claimed. `position`: where it continues (SessionState)."""
         edge = self._link.identity
-        state = SessionState(session, token, edge, self._limits, self.tracker, now_ms(), **position)
+        state = SessionState(session, token, edge, self._limits, self.tracker.table, now_ms(), **position)
         actor = self.actors[session.session_id] = Actor(state, self._context)
         self.tracker.open_session(session.session_id, resumed=resumed)
         log.info("session_opened", session_id=session.session_id, trace_id=session.trace_id, resumed=resumed)

@@ -9,7 +9,7 @@ import msgspec
 
 from edge.audio.core.formats import from_base64
 from edge.audio.core.reorder import Chunk
-from edge.sessions.actor import Actor, ClientSocket
+from edge.sessions.actor import ClientSocket
 from edge.sessions.core.events import ClientAcked, CloseRequested, MessageReceived
 from edge.sessions.core.utterances.intake import QUEUED
 from edge.transport.websocket import internal_error
@@ -60,8 +60,12 @@ class ClientMessages:
             handler = self._handlers.get(type(message))
             if handler is not None:
                 handler(socket, message)
-            else:
-                self._queue(socket, message, len(text))
+                return None
+            actor = socket.own()
+            actor.state.check_open(getattr(message, "session_id", None))
+            if isinstance(message, Utterance):
+                message = msgspec.structs.replace(message, trace_id=trace_of(message.trace_id))
+            actor.handle(MessageReceived(message, len(text)), socket.heard_ms)
         except PeerError as error:
             socket.tell_error(_with_index(error, message))
         except Exception:
@@ -76,15 +80,17 @@ class ClientMessages:
         """Handle a binary frame."""
         try:
             frame = audio_frames.decode(data)
-            actor = _open(socket, frame.session_id)
+            actor = socket.own()
+            actor.state.check_open(frame.session_id)
             if not actor.state.session.init.binary_frames:
                 text = "binary frames were not negotiated: set `binary_frames` in session_init, or send JSON text"
                 raise PeerError(ErrorCode.UNSUPPORTED_FEATURE, text)
             if isinstance(frame, AudioFrame):
                 self._check_size(frame.audio)
-                actor.handle(Chunk(frame.seq, frame.audio, frame.is_final, frame.timestamp_ms))
+                chunk = Chunk(frame.seq, frame.audio, frame.is_final, frame.timestamp_ms)
+                actor.handle(chunk, socket.heard_ms)
             elif isinstance(frame, FinalFrame):
-                actor.handle(Chunk(frame.seq, b"", True, frame.timestamp_ms))
+                actor.handle(Chunk(frame.seq, b"", True, frame.timestamp_ms), socket.heard_ms)
             elif isinstance(frame, PingFrame):
                 socket.outbox.put(audio_frames.encode(PongFrame(*frame)), text=False)
         except PeerError as error:
@@ -95,14 +101,9 @@ class ClientMessages:
         finally:
             socket.count_binary()
 
-    def _queue(self, socket: ClientSocket, message: Message, size: int) -> None:
-        actor = _open(socket, getattr(message, "session_id", None))
-        if isinstance(message, Utterance):
-            message = msgspec.structs.replace(message, trace_id=trace_of(message.trace_id))
-        actor.handle(MessageReceived(message, size))
-
     def _on_chunk(self, socket: ClientSocket, message: AudioChunk) -> None:
-        actor = _open(socket, message.session_id)
+        actor = socket.own()
+        actor.state.check_open(message.session_id)
         audio, problem = b"", None
         try:
             audio = from_base64(message.payload or "")
@@ -110,7 +111,8 @@ class ClientMessages:
         except PeerError as error:
             # The chunk is lost, but not its number: the next one must not wait for it.
             audio, problem = b"", error
-        actor.handle(Chunk(message.seq, audio, message.is_final, message.client_timestamp_ms))
+        chunk = Chunk(message.seq, audio, message.is_final, message.client_timestamp_ms)
+        actor.handle(chunk, socket.heard_ms)
         if problem is not None:
             raise PeerError(problem.code, problem.message, {"seq": message.seq})
 
@@ -121,22 +123,17 @@ class ClientMessages:
 
     def _on_heartbeat(self, socket: ClientSocket, message: ClientHeartbeat) -> None:
         actor = socket.own()
-        actor.state.session.own(message.session_id)
+        actor.state.check_open(message.session_id, may_close=True)
         socket.tell(ServerHeartbeat(session_id=actor.session_id, timestamp=wall_ms()))
 
     def _on_ack(self, socket: ClientSocket, message: ResultAckMessage) -> None:
-        socket.own().handle(ClientAcked(message.session_id, message.utterance_index))
+        socket.own().handle(ClientAcked(message.session_id, message.utterance_index), socket.heard_ms)
 
     def _on_close(self, socket: ClientSocket, message: SessionClose) -> None:
         """Not queued, because the close timeout begins now; earlier messages that wait are still handled."""
-        _open(socket, message.session_id).handle(CloseRequested())
-
-
-def _open(socket: ClientSocket, session_id: str | None) -> Actor:
-    """The socket's session; PeerError if there is none, it is closed, or the message is about another."""
-    actor = socket.own()
-    actor.state.check_open(session_id)
-    return actor
+        actor = socket.own()
+        actor.state.check_open(message.session_id)
+        actor.handle(CloseRequested())
 
 
 def trace_of(trace_id: str | None) -> str:

@@ -185,7 +185,7 @@ class World:
                     self.carry(lambda frame=frame: self.do_a(self.a.on_bounce(frame, self.now_ms)))
                 elif fault > 0.2:
                     self.carry(lambda frame=frame: self.on_dispatch(frame))
-                self.a.sent(effect.request.request_id, effect.attempt.number, "broker")
+                effect.attempt.broker = "broker"
             elif isinstance(effect, request.SendCancel):
                 self.carry(lambda cancel=effect.cancel: self.on_cancel(cancel))
             elif isinstance(effect, request.CountHedge):

@@ -205,7 +205,7 @@ class Edge:
             world.to_client(self, own, error_of(effect.error))
         elif isinstance(effect, effects.Submit):
             self.run_tracker(
-                self.tracker.submit(effect.dispatch, effect.work, effect.audio, effect.deadline_ms, now_ms)
+                self.tracker.submit(effect.dispatch, effect.work, effect.audio, effect.deadline_ms, effect.created_ms)
             )
         elif isinstance(effect, effects.CancelRequest):
             self.run_tracker(self.tracker.cancel(effect.request_id, effect.reason, now_ms))
@@ -249,7 +249,7 @@ class Edge:
     def run_tracker(self, wanted: list[request.Effect]) -> None:
         for effect in wanted:
             if isinstance(effect, request.SendDispatch):
-                self.tracker.sent(effect.request.request_id, effect.attempt.number, "broker")
+                effect.attempt.broker = "broker"
                 frame = effect.request.frame(effect.attempt)
                 self.world.carry(lambda frame=frame: self.world.on_dispatch(self, frame))
             elif isinstance(effect, request.Deliver):
@@ -362,7 +362,7 @@ class World:
             edge.relay.check()
             for session_id, state in edge.sessions.items():
                 assert len(state.outcomes.requests) == edge.tracker.pending(session_id) <= BOUNDS.pending_max * 3
-                assert state.outcomes.audio_bytes == edge.tracker.audio_bytes_of(session_id)
+                assert state.outcomes.audio_bytes == edge.tracker.table.bytes_of.get(session_id, 0)
 
     def is_done(self) -> bool:
         """All that was said has ended, everywhere."""
@@ -480,7 +480,7 @@ class World:
         client.latest.clear()
         session = session_of(client.session_id, resumable=client.resumable)
         session.epoch = self.records[client.session_id].epoch
-        state = SessionState(session, "digest", edge.name, BOUNDS, edge.tracker, self.now_ms, **where)
+        state = SessionState(session, "digest", edge.name, BOUNDS, edge.tracker.table, self.now_ms, **where)
         edge.sessions[client.session_id] = state
         edge.tracker.open_session(client.session_id, resumed=bool(event.resumed))
         edge.handle(state, event)

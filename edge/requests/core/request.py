@@ -48,8 +48,9 @@ class Attempt:
     broker: str = ""
     #: It was in the wait queue of a selector, and may still be.
     is_queued: bool = False
-    #: When it is sent next.
+    #: When it is sent next, and when it times out.
     wake_ms: int = 0
+    limit_ms: int = 0
     job_id: str = ""
     node_id: str = ""
     placed_ms: int = 0
@@ -74,6 +75,9 @@ class Request:
     created_ms: int
     deadline_ms: int
     current: Attempt
+    #: Those of the Dispatch.
+    request_id: str = field(init=False)
+    session_id: str = field(init=False)
     #: A second attempt beside a late one.
     hedge: Attempt | None = None
     #: The number of the last attempt made.
@@ -81,28 +85,17 @@ class Request:
     #: Attempts that failed for a reason of BLAMELESS_REASONS: they do not count.
     blameless: int = 0
     excluded: list[str] = field(default_factory=list)
-    #: When it was first placed; 0 = not yet.
+    #: When it was first placed, and when it ended; 0 = not yet.
     placed_ms: int = 0
+    ended_ms: int = 0
     #: Why it could not be placed last time; "" = that never happened.
     obstacle: str = ""
     refusal: Refused | None = None
     #: The failure that the client gets unless another attempt succeeds.
     failure: Failure | None = None
 
-    @property
-    def request_id(self) -> str:
-        """The id of the request in the whole mesh."""
-        return self.dispatch.request_id
-
-    @property
-    def session_id(self) -> str:
-        """The session of the request."""
-        return self.dispatch.session_id
-
-    @property
-    def job_id(self) -> str:
-        """The job of the current attempt, "" if it is not placed."""
-        return self.current.job_id
+    def __post_init__(self) -> None:
+        self.request_id, self.session_id = self.dispatch.request_id, self.dispatch.session_id
 
     @property
     def counted_attempts(self) -> int:
@@ -115,7 +108,9 @@ class Request:
 
     def attempt(self, number: int) -> Attempt | None:
         """The live attempt of that number."""
-        return next((attempt for attempt in self.live() if attempt.number == number), None)
+        if self.current.number == number:
+            return self.current
+        return self.hedge if self.hedge is not None and self.hedge.number == number else None
 
     def exclude(self, node_id: str) -> None:
         """Exclude a node from the next attempts."""
@@ -151,7 +146,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class SendDispatch:
-    """Send the attempt's frame, work and audio; then call `sent` with the broker that took it."""
+    """Send the attempt's frame, work and audio; its `broker` is the one that took it, "" if none is live."""
 
     request: Request
     attempt: Attempt

@@ -38,38 +38,32 @@ class RetryTimer:
         reason = attempt.reason
         if attempt.was_sent:
             reason = SendReason.RETRY if attempt.sends else SendReason.POLL
-        wait_ms = self._limits.resend_ms_max  # a placed job is only polled: normally its result arrives long before
+        limits = self._limits
+        wait_ms = limits.resend_ms_max  # a placed job is only polled: normally its result arrives long before
         if attempt.stage is not Stage.PLACED:
             attempt.stage = Stage.SENDING
-            wait_ms = self.wait_ms(self._limits.resend_ms, attempt.sends)
+            wait_ms = retry_wait_ms(limits.resend_ms, attempt.sends, limits.resend_early_ms_max, wait_ms)
         attempt.was_sent = True
         attempt.sends += 1
-        self.wake(request, attempt, now_ms + wait_ms)
+        attempt.wake_ms = now_ms + wait_ms
+        self.arm(request, attempt)
         return SendDispatch(request, attempt, attempt.broker if attempt.sends > 1 else "", reason)
 
     def delay(self, request: Request, attempt: Attempt, due_ms: int) -> None:
         """Do not send it before that time."""
         attempt.stage = Stage.DELAYED
-        self.wake(request, attempt, due_ms)
-
-    def wake(self, request: Request, attempt: Attempt, due_ms: int) -> None:
-        """Send it at that time."""
         attempt.wake_ms = due_ms
         self.arm(request, attempt)
 
     def arm(self, request: Request, attempt: Attempt) -> None:
-        """Set the attempt's timer to what is due first."""
-        due_ms = min(attempt.wake_ms, self.limit_ms(request, attempt))
-        self._table.arm(request, attempt, min(due_ms, attempt.late_ms) if attempt.late_ms else due_ms)
-
-    def wait_ms(self, first_ms: int, sends: int) -> int:
-        """The backoff after that many sends without a reply."""
+        """Set the attempt's timer to what is due first, after a change of its stage or times."""
         limits = self._limits
-        return retry_wait_ms(first_ms, sends, limits.resend_early_ms_max, limits.resend_ms_max)
-
-    def limit_ms(self, request: Request, attempt: Attempt) -> int:
-        """When the attempt times out: unplaced, or placed and without a result."""
         if attempt.stage is Stage.PLACED:
-            return attempt.placed_ms + self._limits.dispatched_ms + 2 * request.dispatch.audio_ms
-        # A selector refuses after pending_ms. This timeout covers the case that none does, so it is a little later.
-        return attempt.began_ms + self._limits.pending_ms + self._limits.resend_ms_max
+            attempt.limit_ms = attempt.placed_ms + limits.dispatched_ms + 2 * request.dispatch.audio_ms
+        else:
+            # A selector refuses after pending_ms. This timeout covers the case that none does: a little later.
+            attempt.limit_ms = attempt.began_ms + limits.pending_ms + limits.resend_ms_max
+        due_ms = min(attempt.wake_ms, attempt.limit_ms, request.deadline_ms)
+        if attempt.late_ms:
+            due_ms = min(due_ms, attempt.late_ms)
+        self._table.timers.set((request.request_id, attempt.number), due_ms)

@@ -7,7 +7,7 @@ tracker decides what is done with a request.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from edge.core.recent_keys import RecentKeys
 from edge.core.timers import Timers, Wake, no_wake
@@ -24,10 +24,12 @@ class RequestTable:
         self.audio_bytes = 0
         self.accepted = 0
         self.ended: Counter[EdgeCount] = Counter()
+        #: By request id and number of the attempt: when to look at it again.
         self.timers: Timers[tuple[str, int]] = Timers(wake)
-        self._sessions: dict[str, set[str]] = {}
+        #: Open sessions, and the ids of their requests.
+        self.sessions: dict[str, set[str]] = {}
         #: Audio of each session that has any.
-        self._bytes_of: dict[str, int] = {}
+        self.bytes_of: dict[str, int] = {}
         #: Sessions from another edge: a result may arrive before its request.
         self._resumed: set[str] = set()
         self._recent = RecentKeys(ended_kept_max, ended_kept_ms)
@@ -37,31 +39,23 @@ class RequestTable:
 
     def open_session(self, session_id: str, *, resumed: bool = False) -> None:
         """Accept results for this session from now on."""
-        self._sessions.setdefault(session_id, set())
+        self.sessions.setdefault(session_id, set())
         if resumed:
             self._resumed.add(session_id)
 
     def close_session(self, session_id: str) -> None:
         """Its requests have ended."""
-        assert not self._sessions.get(session_id)
-        self._sessions.pop(session_id, None)
+        assert not self.sessions.get(session_id)
+        self.sessions.pop(session_id, None)
         self._resumed.discard(session_id)
-
-    def __contains__(self, session_id: str) -> bool:
-        """True while the session is open."""
-        return session_id in self._sessions
 
     def of_session(self, session_id: str) -> list[Request]:
         """The session's requests, in the order of their ids."""
-        return [self.requests[request_id] for request_id in sorted(self._sessions.get(session_id, ()))]
+        return [self.requests[request_id] for request_id in sorted(self.sessions.get(session_id, ()))]
 
     def pending(self, session_id: str) -> int:
         """The number of pending requests of a session."""
-        return len(self._sessions.get(session_id, ()))
-
-    def bytes_of(self, session_id: str) -> int:
-        """The audio of a session's pending requests."""
-        return self._bytes_of.get(session_id, 0)
+        return len(self.sessions.get(session_id, ()))
 
     # --- requests -----------------------------------------------------------------------------
 
@@ -73,12 +67,13 @@ class RequestTable:
 
     def add(self, request: Request) -> None:
         """Accept a request."""
-        self._recent.drop(request.request_id)
+        if request.session_id in self._resumed:
+            self._recent.drop(request.request_id)  # of any other session only a new request is added
         self.requests[request.request_id] = request
-        self._sessions[request.session_id].add(request.request_id)
+        self.sessions[request.session_id].add(request.request_id)
         self.audio_bytes += len(request.audio)
         if request.audio:
-            self._bytes_of[request.session_id] = self.bytes_of(request.session_id) + len(request.audio)
+            self.bytes_of[request.session_id] = self.bytes_of.get(request.session_id, 0) + len(request.audio)
         self.accepted += 1
 
     def live(self, request_id: str, number: int) -> tuple[Request, Attempt] | None:
@@ -104,7 +99,7 @@ class RequestTable:
         """The verdict on a result that belongs to no pending request."""
         if self._recent.how(push.request_id, now_ms) is not None:
             return ResultVerdict.DUPLICATE
-        if push.session_id not in self._sessions:
+        if push.session_id not in self.sessions:
             return ResultVerdict.NO_SESSION
         # Without a request id it may still match once Placed has the job id; and pending requests of a resumed
         # session are submitted anew in a moment.
@@ -120,37 +115,22 @@ class RequestTable:
         """The request is over; `by`: the attempt that ended it."""
         assert outcome in UTTERANCE_ENDS
         del self.requests[request.request_id]
-        self._sessions[request.session_id].discard(request.request_id)
-        for attempt in request.live():
-            self.disarm(request, attempt)
+        self.sessions[request.session_id].discard(request.request_id)
+        request.ended_ms = now_ms
+        self.timers.drop((request.request_id, request.current.number))
+        if request.hedge is not None:
+            self.timers.drop((request.request_id, request.hedge.number))
         self._recent.add(request.request_id, now_ms, "" if by is None else str(by.number))
         self.audio_bytes -= len(request.audio)
-        own = self._bytes_of.pop(request.session_id, 0) - len(request.audio)
+        own = self.bytes_of.pop(request.session_id, 0) - len(request.audio)
         if own:
-            self._bytes_of[request.session_id] = own
+            self.bytes_of[request.session_id] = own
         self.ended[outcome] += 1
 
     def forget(self, request_ids: Iterable[str]) -> None:
         """Drop the outcomes of these requests: a duplicate counts as new."""
         for request_id in request_ids:
             self._recent.drop(request_id)
-
-    # --- time ---------------------------------------------------------------------------------
-
-    def arm(self, request: Request, attempt: Attempt, due_ms: int) -> None:
-        """Look at this attempt again then."""
-        self.timers.set((request.request_id, attempt.number), min(due_ms, request.deadline_ms))
-
-    def disarm(self, request: Request, attempt: Attempt) -> None:
-        """Do not look at this attempt any more."""
-        self.timers.drop((request.request_id, attempt.number))
-
-    def pop_due(self, now_ms: int) -> Iterator[tuple[Request, Attempt]]:
-        """The attempts that are due and still live when their turn comes."""
-        for request_id, number in self.timers.pop_due(now_ms):
-            found = self.live(request_id, number)
-            if found is not None:
-                yield found
 
     # --- conservation -------------------------------------------------------------------------
 
@@ -164,8 +144,8 @@ class RequestTable:
         assert self.accepted == len(self.requests) + sum(self.ended[outcome] for outcome in UTTERANCE_ENDS)
         assert set(self.ended) <= set(UTTERANCE_ENDS)
         assert self.audio_bytes == sum(len(request.audio) for request in self.requests.values())
-        assert self.audio_bytes == sum(self._bytes_of.values()) and all(self._bytes_of.values())
-        assert {key for keys in self._sessions.values() for key in keys} == set(self.requests)
+        assert self.audio_bytes == sum(self.bytes_of.values()) and all(self.bytes_of.values())
+        assert {key for keys in self.sessions.values() for key in keys} == set(self.requests)
         assert len(self._recent) <= self._ended_kept_max
         self.timers.check()
         assert len(self.timers) == sum(len(request.live()) for request in self.requests.values())

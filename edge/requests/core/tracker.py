@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.core.backoff import backoff_ms
+from edge.core.backoff import backoff_ms, retry_wait_ms
 from edge.core.failover import is_failover
 from edge.core.timers import Wake, no_wake
 from edge.requests.core.completion import Completion
@@ -62,14 +62,11 @@ class RequestTracker:
     def __init__(self, limits: RetryLimits, wake: Wake = no_wake) -> None:
         self.limits = limits
         self.table = RequestTable(limits.ended_kept_max, limits.ended_kept_ms, wake)
+        #: The pending requests, by id.
+        self.requests = self.table.requests
         self.retry_timer = RetryTimer(limits, self.table)
         self.hedge_budget = HedgeBudget(limits.hedge_percent)
         self.completion = Completion(self.table, self.hedge_budget)
-
-    @property
-    def requests(self) -> dict[str, Request]:
-        """The pending requests, by id."""
-        return self.table.requests
 
     # --- sessions -----------------------------------------------------------------------------
 
@@ -106,28 +103,14 @@ class RequestTracker:
 
     # --- requests -----------------------------------------------------------------------------
 
-    def audio_bytes(self) -> int:
-        """Audio of all pending requests."""
-        return self.table.audio_bytes
-
-    def audio_bytes_of(self, session_id: str) -> int:
-        """Audio of the session's pending requests."""
-        return self.table.bytes_of(session_id)
-
     def submit(self, dispatch: Dispatch, work: bytes, audio: bytes, deadline_ms: int, now_ms: int) -> list[Effect]:
         """Accept an utterance. A duplicate of a known request has no effect."""
-        assert dispatch.session_id in self.table, "the session is opened first"
+        assert dispatch.session_id in self.table.sessions, "the session is opened first"
         if self.table.is_known(dispatch.request_id, dispatch.session_id, now_ms):
             return []
         request = Request(dispatch, work, audio, now_ms, deadline_ms, Attempt(1, now_ms))
         self.table.add(request)
         return [self.retry_timer.send(request, request.current, now_ms)]
-
-    def sent(self, request_id: str, number: int, broker: str) -> None:
-        """Record which broker took the last Dispatch of an attempt ("" = none is live)."""
-        found = self.table.live(request_id, number)
-        if found is not None:
-            found[1].broker = broker
 
     def on_placed(self, placed: Placed, now_ms: int) -> list[Effect]:
         """A node has the job."""
@@ -140,7 +123,8 @@ class RequestTracker:
             attempt.late_ms = now_ms + placed.late_after_ms if placed.late_after_ms > 0 else 0
         attempt.stage, attempt.job_id, attempt.node_id = Stage.PLACED, placed.job_id, placed.node_id
         attempt.sends = attempt.busy = 0
-        self.retry_timer.wake(request, attempt, now_ms + self.limits.resend_ms_max)
+        attempt.wake_ms = now_ms + self.limits.resend_ms_max
+        self.retry_timer.arm(request, attempt)
         request.refusal, request.obstacle = None, ""
         first = request.placed_ms == 0
         request.placed_ms = request.placed_ms or now_ms
@@ -219,9 +203,10 @@ class RequestTracker:
         """A broker could not route that Dispatch: retry it before the backoff has passed."""
         found = self.table.live(dispatch.request_id, dispatch.attempt)
         if found is not None and found[1].stage is Stage.SENDING:
-            self.retry_timer.delay(
-                *found, now_ms + self.retry_timer.wait_ms(self.limits.resend_ms // 4 or 1, found[1].sends)
-            )
+            limits, (request, attempt) = self.limits, found
+            first_ms = limits.resend_ms // 4 or 1
+            wait_ms = retry_wait_ms(first_ms, attempt.sends, limits.resend_early_ms_max, limits.resend_ms_max)
+            self.retry_timer.delay(request, attempt, now_ms + wait_ms)
         return []
 
     def on_push(self, push: Push, result: JobResult | None, now_ms: int) -> list[Effect]:
@@ -231,23 +216,28 @@ class RequestTracker:
         if request is None or attempt is None:
             verdict = ResultVerdict.FENCED if request is not None else self.table.verdict_on(push, now_ms)
             return [Reject(push, verdict)]
-        if result is not None and is_failover(result):
+        if result is not None and not result.success and is_failover(result):
             # The tracker consumes this one: no client gets it.
             failed_over = self._fail_over(request, attempt, Failure(push, result), now_ms)
             return [AckResult(push, ResultVerdict.DELIVERED), *failed_over]
         outcome = EdgeCount.DELIVERED if result is not None and result.success else EdgeCount.FAILED
-        return [
-            Deliver(request, push, result),
-            *self.completion.end(request, outcome, CancelReason.SUPERSEDED, now_ms, attempt),
-        ]
+        delivered = Deliver(request, push, result)
+        if request.hedge is not None:
+            return [delivered, *self.completion.end(request, outcome, CancelReason.SUPERSEDED, now_ms, attempt)]
+        self.table.end(request, outcome, now_ms, attempt)  # no other attempt is live
+        return [delivered]
 
     # --- time ---------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> list[Effect]:
         """Resends, retries, hedges, time-outs and deadlines that are due."""
         effects: list[Effect] = []
-        for request, attempt in self.table.pop_due(now_ms):
-            if now_ms >= request.deadline_ms or now_ms >= self.retry_timer.limit_ms(request, attempt):
+        for request_id, number in self.table.timers.pop_due(now_ms):
+            found = self.table.live(request_id, number)
+            if found is None:
+                continue  # it ended in this tick
+            request, attempt = found
+            if now_ms >= request.deadline_ms or now_ms >= attempt.limit_ms:
                 effects += self._time_out(request, attempt, now_ms)
                 continue
             if attempt.late_ms and now_ms >= attempt.late_ms:
@@ -270,7 +260,7 @@ class RequestTracker:
 
     def _next(self, request: Request, wait_ms: int, now_ms: int) -> list[Effect]:
         """The current attempt failed: the hedge replaces it, or the next one begins."""
-        self.table.disarm(request, request.current)
+        self.table.timers.drop((request.request_id, request.current.number))
         if request.hedge is not None:
             request.current, request.hedge = request.hedge, None
             return [self.completion.count_hedge(HedgeOutcome.PROMOTED)]
@@ -322,7 +312,7 @@ class RequestTracker:
     def _drop_hedge(self, request: Request, outcome: HedgeOutcome) -> list[Effect]:
         """The hedge failed: the first attempt goes on as if there had been none."""
         assert request.hedge is not None
-        self.table.disarm(request, request.hedge)
+        self.table.timers.drop((request.request_id, request.hedge.number))
         request.hedge = None
         return [self.completion.count_hedge(outcome)]
 

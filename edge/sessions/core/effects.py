@@ -53,6 +53,7 @@ class Submit:
     dispatch: Dispatch
     work: bytes
     audio: bytes
+    created_ms: int
     deadline_ms: int
 
 

@@ -29,12 +29,14 @@ class LifetimeLimits(NamedTuple):
 class Lifetime:
     """Of one session. A time of 0 means: never."""
 
-    __slots__ = ("_idle_sent", "_limits", "_quiet_ms", "closing_until_ms", "detached_until_ms", "renew_ms")
+    __slots__ = ("_idle_since_ms", "_limits", "closing_until_ms", "detached_until_ms", "heard_ms", "renew_ms")
 
     def __init__(self, limits: LifetimeLimits, now_ms: int) -> None:
         self._limits = limits
-        self._quiet_ms = now_ms
-        self._idle_sent = False
+        #: When the client sent its last message other than a heartbeat.
+        self.heard_ms = now_ms
+        #: The `heard_ms` after which session_idle was sent; -1 = it never was.
+        self._idle_since_ms = -1
         #: When the record is to be renewed.
         self.renew_ms = now_ms + limits.renew_ms
         #: The client is detached and may resume until then.
@@ -42,15 +44,10 @@ class Lifetime:
         #: The session is closing, and waits for its last results until then.
         self.closing_until_ms = 0
 
-    def received(self, now_ms: int) -> None:
-        """The client sent a message other than a heartbeat."""
-        self._quiet_ms = now_ms
-        self._idle_sent = False
-
     def attached(self, now_ms: int) -> None:
         """The client is attached."""
         self.detached_until_ms = 0
-        self.received(now_ms)
+        self.heard_ms = now_ms
 
     def detached(self, now_ms: int) -> None:
         """The client's connection is lost; it may resume."""
@@ -69,17 +66,17 @@ class Lifetime:
 
     def idle_for_ms(self, now_ms: int) -> int:
         """How long the client sent nothing, if session_idle is due; else 0. Due once until its next message."""
-        quiet_ms = now_ms - self._quiet_ms
-        if self._idle_sent or quiet_ms < self._limits.idle_ms:
+        quiet_ms = now_ms - self.heard_ms
+        if self._idle_since_ms == self.heard_ms or quiet_ms < self._limits.idle_ms:
             return 0
-        self._idle_sent = True
+        self._idle_since_ms = self.heard_ms
         return quiet_ms
 
     def due_ms(self, is_here: bool) -> int:
         """When the next of these things happens."""
         due_ms = self.renew_ms
-        if is_here and not self._idle_sent:
-            due_ms = min(due_ms, self._quiet_ms + self._limits.idle_ms)
+        if is_here and self._idle_since_ms != self.heard_ms:
+            due_ms = min(due_ms, self.heard_ms + self._limits.idle_ms)
         for until_ms in (self.detached_until_ms, self.closing_until_ms):
             due_ms = min(due_ms, until_ms) if until_ms else due_ms
         return due_ms

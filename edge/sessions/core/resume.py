@@ -31,7 +31,7 @@ from mesh.messages.client import PROTOCOL_VERSION, SessionInitAck
 class Resumption:
     """The mail of one session, and the connections of its client."""
 
-    __slots__ = ("_inbox", "_intake", "_last", "_membership", "_outcomes", "_session", "_submission", "_turn")
+    __slots__ = ("_inbox", "_intake", "_membership", "_outcomes", "_session", "_submission", "_turn", "last")
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Resumption:
         self._inbox = inbox
         self._membership = membership
         #: The last entry of the mail that was read; "" = there is none to delete.
-        self._last = ""
+        self.last = ""
 
     def open(self, event: Attached) -> None:
         """The first connection: of a new session, or of one from another edge with its mail."""
@@ -61,7 +61,7 @@ class Resumption:
         next_index, next_seq = self._outcomes.order.next_index, self._intake.next_seq or 0
         is_in_room = bool(self._membership.code)
         plan = plan_resume(self._session, event.mail.results, next_index, next_seq, is_in_room=is_in_room)
-        self._last = event.mail.last
+        self.last = event.mail.last
         self._intake.continue_at(plan.next_index, plan.next_seq)
         self._submission.adopted = plan.adopted
         self._send_init_ack(event)
@@ -74,21 +74,21 @@ class Resumption:
         self._send_init_ack(event)
         self._outcomes.delivery.resend(event.last_index)
         self._inbox.resend()
-        self._last = event.mail.last
+        self.last = event.mail.last
         for push, result in event.mail.results:
             self._turn.do(TakeResult(push, result))
         self._take_posts(event.mail)
 
     def trim(self) -> None:
-        """Delete the mail that was read, once the client has all of it."""
-        if not self._last or len(self._inbox) or len(self._outcomes.delivery.unacked):
+        """Delete the mail that was read, up to `last`, once the client has all of it."""
+        if len(self._inbox) or len(self._outcomes.delivery.unacked):
             return
         # A result of an index that has ended is not needed: the audio was segmented differently this time.
         adopted, next_index = self._submission.adopted, self._outcomes.order.next_index
         if not any(mailed.push.utterance_index >= next_index for mailed in adopted.values()):
             adopted.clear()
-            self._turn.do(TrimMail(self._last))
-            self._last = ""
+            self._turn.do(TrimMail(self.last))
+            self.last = ""
 
     def _take_posts(self, mail: FoundMail) -> None:
         """Messages of other members from the mail; their senders have been notified that they were parked."""

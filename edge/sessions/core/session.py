@@ -18,14 +18,14 @@ import hashlib
 import re
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import msgspec
 
-from edge.audio.core.formats import duration_ms
 from edge.audio.core.segment import Segment
-from edge.core.convert import work_from
-from edge.sessions.core.utterances.features import required
+from edge.core.convert import NO_GROUP, work_from
+from edge.sessions.core.utterances.features import Needs, required
 from edge.sessions.core.utterances.groups import GroupPosition
 from mesh.config.scheduler import Module
 from mesh.errors import ErrorCode, PeerError
@@ -47,6 +47,8 @@ _UPLINK_MS_MAX: Final = 3_600_000
 
 _SEQS: Final = re.compile(r"(\d+)-(\d+)(?::|$)")
 _LANG: Final = re.compile(r"[A-Za-z0-9_-]{1,35}")
+#: Language tags that are remembered as checked.
+LANGS_MAX: Final = 1_024
 
 
 MODULES_NONE: Final[Mapping[str, Module]] = {}
@@ -105,41 +107,50 @@ class Session:
         #: Of streamed audio.
         self.audio_format, self.sample_rate = negotiated(init)
         #: Accepted utterances: a duplicate makes no second job.
-        self._seen: OrderedDict[JobKey, None] = OrderedDict()
+        self.seen: OrderedDict[JobKey, None] = OrderedDict()
+        self._features = features_hash(init.features)
+        #: Those of an utterance with the session's own pipeline and features; None until there was one.
+        self._needs: Needs | None = None
         self._slowed_ms: int | None = None
         self._modules = modules
         language_of(init.src_lang, "src_lang")
         language_of(init.tgt_lang, "tgt_lang")
 
-    def own(self, session_id: str) -> None:
-        """PeerError unless a message is about this session and the session is open."""
-        if session_id != self.session_id:
-            raise PeerError(ErrorCode.ID_MISMATCH, f"this connection belongs to session {self.session_id}")
-        if self.closed:
-            raise PeerError(ErrorCode.SESSION_CLOSED, f"session {self.session_id} is closed")
-
-    def has_seen(self, utterance: Utterance) -> bool:
-        """True for a duplicate: an utterance with the same job key was accepted."""
-        return self._key(utterance) in self._seen
+    def key_of(self, utterance: Utterance) -> JobKey:
+        """What makes two utterances one job; PeerError if its target cannot be a language."""
+        features = self._features if utterance.features is None else features_hash(utterance.features)
+        return JobKey(utterance.utterance_index, language_of(utterance.tgt_lang, "tgt_lang"), features)
 
     def dispatch(
         self, utterance: FinalizedUtterance, target: str, position: GroupPosition | None, *, edge: str, deadline_ms: int
     ) -> tuple[Dispatch, Work]:
         """Accept an utterance: its Dispatch, and the Work for the node that will have it."""
-        init, message = self.init, msgspec.structs.replace(utterance.message, tgt_lang=target)
-        key = self._key(message)
-        work = with_segment(work_from(message, init, utterance.trace_id), utterance.segment, position)
-        needs = required(work.pipeline, work.features or {}, self._modules)
+        init, message, segment = self.init, utterance.message, utterance.segment
+        target = language_of(target, "tgt_lang")
+        # The original's request id, extended only where that would be ambiguous.
+        request_id = f"{self.session_id}:{message.utterance_index}:{target}:{utterance.trace_id}"
+        if segment is not None:
+            request_id += f":{segment.first_seq}-{segment.last_seq}"
+        if message.features is not None and (features := features_hash(message.features)) != self._features:
+            request_id += f":{features}"
+        work = work_from(message, init, utterance.trace_id, target=target, group=position or NO_GROUP)
+        if segment is not None:
+            work = with_segment(work, segment)
+        needs = self._needs
+        if needs is None or message.pipeline is not None or message.features is not None:
+            needs = required(work.pipeline, work.features or {}, self._modules)
+            if message.pipeline is None and message.features is None:
+                self._needs = needs
         lang_a, lang_b = message.lang_a or init.lang_a, message.lang_b or init.lang_b
         frame = Dispatch(
-            request_id=self._request_id(key, utterance),
+            request_id=request_id,
             attempt=1,
             session_id=self.session_id,
             utterance_index=message.utterance_index,
             edge=edge,
             tenant_id=self.tenant_id,
             src_lang=language_of(message.src_lang, "src_lang"),
-            tgt_lang=key.target,
+            tgt_lang=target,
             lang_a=language_of(lang_a, "lang_a") if lang_a else "",
             lang_b=language_of(lang_b, "lang_b") if lang_b else "",
             services=needs.services,
@@ -155,11 +166,6 @@ class Session:
             gpu_tier=init.gpu_tier or "",
         )
         return frame, work
-
-    def whole(self, utterance: Utterance, audio: bytes, trace_id: str) -> FinalizedUtterance:
-        """An utterance that arrived as one message."""
-        audio_ms = duration_ms(audio, utterance.audio_format, utterance.sample_rate)
-        return FinalizedUtterance(msgspec.structs.replace(utterance, audio=""), audio, audio_ms, trace_id)
 
     def streamed(self, segment: Segment, wall_ms: int, now_ms: int) -> FinalizedUtterance:
         """An utterance from a stream. It has the session's trace id, so that its request id is the same at any edge."""
@@ -184,24 +190,11 @@ class Session:
         found = _SEQS.match(request_id[len(prefix) :]) if request_id.startswith(prefix) else None
         return (int(found[1]), int(found[2])) if found else None
 
-    def _key(self, utterance: Utterance) -> JobKey:
-        features = utterance.features or self.init.features
-        return JobKey(utterance.utterance_index, language_of(utterance.tgt_lang, "tgt_lang"), features_hash(features))
-
-    def _request_id(self, key: JobKey, utterance: FinalizedUtterance) -> str:
-        """The id that the mesh binds a job to: the original's, extended only where that would be ambiguous."""
-        request_id = f"{self.session_id}:{key.utterance_index}:{key.target}:{utterance.trace_id}"
-        if utterance.segment is not None:
-            request_id += f":{utterance.segment.first_seq}-{utterance.segment.last_seq}"
-        if key.features != features_hash(self.init.features):
-            request_id += f":{key.features}"
-        return request_id
-
     def remember(self, utterance: Utterance) -> None:
         """The utterance is accepted: later ones with its job key are duplicates."""
-        self._seen[self._key(utterance)] = None
-        while len(self._seen) > self._seen_max:
-            self._seen.popitem(last=False)
+        self.seen[self.key_of(utterance)] = None
+        while len(self.seen) > self._seen_max:
+            self.seen.popitem(last=False)
 
     def may_slow_down(self, now_ms: int) -> bool:
         """True unless the client was throttled less than BACKPRESSURE_EVERY_MS ago."""
@@ -211,6 +204,7 @@ class Session:
         return True
 
 
+@lru_cache(maxsize=LANGS_MAX)
 def language_of(text: str, name: str) -> str:
     """A language tag as it is compared everywhere; PeerError if it cannot be one."""
     tag = text.strip().lower()
@@ -243,17 +237,8 @@ def uplink_ms(client_ms: int | None, wall_ms: int) -> int | None:
     return took_ms if 0 <= took_ms <= _UPLINK_MS_MAX else None
 
 
-def with_segment(work: Work, segment: Segment | None, position: GroupPosition | None) -> Work:
-    """The Work with the reason of the segment's end, and the context of its group."""
-    if position is not None:
-        work = msgspec.structs.replace(
-            work,
-            group_id=position.group_id,
-            part_index=position.part_index,
-            context_text=position.context_text or None,
-        )
-    if segment is None:
-        return work
+def with_segment(work: Work, segment: Segment) -> Work:
+    """The Work with the reason of the segment's end."""
     return msgspec.structs.replace(
         work,
         padding_ms=segment.padding_ms,

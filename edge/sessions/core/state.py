@@ -32,6 +32,7 @@ from edge.sessions.core import events
 from edge.sessions.core.effects import (
     ClaimRecord,
     CloseSuperseded,
+    Count,
     CounterName,
     Effect,
     EndSession,
@@ -86,6 +87,7 @@ class SessionState:
         "admission",
         "inbox",
         "intake",
+        "is_ended",
         "is_moved",
         "lifetime",
         "mail",
@@ -135,21 +137,25 @@ class SessionState:
     def handle(self, event: events.Event, now_ms: int, wall_ms: int) -> Sequence[Effect]:
         """Handle an event; run the effects, in order, before the next one."""
         turn = self._turn
-        turn.now_ms, turn.wall_ms = now_ms, wall_ms
+        # The time of an event that was decided on earlier in the same batch may be a little older.
+        turn.now_ms, turn.wall_ms = max(now_ms, turn.now_ms), wall_ms
         handler = self._row.get(type(event))
         assert handler is not None, f"{type(event).__name__} cannot happen to a session that is {self.phase.name}"
         handler(self, event)
-        effects = turn.effects
-        if not effects:
+        if not turn.effects:
             return _NONE
-        turn.effects = []
+        effects = turn.effects.copy()
+        turn.effects.clear()
         return effects
 
-    def check_open(self, session_id: str | None) -> None:
-        """PeerError unless a message is about this session, and the session takes messages."""
+    def check_open(self, session_id: str | None, *, may_close: bool = False) -> None:
+        """PeerError unless a message is about this session, and the session takes messages (or is being closed)."""
         own = self.session.session_id
-        self.session.own(own if session_id is None else session_id)
-        if self.phase is Phase.CLOSING:
+        if session_id is not None and session_id != own:
+            raise PeerError(ErrorCode.ID_MISMATCH, f"this connection belongs to session {own}")
+        if self.is_ended:
+            raise PeerError(ErrorCode.SESSION_CLOSED, f"session {own} is closed")
+        if self.phase is Phase.CLOSING and not may_close:
             raise PeerError(ErrorCode.SESSION_CLOSED, f"session {own} is being closed")
 
     def may_resume(self, token: str) -> bool:
@@ -161,18 +167,14 @@ class SessionState:
         """True while the client is connected."""
         return self._turn.is_attached
 
-    @property
-    def is_ended(self) -> bool:
-        """True once it is over here."""
-        return self.phase is Phase.ENDED
-
     def due_ms(self, now_ms: int) -> int:
         """When to tick."""
         due_ms = self.lifetime.due_ms(self._turn.is_attached)
-        segments = self._listening()
+        segments = None if self.intake.segments is None else self._listening()
         if segments is not None and (segments_ms := segments.next_due_ms) is not None and segments_ms < due_ms:
             due_ms = segments_ms
-        order_ms = self.outcomes.next_due_ms
+        outcomes = self.outcomes
+        order_ms = outcomes.next_due_ms if outcomes.language_orders else outcomes.order.next_due_ms
         if order_ms is not None and order_ms < due_ms:
             due_ms = order_ms
         if self.admission.unsent and not self.admission.is_calling:
@@ -188,16 +190,18 @@ class SessionState:
 
     def _enter(self, phase: Phase) -> None:
         self.phase = phase
+        #: It is over here.
+        self.is_ended = phase is Phase.ENDED
         self._row = _ROWS[phase]
 
     # --- the client -----------------------------------------------------------------------------------
 
     def _on_chunk(self, chunk: events.ChunkReceived) -> None:
-        self.lifetime.received(self._turn.now_ms)
+        self.lifetime.heard_ms = self._turn.now_ms
         self.intake.receive(chunk, len(chunk.audio))
 
     def _on_message(self, event: events.MessageReceived) -> None:
-        self.lifetime.received(self._turn.now_ms)
+        self.lifetime.heard_ms = self._turn.now_ms
         self.intake.receive(event.message, event.size)
 
     def _on_acked(self, event: events.ClientAcked) -> None:
@@ -206,7 +210,7 @@ class SessionState:
             self._pump()
         else:
             self.inbox.acknowledge(event.session_id, event.index)
-        if not self.is_ended:
+        if self.mail.last and not self.is_ended:
             self.mail.trim()
 
     def _on_close_requested(self, event: events.CloseRequested) -> None:
@@ -220,14 +224,15 @@ class SessionState:
 
     def _pump(self) -> None:
         """Handle waiting messages until a gate blocks them; end a session that is over."""
-        self.intake.pump()
-        outcomes = self.outcomes
+        outcomes, admission = self.outcomes, self.admission
+        if admission.unsent or admission.waiting:
+            self.intake.pump()
         if outcomes.delivery.is_resumable and outcomes.delivery.unacked.bytes > 2 * self._limits.unacked_bytes_max:
             reason = "the client does not acknowledge its results"
             self._turn.send_error(PeerError(ErrorCode.SESSION_CLOSED, reason))
             self._end(reason)
         elif self.phase is Phase.CLOSING:
-            if not self.admission.waiting and not self._is_flushed:
+            if not admission.waiting and not self._is_flushed:
                 self._is_flushed = True
                 self.intake.flush()
             if (
@@ -349,7 +354,7 @@ class SessionState:
 
     def _on_throttled(self, event: request.MeshThrottled) -> None:
         if self.session.may_slow_down(self._turn.now_ms):
-            self._turn.count(CounterName.BACKPRESSURE, BackpressureAction.SLOW_DOWN)
+            self._turn.do(Count(CounterName.BACKPRESSURE, BackpressureAction.SLOW_DOWN))
             self._turn.send(Backpressure(action=BackpressureAction.SLOW_DOWN, resume_after_ms=event.resume_after_ms))
 
     # --- rooms ----------------------------------------------------------------------------------------

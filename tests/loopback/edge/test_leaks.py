@@ -105,7 +105,7 @@ async def test_nothing_is_kept_of_ten_thousand_sessions(tmp: Path, monkeypatch: 
         assert len(sessions._timers) == 0
         table = sessions.tracker.table
         table.check()
-        assert not table._sessions and not table._resumed and not table.audio_bytes
+        assert not table.sessions and not table._resumed and not table.audio_bytes
         await until(lambda: not rig.selector.sessions, "the mesh is notified of each end")
         working.cancel()
         await asyncio.wait([working])

@@ -21,7 +21,7 @@ def ui_event(request: Request, event: UiEventName, now_ms: int, job_id: str = ""
     return UiEvent(
         trace_id=request.dispatch.trace_id,
         session_id=request.session_id,
-        job_id=job_id or request.job_id,
+        job_id=job_id or request.current.job_id,
         utterance_index=request.dispatch.utterance_index,
         event=event,
         elapsed_ms=max(0, now_ms - request.created_ms),
@@ -50,7 +50,7 @@ def for_failure(
 ) -> list[Message]:
     """The mesh could not get a result."""
     complete = {**(details or {}), **_details_of(request)}
-    return [failure(request, code.name, request.job_id, now_ms), error_message(code, message, complete)]
+    return [failure(request, code.name, request.current.job_id, now_ms), error_message(code, message, complete)]
 
 
 def for_partial(request: Request, partial: NodeAsrPartial, now_ms: int) -> list[Message]:
@@ -80,27 +80,25 @@ def for_result(
         messages.append(ui_event(request, "ASR_FINAL", now_ms, push.job_id))
     if result.text_translated:
         messages.append(ui_event(request, "NMT_DONE", now_ms, push.job_id))
-    message = translation_result_from(
-        result,
-        push,
-        trace_id=request.dispatch.trace_id,
-        network_timings=_network_timings(request, result, wall_ms, uplink_ms),
-        scheduler_sent_at_ms=wall_ms,
-        group_id=None if position is None else position.group_id,
-        part_index=None if position is None else position.part_index,
-    )
-    messages.append(msgspec.structs.replace(message, utterance_index=request.dispatch.utterance_index))
-    return messages
-
-
-def _network_timings(request: Request, result: JobResult, wall_ms: int, uplink_ms: int | None) -> NetworkTimings:
     completed_ms = result.node_completed_at_ms
-    return NetworkTimings(
+    timings = NetworkTimings(
         web_to_scheduler_ms=uplink_ms,
         scheduler_to_node_ms=max(0, request.placed_ms - request.created_ms) if request.placed_ms else None,
         # The node's clock may differ from ours: never report a negative time.
         node_to_scheduler_ms=max(0, wall_ms - completed_ms) if completed_ms else None,
     )
+    message = translation_result_from(
+        result,
+        push,
+        utterance_index=request.dispatch.utterance_index,
+        trace_id=request.dispatch.trace_id,
+        network_timings=timings,
+        scheduler_sent_at_ms=wall_ms,
+        group_id=None if position is None else position.group_id,
+        part_index=None if position is None else position.part_index,
+    )
+    messages.append(message)
+    return messages
 
 
 def for_node_failure(request: Request, push: Push, result: JobResult, now_ms: int) -> list[Message]:

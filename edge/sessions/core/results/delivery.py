@@ -28,7 +28,6 @@ from edge.sessions.core.results.request_context import RequestContext
 from edge.sessions.core.results.unacked import Unacked
 from edge.sessions.core.session import Session
 from edge.sessions.core.turn import Turn
-from mesh.frames import Push
 from mesh.messages.base import Message, encode_utf8
 from mesh.messages.client import MissingResult, TranslationResult, UtteranceEnded
 from mesh.words import PostKind, ResultVerdict
@@ -56,11 +55,6 @@ class Delivery:
         self.open_languages: dict[int, int] = {}
         self._relayed: dict[tuple[str, int], Relayed] = {}
 
-    def receive(self, index: int, push: Push) -> None:
-        """A result arrived. For a resumable client it is unacked from now on."""
-        if self.is_resumable:
-            self.unacked.add(index, push)
-
     def on_rejected(self, event: ResultRejected) -> None:
         """A result of no pending request."""
         if not self.unacked.has(event.push):
@@ -82,14 +76,12 @@ class Delivery:
 
     def acknowledge(self, index: int) -> None:
         """The client has everything up to that index."""
-        self._ack_upstream(self.unacked.ack(index))
+        for push in self.unacked.ack(index):
+            self._turn.do(AckResult(push, ResultVerdict.DELIVERED))
 
     def end(self) -> None:
         """The session is over: acknowledge all its results upstream."""
-        self._ack_upstream(self.unacked.end())
-
-    def _ack_upstream(self, pushes: list[Push]) -> None:
-        for push in pushes:
+        for push in self.unacked.end():
             self._turn.do(AckResult(push, ResultVerdict.DELIVERED))
 
     def send(self, context: RequestContext, message: TranslationResult | MissingResult) -> None:
@@ -121,7 +113,8 @@ class Delivery:
             return  # sent before the session moved to another edge and back
         relayed.listeners.remove(event.message.listener)
         if self.is_resumable:
-            self._ack_upstream(self.unacked.add_listeners(index, -1))
+            for push in self.unacked.add_listeners(index, -1):
+                self._turn.do(AckResult(push, ResultVerdict.DELIVERED))
         if relayed.listeners:
             return
         del self._relayed[key]

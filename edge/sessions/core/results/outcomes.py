@@ -19,7 +19,7 @@ from edge.requests.core.request import (
     RequestProgressed,
     ResultArrived,
 )
-from edge.sessions.core.effects import CancelRequest, CounterName, Log
+from edge.sessions.core.effects import CancelRequest, Count, CounterName, Log
 from edge.sessions.core.limits import SessionLimits
 from edge.sessions.core.results import client_messages
 from edge.sessions.core.results.delivery import Delivery
@@ -123,29 +123,32 @@ class Outcomes:
         if context is None:
             self._turn.do(AckResult(push, ResultVerdict.DELIVERED))  # its index has ended
             return
-        self.delivery.receive(context.index, push)
-        self._settle(context, event)
-        if not self.delivery.is_resumable:
-            self._turn.do(AckResult(push, ResultVerdict.DELIVERED))
-
-    def _settle(self, context: RequestContext, event: ResultArrived) -> None:
-        request, push, result = event.request, event.push, event.result
+        is_resumable, result = self.delivery.is_resumable, event.result
+        if is_resumable:
+            self.delivery.unacked.add(context.index, push)
         if result is None or not result.success:
-            for message in _failure(request, push, result, self._turn.now_ms):
+            for message in _failure(event.request, push, result, self._turn.now_ms):
                 self._turn.send(message)
             self._miss(context, MissingReason.JOB_FAILED)
         elif is_silence(result):
             self._miss(context, MissingReason.SILENCE_DETECTED)
         else:
-            self._session.warm_node = push.node_id
-            now_ms, position = self._turn.now_ms, context.position
-            if position is not None:
-                texts = (result.text_asr or "", result.text_translated or "")
-                self.groups.add_texts(position.group_id, position.part_index, *texts, now_ms)
-            order, ready = self._order_of(context.language), Ready(request, push, result, context)
+            self._arrive(Ready(event.request, push, result, context))
+        if not is_resumable:
+            self._turn.do(AckResult(push, ResultVerdict.DELIVERED))
+
+    def _arrive(self, ready: Ready) -> None:
+        """Release a result at its turn; its texts are the context of later utterances at once."""
+        result, context, now_ms = ready.result, ready.context, self._turn.now_ms
+        self._session.warm_node = ready.push.node_id
+        if context.position is not None:
+            group_id, part_index, _ = context.position
+            self.groups.add_texts(group_id, part_index, result.text_asr or "", result.text_translated or "", now_ms)
+        order = self.language_orders[context.language] if context.language else self.order
+        released = order.arrive(context.index, ready, now_ms)
+        if context.index >= order.next_index:
             self._unreleased[context.language, context.index] = context
-            self._release(context.language, order.arrive(context.index, ready, now_ms))
-            self._forget_ended(context, order)
+        self._release(context.language, released)
 
     def on_failed(self, event: RequestFailed) -> None:
         """The mesh could not get a result."""
@@ -180,20 +183,12 @@ class Outcomes:
     @property
     def next_due_ms(self) -> int | None:
         """When to tick; None while nothing is held up."""
-        if not self.language_orders:
-            return self.order.next_due_ms
         return earliest((self.order.next_due_ms, *(order.next_due_ms for order in self.language_orders.values())))
 
-    def _order_of(self, language: str) -> ResultOrder:
-        return self.language_orders[language] if language else self.order
-
     def _miss(self, context: RequestContext, reason: str) -> None:
-        order = self._order_of(context.language)
+        order = self.language_orders[context.language] if context.language else self.order
         self._unreleased[context.language, context.index] = context
         self._release(context.language, order.fail(context.index, reason, self._turn.now_ms))
-        self._forget_ended(context, order)
-
-    def _forget_ended(self, context: RequestContext, order: ResultOrder) -> None:
         if context.index < order.next_index:
             self._unreleased.pop((context.language, context.index), None)  # it ended by another result
 
@@ -217,7 +212,7 @@ class Outcomes:
         self.delivery.send(context, message)
 
     def _send_missing(self, language: str, miss: Missing) -> None:
-        self._turn.count(CounterName.MISSING, miss.reason)
+        self._turn.do(Count(CounterName.MISSING, miss.reason))
         context = self._unreleased.pop((language, miss.index), None) or self._cancel(language, miss)
         message = MissingResult(
             session_id=self._session.session_id,
@@ -251,7 +246,8 @@ class Outcomes:
         assert self.audio_bytes == sum(context.audio_bytes for context in self.requests.values())
         assert all(context.language in self.language_orders for context in self.requests.values() if context.language)
         for language, index in self._unreleased:
-            assert index >= self._order_of(language).next_index, "an index that has ended is not buffered"
+            order = self.language_orders[language] if language else self.order
+            assert index >= order.next_index, "an index that has ended is not buffered"
 
 
 def _failure(request: Request, push: Push, result: JobResult | None, now_ms: int) -> list[Message]:

@@ -62,24 +62,22 @@ class Missing:
 Released: TypeAlias = list[Release | Missing]
 
 
+@dataclass(slots=True, eq=False)
 class _Slot:
     """An index that has not ended, with expected or buffered results."""
 
-    __slots__ = ("is_closed", "is_released", "items", "pending", "ready_ms", "reason")
-
-    def __init__(self, pending: int) -> None:
-        #: Results that are expected.
-        self.pending = pending
-        #: Results that are buffered until their turn.
-        self.items: tuple[object, ...] = ()
-        #: Why it will be missing; "" = it will not.
-        self.reason = ""
-        #: Since when it is ready but blocked by earlier indices; None = it is not ready.
-        self.ready_ms: int | None = None
-        #: A result of it was released: it can no longer be missing.
-        self.is_released = False
-        #: It was evicted or skipped: further results of it are dropped.
-        self.is_closed = False
+    #: Results that are expected.
+    pending: int
+    #: Results that are buffered until their turn.
+    items: tuple[object, ...] = ()
+    #: Why it will be missing; "" = it will not.
+    reason: str = ""
+    #: Since when it is ready but blocked by earlier indices; None = it is not ready.
+    ready_ms: int | None = None
+    #: A result of it was released: it can no longer be missing.
+    is_released: bool = False
+    #: It was evicted or skipped: further results of it are dropped.
+    is_closed: bool = False
 
 
 class ResultOrder:
@@ -100,10 +98,13 @@ class ResultOrder:
 
     def expect(self, index: int, now_ms: int) -> None:
         """Expect a result of that index; once more for each further job. PeerError if that is not possible."""
-        self.check_index(index)
-        self._may_begin(index)
+        if self.has_ended(index):
+            raise PeerError(ErrorCode.UTTERANCE_ENDED, f"utterance {index} has ended")
+        if not self.reaches(index):
+            text = f"utterance {index} is too far ahead: {self.next_index} has not ended"
+            raise PeerError(ErrorCode.TOO_MANY_UTTERANCES, text)
         if self._begins:
-            self.next_index = min(self.next_index, index)
+            self.next_index = min(self.next_index, index) if self._slots else index
         slot = self._slots.get(index)
         if slot is None:
             slot = self._slots[index] = _Slot(0)
@@ -112,14 +113,6 @@ class ResultOrder:
             # It had failed and has another attempt before its turn: it is not ready any more.
             slot.reason, slot.ready_ms = "", None
             self._set_due()
-
-    def check_index(self, index: int) -> None:
-        """PeerError if the index has ended, or is too far ahead."""
-        if self.has_ended(index):
-            raise PeerError(ErrorCode.UTTERANCE_ENDED, f"utterance {index} has ended")
-        if not self.reaches(index):
-            text = f"utterance {index} is too far ahead: {self.next_index} has not ended"
-            raise PeerError(ErrorCode.TOO_MANY_UTTERANCES, text)
 
     def has_ended(self, index: int) -> bool:
         """True if no further result of that index can be released."""
@@ -141,7 +134,7 @@ class ResultOrder:
         slot.pending -= 1
         slot.items = (*slot.items, item)
         self._buffered += 1
-        return self._mark_ready(slot, now_ms)
+        return self._settle(slot, now_ms)
 
     def fail(self, index: int, reason: str, now_ms: int) -> Released:
         """One of the expected results failed; the releases that follow."""
@@ -153,7 +146,7 @@ class ResultOrder:
         if slot.pending or slot.items or slot.is_released:
             return self._settle()
         slot.reason = reason
-        return self._mark_ready(slot, now_ms)
+        return self._settle(slot, now_ms)
 
     def skip(self, index: int, now_ms: int) -> Released:
         """This listener gets no (further) result of that index; the releases that follow."""
@@ -163,7 +156,7 @@ class ResultOrder:
         if slot is None:
             return []
         self._close(slot, "")
-        return self._mark_ready(slot, now_ms)
+        return self._settle(slot, now_ms)
 
     def tick(self, now_ms: int) -> Released:
         """Abandon every index that blocked a ready one for gap_ms; the releases that follow."""
@@ -196,7 +189,8 @@ class ResultOrder:
 
     def _accepting(self, index: int) -> _Slot | None:
         """The slot of an index that still accepts a result; None if it does not."""
-        self._may_begin(index)
+        if self._begins and not self._slots:
+            self.next_index = index
         if not self.next_index <= index < self.next_index + _REACH * self._limits.pending_max:
             return None
         slot = self._slots.get(index)
@@ -204,25 +198,19 @@ class ResultOrder:
             slot = self._slots[index] = _Slot(1)
         return slot if slot.pending else None
 
-    def _may_begin(self, index: int) -> None:
-        if self._begins and not self._slots:
-            self.next_index = index
-
-    def _mark_ready(self, slot: _Slot, now_ms: int) -> Released:
-        """It has a result, or its end is known."""
-        if slot.ready_ms is None:
-            slot.ready_ms = now_ms
-        return self._settle()
-
-    def _settle(self) -> Released:
-        """Release every index that has its turn, and evict beyond the bound."""
+    def _settle(self, ready: _Slot | None = None, now_ms: int = 0) -> Released:
+        """Release every index that has its turn, and evict beyond the bound. `ready` has a result, or its end."""
+        if ready is not None and ready.ready_ms is None:
+            ready.ready_ms = now_ms
         released = self._drain()
         if self._buffered > self._limits.pending_max:
             farthest = self._slots[max(index for index, slot in self._slots.items() if slot.items)]
             self._close(farthest, MissingReason.PENDING_OVERFLOW_EVICT)
-        if not self._slots:
+        if self._slots:
+            self._set_due()
+        else:
             self._slots.clear()  # frees the table's memory: most of the time nothing is pending
-        self._set_due()
+            self.next_due_ms = None
         return released
 
     def _drain(self) -> Released:

@@ -7,6 +7,7 @@ edge.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from mesh.frames import Push
@@ -27,29 +28,25 @@ class UnackedIndex:
 class Unacked:
     """Of one session. `index` is the utterance's."""
 
-    __slots__ = ("_indices", "_keys", "_with_listeners", "bytes")
+    __slots__ = ("_keys", "bytes", "indices", "with_listeners")
 
     def __init__(self) -> None:
         #: Of all stored messages.
         self.bytes = 0
         #: Indices that members of a room do not have yet. Slow members are not the client's fault.
-        self._with_listeners = 0
-        self._indices: dict[int, UnackedIndex] = {}
+        self.with_listeners = 0
+        self.indices: defaultdict[int, UnackedIndex] = defaultdict(UnackedIndex)
         self._keys: set[tuple[str, int]] = set()
 
     def __len__(self) -> int:
-        return len(self._indices)
-
-    @property
-    def client_indices(self) -> int:
-        """The number of indices that the client itself has to acknowledge."""
-        return len(self._indices) - self._with_listeners
+        return len(self.indices)
 
     def add(self, index: int, push: Push) -> None:
         """A result arrived: it is acknowledged upstream when the client, or every listener, has it."""
-        if not self.has(push):
-            self._of(index).pushes.append(push)
-            self._keys.add((push.job_id, push.attempt))
+        key = (push.job_id, push.attempt)
+        if key not in self._keys:
+            self.indices[index].pushes.append(push)
+            self._keys.add(key)
 
     def has(self, push: Push) -> bool:
         """True if that result is unacked."""
@@ -57,42 +54,37 @@ class Unacked:
 
     def sent(self, index: int, message: bytes) -> None:
         """A message was sent to the client."""
-        self._of(index).messages.append(message)
+        self.indices[index].messages.append(message)
         self.bytes += len(message)
 
     def add_listeners(self, index: int, count: int) -> list[Push]:
         """More members are to get it, or (negative) have it now. Returns the results to acknowledge upstream."""
-        one = self._of(index)
+        one = self.indices[index]
         before = one.listeners
         one.listeners += count
         assert one.listeners >= 0
-        self._with_listeners += (one.listeners > 0) - (before > 0)
+        self.with_listeners += (one.listeners > 0) - (before > 0)
         return [] if one.listeners else self._release(index)
 
     def ack(self, index: int) -> list[Push]:
         """The client has everything up to that index. Returns the results to acknowledge upstream."""
         released: list[Push] = []
-        for done in [one for one in self._indices if one <= index]:
-            if not self._indices[done].listeners:
+        for done in [one for one in self.indices if one <= index]:
+            if not self.indices[done].listeners:
                 released += self._release(done)
         return released
 
     def end(self) -> list[Push]:
         """The session is over. Returns all results, to acknowledge upstream."""
-        return [push for index in list(self._indices) for push in self._release(index)]
+        return [push for index in list(self.indices) for push in self._release(index)]
 
     def after(self, index: int) -> list[bytes]:
         """The messages of later indices, in order."""
-        return [
-            message for later in sorted(self._indices) if later > index for message in self._indices[later].messages
-        ]
-
-    def _of(self, index: int) -> UnackedIndex:
-        return self._indices.setdefault(index, UnackedIndex())
+        return [message for later in sorted(self.indices) if later > index for message in self.indices[later].messages]
 
     def _release(self, index: int) -> list[Push]:
-        one = self._indices.pop(index)
-        self._with_listeners -= one.listeners > 0
+        one = self.indices.pop(index)
+        self.with_listeners -= one.listeners > 0
         pushes = one.pushes
         self.bytes -= sum(map(len, one.messages))
         self._keys.difference_update((push.job_id, push.attempt) for push in pushes)
@@ -100,7 +92,7 @@ class Unacked:
 
     def check(self) -> None:
         """Every unacked result has its key, and no other key is there; the counts are exact."""
-        keys = [(push.job_id, push.attempt) for one in self._indices.values() for push in one.pushes]
+        keys = [(push.job_id, push.attempt) for one in self.indices.values() for push in one.pushes]
         assert len(keys) == len(self._keys) and set(keys) == self._keys
-        assert self.bytes == sum(len(message) for one in self._indices.values() for message in one.messages)
-        assert self._with_listeners == sum(one.listeners > 0 for one in self._indices.values())
+        assert self.bytes == sum(len(message) for one in self.indices.values() for message in one.messages)
+        assert self.with_listeners == sum(one.listeners > 0 for one in self.indices.values())

@@ -41,13 +41,11 @@ Inbound = Chunk | Message
 
 
 class Backlog(Protocol):
-    """The request tracker's counts."""
+    """The counts of the table of pending requests."""
 
-    def audio_bytes(self) -> int:
-        """Audio of all pending requests of this edge."""
-
-    def audio_bytes_of(self, session_id: str) -> int:
-        """The same of one session."""
+    #: Audio of all pending requests of this edge, and of each session that has any.
+    audio_bytes: int
+    bytes_of: dict[str, int]
 
 
 class Gate(Enum):
@@ -68,7 +66,17 @@ _REFUSED: Final = "too many messages wait; send it again later"
 class Admission:
     """The gates of one session, and the messages and utterances that wait at them."""
 
-    __slots__ = ("_backlog", "_inbound", "_limits", "_outcomes", "_refused_seq", "_session", "is_calling", "unsent")
+    __slots__ = (
+        "_backlog",
+        "_inbound",
+        "_limits",
+        "_outcomes",
+        "_refused_seq",
+        "_session",
+        "is_calling",
+        "unsent",
+        "waiting",
+    )
 
     def __init__(self, session: Session, limits: SessionLimits, outcomes: Outcomes, backlog: Backlog) -> None:
         self._session = session
@@ -76,6 +84,8 @@ class Admission:
         self._outcomes = outcomes
         self._backlog = backlog
         self._inbound: InboundQueue[Inbound] = InboundQueue(limits.inbound_max, bytes_max=limits.inbound_bytes_max)
+        #: Messages in the inbound queue.
+        self.waiting = 0
         #: The first chunk that was refused. A resumable client resends it, and then those after it.
         self._refused_seq: int | None = None
         #: A call about the session's room is open: its reply decides what later messages mean.
@@ -88,7 +98,7 @@ class Admission:
     @property
     def is_clear(self) -> bool:
         """True if a message that arrives now is handled at once."""
-        return self._refused_seq is None and not self._inbound and not self.is_blocked
+        return self._refused_seq is None and not self.waiting and not self.is_blocked
 
     @property
     def is_blocked(self) -> bool:
@@ -99,12 +109,8 @@ class Admission:
         if not outcomes.delivery.is_resumable:
             return False
         unacked = outcomes.delivery.unacked
-        return unacked.client_indices >= limits.unacked_max or unacked.bytes >= limits.unacked_bytes_max
-
-    @property
-    def waiting(self) -> int:
-        """Messages in the inbound queue."""
-        return len(self._inbound)
+        client_indices = len(unacked.indices) - unacked.with_listeners
+        return client_indices >= limits.unacked_max or unacked.bytes >= limits.unacked_bytes_max
 
     def put(self, event: Inbound, size: int, now_ms: int) -> tuple[Gate | None, Advice]:
         """Queue a message. The gate that refuses it, if one does, and the backpressure advice for the client."""
@@ -112,6 +118,7 @@ class Admission:
             return Gate.OVERTAKES, self._inbound.refuse(now_ms)
         advice = self._inbound.put(event, now_ms, size)
         if advice.accepted:
+            self.waiting += 1
             return None, advice
         if self._outcomes.delivery.is_resumable and type(event) is Chunk and self._refused_seq is None:
             self._refused_seq = event.seq
@@ -119,7 +126,10 @@ class Admission:
 
     def next(self) -> Inbound | None:
         """The oldest message that may be handled now; None if there is none."""
-        return None if self.is_blocked else self._inbound.pop()
+        if not self.waiting or self.is_blocked:
+            return None
+        self.waiting -= 1
+        return self._inbound.pop()
 
     def reattached(self) -> None:
         """The client has a new connection: it resends every chunk from the expected one on."""
@@ -142,19 +152,27 @@ class Admission:
             return Gate.ENDED
         if not order.reaches(index):
             return Gate.TOO_FAR_AHEAD
-        if self._session.has_seen(message):
+        if self._session.key_of(message) in self._session.seen:
             return Gate.DUPLICATE
-        return Gate.TOO_MANY_PENDING if self._is_full else None
+        return Gate.TOO_MANY_PENDING if len(self._outcomes.requests) >= self._limits.pending_max else None
 
     def gate_of_audio(self, audio_bytes: int) -> Gate | None:
         """The gate that refuses that much audio; None if none does."""
-        return None if self._has_capacity(audio_bytes) else Gate.TOO_MUCH_AUDIO
+        limits, own = self._limits, self._outcomes.audio_bytes
+        if own and own + audio_bytes > limits.audio_per_session_bytes_max:
+            return Gate.TOO_MUCH_AUDIO
+        # Requests of this turn are not submitted yet.
+        unsubmitted = own - self._backlog.bytes_of.get(self._session.session_id, 0)
+        total = self._backlog.audio_bytes + unsubmitted + audio_bytes
+        return Gate.TOO_MUCH_AUDIO if total > limits.audio_bytes_max else None
 
     def blocking_gate(self, utterance: FinalizedUtterance) -> Gate | None:
         """The gate at which a complete utterance waits; None: it may become requests."""
         if not self._outcomes.order.reaches(utterance.message.utterance_index):
             return Gate.TOO_FAR_AHEAD
-        return Gate.TOO_MANY_PENDING if self._is_full else self.gate_of_audio(len(utterance.audio))
+        if len(self._outcomes.requests) >= self._limits.pending_max:
+            return Gate.TOO_MANY_PENDING
+        return self.gate_of_audio(len(utterance.audio))
 
     def error(self, gate: Gate, index: int = 0) -> PeerError | None:
         """The error for the client; None: a duplicate is ignored."""
@@ -171,21 +189,9 @@ class Admission:
             return PeerError(ErrorCode.SLOW_DOWN, "too much audio waits for results")
         return None if gate is Gate.DUPLICATE else PeerError(ErrorCode.SLOW_DOWN, _REFUSED)
 
-    @property
-    def _is_full(self) -> bool:
-        return len(self._outcomes.requests) >= self._limits.pending_max
-
-    def _has_capacity(self, audio_bytes: int) -> bool:
-        limits, own = self._limits, self._outcomes.audio_bytes
-        if own and own + audio_bytes > limits.audio_per_session_bytes_max:
-            return False
-        # Requests of this turn are not submitted yet.
-        unsubmitted = own - self._backlog.audio_bytes_of(self._session.session_id)
-        return self._backlog.audio_bytes() + unsubmitted + audio_bytes <= limits.audio_bytes_max
-
     def check(self) -> None:
         """The bounds hold."""
         limits = self._limits
-        assert self.waiting <= limits.inbound_max
+        assert self.waiting == len(self._inbound) <= limits.inbound_max
         assert self._inbound.bytes <= limits.inbound_bytes_max or self.waiting == 1
         assert self._refused_seq is None or self._outcomes.delivery.is_resumable

@@ -35,12 +35,13 @@ def required(pipeline: Mapping[str, bool], features: Mapping[str, bool], table: 
 
     A feature without an entry in the table needs nothing beyond the pipeline.
     """
-    services = {service for flag, service in SERVICE_OF_FLAG.items() if pipeline.get(flag)}
-    models: set[str] = set()
-    for module in closure((name for name, on in features.items() if on and name in table), table):
-        services.update(module.services)
-        models.update(module.models)
-    return Needs(sorted(services, key=_by_place), sorted(models))
+    stages = [service for flag, service in SERVICE_OF_FLAG.items() if pipeline.get(flag)]
+    names = [name for name, on in features.items() if on and name in table]
+    if not names:
+        return Needs(stages, [])
+    modules = closure(names, table)
+    services = {*stages, *(service for module in modules for service in module.services)}
+    return Needs(sorted(services, key=_by_place), sorted({model for module in modules for model in module.models}))
 
 
 def closure(names: Iterable[str], table: Mapping[str, Module]) -> list[Module]:

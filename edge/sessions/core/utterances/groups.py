@@ -15,7 +15,7 @@ said up to window_ms after the cut (5 s of silence), or after its result was sho
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from mesh.config.sessions import SpeechConfig
 
@@ -46,12 +46,11 @@ class GroupPosition(NamedTuple):
 class _Part(NamedTuple):
     text_asr: str
     text_translated: str
+    #: Oldest first; an empty text has no line.
+    lines: list[str]
 
-    @property
-    def lines(self) -> list[str]:
-        """Oldest first; an empty text has no line."""
-        named = (("User", self.text_asr), ("Target", self.text_translated))
-        return [f"{name}: {text}\n" for name, text in named if text]
+
+_NO_TEXTS: Final = _Part("", "", [])
 
 
 class Groups:
@@ -84,8 +83,10 @@ class Groups:
 
     def join(self, wall_ms: int, now_ms: int, began_ms: int | None = None) -> GroupPosition:
         """The position of an utterance, whose speech began then, and its context. Called before it is dispatched."""
-        self._time_out_playing(now_ms)
-        if not self._group_id or not self._is_open(now_ms if began_ms is None else began_ms):
+        if self._playing_ms is not None:
+            self._time_out_playing(self._playing_ms, now_ms)
+        silence_ms = (now_ms if began_ms is None else began_ms) - self._anchor_ms
+        if not self._group_id or (self._playing_ms is None and silence_ms > self._limits.window_ms):
             self._begin(wall_ms)
         self._anchor_ms = now_ms
         position = GroupPosition(self._group_id, self._next_part, self._context())
@@ -97,10 +98,12 @@ class Groups:
         if not self._group_id or group_id != self._group_id or not 0 <= part_index < self._next_part:
             return
         self._anchor_ms = max(self._anchor_ms, now_ms)
-        known = self._parts.get(part_index, _Part("", ""))
-        part = _Part(known.text_asr or self._trimmed(text_asr), known.text_translated or self._trimmed(text_translated))
-        if part.lines:
-            self._parts[part_index] = part
+        known = self._parts.get(part_index, _NO_TEXTS)
+        asr = known.text_asr or self._trimmed(text_asr)
+        translated = known.text_translated or self._trimmed(text_translated)
+        lines = [f"{name}: {text}\n" for name, text in (("User", asr), ("Target", translated)) if text]
+        if lines:
+            self._parts[part_index] = _Part(asr, translated, lines)
             self._evict_oldest()
 
     def playing(self, group_id: str, playing: bool, now_ms: int) -> None:
@@ -130,14 +133,11 @@ class Groups:
 
     # --- inside ---------------------------------------------------------------------------------------
 
-    def _time_out_playing(self, now_ms: int) -> None:
+    def _time_out_playing(self, since_ms: int, now_ms: int) -> None:
         """End a playing that has lasted too long, as of its timeout."""
-        if self._playing_ms is not None and now_ms - self._playing_ms > self._limits.playing_ms_max:
-            self._anchor_ms = max(self._anchor_ms, self._playing_ms + self._limits.playing_ms_max)
+        if now_ms - since_ms > self._limits.playing_ms_max:
+            self._anchor_ms = max(self._anchor_ms, since_ms + self._limits.playing_ms_max)
             self._playing_ms = None
-
-    def _is_open(self, began_ms: int) -> bool:
-        return self._playing_ms is not None or began_ms - self._anchor_ms <= self._limits.window_ms
 
     def _begin(self, wall_ms: int) -> None:
         self.close()

@@ -8,17 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from edge.audio.core.formats import from_base64
+import msgspec
+
+from edge.audio.core.formats import duration_ms, from_base64
 from edge.audio.core.reorder import Chunk
 from edge.audio.core.segment import Segment, SegmentStarted
 from edge.audio.core.segmenter import Segmenter
 from edge.rooms.core.events import RoomCall, RoomReplied
 from edge.rooms.core.fanout import Fan
-from edge.sessions.core.effects import CallRoom, CounterName, ReportBug
+from edge.sessions.core.effects import CallRoom, Count, CounterName, ReportBug
 from edge.sessions.core.limits import SessionLimits
 from edge.sessions.core.membership import Membership
 from edge.sessions.core.results.outcomes import Outcomes
-from edge.sessions.core.session import FinalizedUtterance, Session, language_of
+from edge.sessions.core.session import FinalizedUtterance, Session
 from edge.sessions.core.turn import Turn
 from edge.sessions.core.utterances.admission import Admission, Gate, Inbound
 from edge.sessions.core.utterances.submission import Submission
@@ -53,10 +55,10 @@ class Intake:
         "_next_index",
         "_next_seq",
         "_outcomes",
-        "_segments",
         "_session",
         "_submission",
         "_turn",
+        "segments",
     )
 
     def __init__(
@@ -78,26 +80,22 @@ class Intake:
         self._submission = submission
         self._outcomes = outcomes
         self._membership = membership
-        self._segments: Segmenter | None = None
+        #: The segmenter of the stream; None before the first chunk.
+        self.segments: Segmenter | None = None
         self._next_index = next_index or 0
         self._next_seq = next_seq
         #: The utterance that waits for the reply to its SPEAK call.
         self._awaiting_members: FinalizedUtterance | None = None
 
     @property
-    def segments(self) -> Segmenter | None:
-        """The segmenter of the stream; None before the first chunk."""
-        return self._segments
-
-    @property
     def next_index(self) -> int:
         """The index that the next streamed utterance gets."""
-        return self._segments.next_index if self._segments else max(self._next_index, self._outcomes.order.end)
+        return self.segments.next_index if self.segments else max(self._next_index, self._outcomes.order.end)
 
     @property
     def next_seq(self) -> int | None:
         """The chunk that is expected next; None: any may be."""
-        return self._segments.next_seq if self._segments else self._next_seq
+        return self.segments.next_seq if self.segments else self._next_seq
 
     def continue_at(self, next_index: int, next_seq: int | None) -> None:
         """A resumed session: the next utterance begins there. None: at the chunk that the client named."""
@@ -114,7 +112,7 @@ class Intake:
             return
         gate, advice = self._admission.put(event, size, self._turn.now_ms)
         if advice.action is not None:
-            self._turn.count(CounterName.BACKPRESSURE, advice.action)
+            self._turn.do(Count(CounterName.BACKPRESSURE, advice.action))
             self._turn.send(Backpressure(action=advice.action, resume_after_ms=advice.resume_after_ms))
         if gate is not None:
             self._refuse(gate, event)
@@ -123,9 +121,10 @@ class Intake:
     def pump(self) -> None:
         """Handle waiting messages until a gate blocks them."""
         admission = self._admission
-        self._submit_unsent()
-        if admission.waiting and self._segments is not None and not admission.is_blocked:
-            self._segments.on_stalled(self._turn.now_ms)
+        if admission.unsent:
+            self._submit_unsent()
+        if admission.waiting and self.segments is not None and not admission.is_blocked:
+            self.segments.on_stalled(self._turn.now_ms)
         while (event := admission.next()) is not None:
             self._handle(event)
 
@@ -138,7 +137,7 @@ class Intake:
     def _handle(self, event: Inbound) -> None:
         try:
             if type(event) is Chunk:
-                segments = self._segments or self._segmenter()
+                segments = self.segments or self._segmenter()
                 made = segments.on_chunk(event, self._turn.now_ms)
                 if made or segments.counts:
                     self.take(made)
@@ -159,9 +158,9 @@ class Intake:
     # --- audio --------------------------------------------------------------------------------------
 
     def _segmenter(self) -> Segmenter:
-        if self._segments is None:
+        if self.segments is None:
             session = self._session
-            self._segments = Segmenter(
+            self.segments = Segmenter(
                 session.session_id,
                 session.audio_format,
                 session.sample_rate,
@@ -170,27 +169,29 @@ class Intake:
                 self._next_seq,
                 renumbers=not self._outcomes.delivery.is_resumable,
             )
-        return self._segments
+        return self.segments
 
     def take(self, made: list[SegmentStarted | Segment]) -> None:
         """Utterances began or are complete. Also counts the anomalies that the segmenter found."""
         turn = self._turn
-        if self._segments is not None and self._segments.counts:
-            for anomaly, amount in self._segments.counts.items():
-                turn.count(CounterName.CHUNK_ANOMALIES, anomaly, amount)
-            self._segments.counts.clear()
+        if self.segments is not None and self.segments.counts:
+            for anomaly, amount in self.segments.counts.items():
+                turn.do(Count(CounterName.CHUNK_ANOMALIES, anomaly, amount))
+            self.segments.counts.clear()
         for one in made:
             if isinstance(one, Segment):
-                turn.count(CounterName.SEGMENTS, one.reason.name.lower())
+                turn.do(Count(CounterName.SEGMENTS, one.reason.name.lower()))
                 self._send_event("INPUT_ENDED", one.index)
-                self._submit(self._session.streamed(one, turn.wall_ms, turn.now_ms))
+                # After earlier ones that wait at a gate.
+                self._admission.unsent.append(self._session.streamed(one, turn.wall_ms, turn.now_ms))
+                self._submit_unsent()
             else:
                 self._send_event("INPUT_STARTED", one.index)
 
     def flush(self) -> None:
         """Finalize the buffered audio: no more will arrive."""
-        if self._segments is not None:
-            self.take(self._segments.close(self._turn.now_ms))
+        if self.segments is not None:
+            self.take(self.segments.close(self._turn.now_ms))
 
     def _send_event(self, event: UiEventName, index: int) -> None:
         session = self._session
@@ -231,31 +232,30 @@ class Intake:
             return
         assert message.trace_id is not None, "MessageReceived has a valid trace id"
         self._session.remember(message)
-        if self._segments is not None:
-            self._segments.passed(index)
-        self._submit(self._session.whole(message, audio, message.trace_id))
-
-    def _submit(self, utterance: FinalizedUtterance) -> None:
-        """Submit a complete utterance, after earlier ones that wait at a gate."""
-        self._admission.unsent.append(utterance)
-        self._submit_unsent()
+        if self.segments is not None:
+            self.segments.passed(index)
+        audio_ms = duration_ms(audio, message.audio_format, message.sample_rate)
+        whole = msgspec.structs.replace(message, audio="")
+        # A message is handled only while none waits at a gate, and this one has passed all gates.
+        self._submit(FinalizedUtterance(whole, audio, audio_ms, message.trace_id))
 
     def _submit_unsent(self) -> None:
         admission = self._admission
         while admission.unsent and not admission.is_calling and admission.blocking_gate(admission.unsent[0]) is None:
-            utterance = admission.unsent.pop(0)
-            if self._membership.code:
-                # The mesh has the current list of listeners, which may have changed.
-                self._awaiting_members = utterance
-                self._call(RoomCall(RoomAction.SPEAK, self._membership.code))
-            else:
-                self._submit_for(utterance, None)
+            self._submit(admission.unsent.pop(0))
 
-    def _submit_for(self, utterance: FinalizedUtterance, fans: list[Fan] | None) -> None:
-        """Submit an utterance for these listeners; None: for the client itself."""
+    def _submit(self, utterance: FinalizedUtterance) -> None:
+        """Submit an utterance that no gate blocks: for the client, or for its listeners once they are known."""
+        if self._membership.code:
+            # The mesh has the current list of listeners, which may have changed.
+            self._awaiting_members = utterance
+            self._call(RoomCall(RoomAction.SPEAK, self._membership.code))
+        else:
+            self._submit_for(utterance, [Fan(utterance.message.tgt_lang, (self._session.session_id,))])
+
+    def _submit_for(self, utterance: FinalizedUtterance, fans: list[Fan]) -> None:
+        """Submit an utterance for these listeners."""
         try:
-            if fans is None:
-                fans = [Fan(language_of(utterance.message.tgt_lang, "tgt_lang"), (self._session.session_id,))]
             self._submission.submit(utterance, fans)
         except PeerError as error:
             # It can never be submitted. The index of a streamed one must not hold up those after it.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from edge.requests.core.request import Attempt, Request, ResultArrived
 from edge.rooms.core.events import numbered_key
 from edge.rooms.core.fanout import Fan
-from edge.sessions.core.effects import CounterName, ExpectRelay, Submit
+from edge.sessions.core.effects import Count, CounterName, ExpectRelay, Submit
 from edge.sessions.core.events import MailedResult
 from edge.sessions.core.limits import SessionLimits
 from edge.sessions.core.results.outcomes import Outcomes
@@ -63,8 +63,13 @@ class Submission:
                 audio_bytes=len(utterance.audio),
             )
             outcomes.add(dispatch.request_id, context)
-            turn.count(CounterName.UTTERANCES)
-            self._submit(dispatch, encode(work), utterance.audio)
+            turn.do(Count(CounterName.UTTERANCES))
+            adopted = self.adopted.pop(dispatch.request_id, None) if self.adopted else None
+            if adopted is None:
+                due_ms = turn.now_ms + self._limits.deadline_ms
+                turn.do(Submit(dispatch, encode(work), utterance.audio, turn.now_ms, due_ms))
+            else:
+                self._deliver(dispatch, adopted)
 
     def _reserve(self, index: int, fans: list[Fan]) -> None:
         """Each listener gets that index before later ones, also if it changes its language meanwhile."""
@@ -73,15 +78,10 @@ class Submission:
             for listener in fan.listeners:
                 self._turn.do(ExpectRelay(listener, key))
 
-    def _submit(self, dispatch: Dispatch, work: bytes, audio: bytes) -> None:
-        now_ms = self._turn.now_ms
-        deadline_ms = now_ms + self._limits.deadline_ms
-        adopted = self.adopted.pop(dispatch.request_id, None)
-        if adopted is None:
-            self._turn.do(Submit(dispatch, work, audio, deadline_ms))
-            return
-        push, result = adopted
-        request = Request(dispatch, b"", b"", now_ms, deadline_ms, Attempt(push.attempt, now_ms))
+    def _deliver(self, dispatch: Dispatch, adopted: MailedResult) -> None:
+        """The audio of a result from the mail was resent: it has its result."""
+        (push, result), now_ms = adopted, self._turn.now_ms
+        request = Request(dispatch, b"", b"", now_ms, now_ms, Attempt(push.attempt, now_ms))
         self._outcomes.on_result(ResultArrived(request, push, result))
 
     def send_mailed(self, ordered: OrderedResult) -> None:

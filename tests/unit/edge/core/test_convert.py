@@ -120,6 +120,14 @@ def test_node_error_is_forwarded_unchanged() -> None:
 def test_utterance_becomes_a_job_assign_with_all_fields() -> None:
     audio = bytes(range(256))
     work = convert.work_from(utterance(manual_cut=True), session(), "t")
+    assert (work.tgt_lang, work.group_id, work.part_index, work.context_text) == (
+        utterance().tgt_lang,
+        None,
+        None,
+        None,
+    )
+    grouped = convert.work_from(utterance(manual_cut=True), session(), "t", target="fr", group=("g", 0, ""))
+    assert (grouped.tgt_lang, grouped.group_id, grouped.part_index, grouped.context_text) == ("fr", "g", 0, None)
     written = json.loads(encode(convert.job_assign_from(ASSIGN, frames.decode_work(frames.encode(work)), audio)))
     sample = next(s.message for s in FROM_SCHEDULER if s.type == "job_assign")
     later = {"group_id", "part_index", "context_text", "padding_ms", "turn_id"}

@@ -55,7 +55,7 @@ def test_cancel_names_the_attempt_and_its_job() -> None:
     own = request(current=Attempt(3, 0, job_id="job-00-1", node_id="n-1"))
     cancel = own.cancel(own.current, "superseded").cancel
     assert (cancel.request_id, cancel.attempt, cancel.job_id, cancel.node_id) == ("r", 3, "job-00-1", "n-1")
-    assert (cancel.session_id, cancel.reason) == ("s", "superseded") and own.job_id == "job-00-1"
+    assert (cancel.session_id, cancel.reason) == ("s", "superseded") and own.session_id == "s"
 
 
 def test_effects_are_frozen() -> None:

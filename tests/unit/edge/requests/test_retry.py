@@ -48,7 +48,10 @@ def test_retry_avoids_the_broker_of_the_last_send() -> None:
 
 
 def test_backoff_grows_up_to_its_bounds() -> None:
-    waits = [Case().retry.wait_ms(LIMITS.resend_ms, sends) for sends in range(12)]
+    case, waits = Case(), []
+    for now_ms in range(12):
+        case.retry.send(case.request, case.attempt, now_ms)
+        waits.append(case.attempt.wake_ms - now_ms)
     assert waits[0] == LIMITS.resend_ms and waits == sorted(waits) and waits[-1] == LIMITS.resend_ms_max
     assert waits[1] <= LIMITS.resend_early_ms_max
 
@@ -64,14 +67,16 @@ def test_placed_attempt_is_polled_at_the_longest_interval() -> None:
 def test_unplaced_attempt_times_out_after_a_selector_would_have_refused(stage: Stage) -> None:
     case = Case()
     case.attempt.stage = stage
-    assert case.retry.limit_ms(case.request, case.attempt) == LIMITS.pending_ms + LIMITS.resend_ms_max
+    case.retry.arm(case.request, case.attempt)
+    assert case.attempt.limit_ms == LIMITS.pending_ms + LIMITS.resend_ms_max
 
 
 def test_placed_attempt_times_out_by_the_length_of_its_audio() -> None:
     case = Case()
     case.attempt.stage, case.attempt.placed_ms = Stage.PLACED, 50
     audio_ms = case.request.dispatch.audio_ms
-    assert case.retry.limit_ms(case.request, case.attempt) == 50 + LIMITS.dispatched_ms + 2 * audio_ms
+    case.retry.arm(case.request, case.attempt)
+    assert case.attempt.limit_ms == 50 + LIMITS.dispatched_ms + 2 * audio_ms
 
 
 @pytest.mark.parametrize(
@@ -81,5 +86,6 @@ def test_placed_attempt_times_out_by_the_length_of_its_audio() -> None:
 def test_timer_is_set_to_the_earliest_due_time(wake_ms: int, late_ms: int, deadline_ms: int, due_ms: int) -> None:
     case = Case(deadline_ms)
     case.attempt.late_ms = late_ms
-    case.retry.wake(case.request, case.attempt, wake_ms)
+    case.attempt.wake_ms = wake_ms
+    case.retry.arm(case.request, case.attempt)
     assert case.due_ms() == due_ms

@@ -19,7 +19,7 @@ def table(*, resumed: bool = False) -> RequestTable:
 def add(own: RequestTable, request_id: str = "r", audio: bytes = b"1234") -> Request:
     request = Request(dispatch(request_id), b"", audio, 0, 60_000, Attempt(1, 0))
     own.add(request)
-    own.arm(request, request.current, 100)
+    own.timers.set((request_id, 1), 100)
     own.check()
     return request
 
@@ -33,7 +33,7 @@ def test_accepted_is_pending_or_ended_once() -> None:
     own.check()
     assert own.counts()[EdgeCount.DELIVERED] == own.counts()[EdgeCount.CANCELLED] == 1 and own.pending("s") == 0
     own.close_session("s")
-    assert "s" not in own
+    assert "s" not in own.sessions
 
 
 def test_audio_is_counted_by_session_and_in_total() -> None:
@@ -41,9 +41,9 @@ def test_audio_is_counted_by_session_and_in_total() -> None:
     first = add(own, "r-1", b"12")
     add(own, "r-2", b"")
     add(own, "r-3", b"345")
-    assert own.audio_bytes == own.bytes_of("s") == 5
+    assert own.audio_bytes == own.bytes_of["s"] == 5
     own.end(first, EdgeCount.FAILED, 1)
-    assert own.audio_bytes == own.bytes_of("s") == 3 and own.bytes_of("other") == 0
+    assert own.audio_bytes == own.bytes_of["s"] == 3 and "other" not in own.bytes_of
     own.check()
 
 

@@ -93,7 +93,7 @@ class Case:
 def test_accepted_utterance_is_sent_at_once_and_again_with_back_off_by_another_broker() -> None:
     case = Case()
     assert isinstance(case.first[0], SendDispatch) and case.first[0].avoid == ""
-    case.core.sent("r", 1, "broker-1")
+    case.first[0].attempt.broker = "broker-1"
     times = []
     for _ in range(7):
         due = case.core.table.timers.next_due_ms()
@@ -267,9 +267,9 @@ def test_closing_the_session_abandons_and_cancels_what_waits() -> None:
 
 def test_audio_is_counted_and_given_back() -> None:
     case = Case()
-    assert (case.core.audio_bytes(), case.core.audio_bytes_of("s"), case.core.audio_bytes_of("t")) == (5, 5, 0)
+    assert (case.core.table.audio_bytes, case.core.table.bytes_of) == (5, {"s": 5})
     case.core.on_push(push(), RESULT, 1)
-    assert (case.core.audio_bytes(), case.core.audio_bytes_of("s")) == (0, 0)
+    assert (case.core.table.audio_bytes, case.core.table.bytes_of) == (0, {})
 
 
 # --- waiting, time-outs -----------------------------------------------------------------------------

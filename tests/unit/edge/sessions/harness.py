@@ -117,7 +117,7 @@ class Case:
         session = session_of(session_id, resumable=resumable, **(init or {}))
         if resumable:
             place.setdefault("next_seq", 0)
-        self.state = SessionState(session, "digest", edge, bounds or limits(), self.tracker, now_ms, **place)
+        self.state = SessionState(session, "digest", edge, bounds or limits(), self.tracker.table, now_ms, **place)
         #: Everything that was decided, and parts of it.
         self.done: list[effects.Effect] = []
         self.sent: list[Message] = []
@@ -260,7 +260,7 @@ class Case:
         elif isinstance(effect, effects.Submit):
             self.submitted.append(effect.dispatch)
             self._run_tracker(
-                self.tracker.submit(effect.dispatch, effect.work, effect.audio, effect.deadline_ms, self.now_ms)
+                self.tracker.submit(effect.dispatch, effect.work, effect.audio, effect.deadline_ms, effect.created_ms)
             )
         elif isinstance(effect, effects.CancelRequest):
             self._run_tracker(self.tracker.cancel(effect.request_id, effect.reason, self.now_ms))
@@ -286,7 +286,7 @@ class Case:
             elif isinstance(effect, AckResult | Reject):
                 self.acks.append((effect.push.job_id, effect.verdict))
             elif isinstance(effect, SendDispatch):
-                self.tracker.sent(effect.request.request_id, effect.attempt.number, "broker")
+                effect.attempt.broker = "broker"
 
 
 def result(push: Push, **fields: Any) -> JobResult:

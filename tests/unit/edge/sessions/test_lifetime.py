@@ -12,7 +12,7 @@ def test_idle_is_told_once_until_the_client_speaks_again() -> None:
     assert lifetime.due_ms(True) == 60 and lifetime.idle_for_ms(59) == 0
     assert lifetime.idle_for_ms(75) == 75 and lifetime.idle_for_ms(200) == 0
     assert lifetime.due_ms(True) == 1_000
-    lifetime.received(300)
+    lifetime.heard_ms = 300
     assert lifetime.due_ms(True) == 360 and lifetime.idle_for_ms(360) == 60
 
 

@@ -16,7 +16,7 @@ from edge.audio.core.segment import FinalizeReason, Segment
 from edge.link.core import rpc
 from edge.requests.core.request import Attempt, Request
 from edge.sessions.core.results import client_messages
-from edge.sessions.core.session import Session
+from edge.sessions.core.session import FinalizedUtterance, Session, language_of
 from edge.sessions.core.utterances.groups import GroupPosition
 from mesh.config.scheduler import ModulesConfig
 from mesh.errors import ErrorCode, PeerError
@@ -41,7 +41,7 @@ def utterance(index: int = 0, **fields: Any) -> Utterance:
 
 def dispatched(own: Session, message: Utterance) -> Any:
     own.remember(message)
-    spoken = own.whole(message, bytes(32_000), "t-1")
+    spoken = FinalizedUtterance(message, bytes(32_000), 1_000, "t-1")
     return own.dispatch(spoken, message.tgt_lang, None, edge="a", deadline_ms=99)
 
 
@@ -64,12 +64,19 @@ def test_pipeline_names_the_services() -> None:
     assert frame.services == ["asr", "nmt", "semantic", "tone"] and work.pipeline["use_tts"] is False
 
 
+def test_needs_of_one_utterance_are_not_those_of_the_next() -> None:
+    own = session(seen_max=9)
+    other = {"pipeline": PipelineConfig(use_tts=False)}
+    services = [dispatched(own, utterance(index, **fields))[0].services for index, fields in enumerate([{}, other] * 2)]
+    assert services == [["asr", "nmt", "tts"], ["asr", "nmt"]] * 2
+
+
 def test_repeated_index_is_not_new_but_another_target_is() -> None:
     own = session()
-    assert not own.has_seen(utterance(0))
+    assert own.key_of(utterance(0)) not in own.seen
     dispatched(own, utterance(0))
-    assert own.has_seen(utterance(0)) and own.has_seen(utterance(0, tgt_lang="EN"))
-    assert not own.has_seen(utterance(0, tgt_lang="es"))
+    assert own.key_of(utterance(0)) in own.seen and own.key_of(utterance(0, tgt_lang="EN")) in own.seen
+    assert own.key_of(utterance(0, tgt_lang="es")) not in own.seen
 
 
 def test_other_features_are_another_job_and_the_same_ones_are_not() -> None:
@@ -77,11 +84,11 @@ def test_other_features_are_another_job_and_the_same_ones_are_not() -> None:
     emotion, both = FeatureFlags(emotion_detection=True), FeatureFlags(emotion_detection=True, persona_adaptation=True)
     first = dispatched(own, utterance(0))[0].request_id
     assert first == "s-1:0:en:t-1"
-    assert own.has_seen(utterance(0, features=plain)), "all off is as none"
+    assert own.key_of(utterance(0, features=plain)) in own.seen, "all off is as none"
     ids = {first, *(dispatched(own, utterance(0, features=one))[0].request_id for one in (emotion, both))}
     assert len(ids) == 3, "one binding per job, whatever the trace"
-    assert own.has_seen(utterance(0, features=emotion))
-    assert not own.has_seen(utterance(1)) and own.has_seen(utterance(0, features=both))
+    assert own.key_of(utterance(0, features=emotion)) in own.seen
+    assert own.key_of(utterance(1)) not in own.seen and own.key_of(utterance(0, features=both)) in own.seen
 
 
 def test_features_need_services_and_models() -> None:
@@ -115,7 +122,7 @@ def test_memory_of_indices_is_bounded() -> None:
     own = session()
     for index in range(6):
         dispatched(own, utterance(index))
-    assert not own.has_seen(utterance(1)) and own.has_seen(utterance(2))
+    assert own.key_of(utterance(1)) not in own.seen and own.key_of(utterance(2)) in own.seen
 
 
 @pytest.mark.parametrize("lang", ["", "e n", "{c01}", "x" * 36, "ü"])
@@ -127,16 +134,12 @@ def test_languages_that_cannot_be(lang: str) -> None:
         Session("s", msgspec.structs.replace(INIT, src_lang=lang), "t", 1)
 
 
-def test_only_the_own_open_session_is_accepted() -> None:
-    own = session()
-    own.own("s-1")
-    with pytest.raises(PeerError) as error:
-        own.own("s-2")
-    assert error.value.code is ErrorCode.ID_MISMATCH
-    own.closed = True
-    with pytest.raises(PeerError) as error:
-        own.own("s-1")
-    assert error.value.code is ErrorCode.SESSION_CLOSED
+def test_language_tags_are_compared_trimmed_and_in_lower_case() -> None:
+    assert language_of(" EN-us ", "tgt_lang") == language_of("en-us", "tgt_lang") == "en-us"
+    for _ in range(2):
+        with pytest.raises(PeerError) as error:
+            language_of("e n", "tgt_lang")
+        assert error.value.code is ErrorCode.INVALID_MESSAGE and "`tgt_lang`" in error.value.message
 
 
 def test_client_is_asked_to_slow_down_now_and_then() -> None:

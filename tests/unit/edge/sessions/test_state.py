@@ -211,6 +211,24 @@ def test_messages_to_a_session_that_closes_or_is_over_are_refused() -> None:
     in_phase(P.ATTACHED).state.check_open(None)
 
 
+def test_time_does_not_go_back_for_an_event_of_an_earlier_batch() -> None:
+    case = in_phase(P.ATTACHED)
+    case.now_ms += 50
+    case.chunk(0)
+    case.now_ms -= 50
+    case.chunk(1)
+    assert case.state.lifetime.heard_ms == case.now_ms + 50
+
+
+def test_heartbeats_are_accepted_until_the_session_is_over() -> None:
+    for phase in (P.ATTACHED, P.CLOSING):
+        in_phase(phase).state.check_open(ID, may_close=True)
+    for phase, session_id, code in ((P.CLOSING, "s-2", "ID_MISMATCH"), (P.ENDED, ID, "SESSION_CLOSED")):
+        with pytest.raises(PeerError) as error:
+            in_phase(phase).state.check_open(session_id, may_close=True)
+        assert error.value.code.name == code
+
+
 # --- closing ------------------------------------------------------------------------------------------
 
 

@@ -20,7 +20,7 @@ def run(*, attached: bool) -> list[Effect]:
     turn.do(TrimMail("1-0"))
     turn.send_encoded("x", b"{}")
     turn.send_error(ERROR)
-    turn.count(CounterName.MISSING, "gap_timeout", 2)
+    turn.do(Count(CounterName.MISSING, "gap_timeout", 2))
     return turn.effects
 
 

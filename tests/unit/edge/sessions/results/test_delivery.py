@@ -39,7 +39,7 @@ class Case:
 
     def relay(self, *listeners: str) -> None:
         self.delivery.open_languages[0] = 1
-        self.delivery.receive(0, PUSH)
+        self.delivery.unacked.add(0, PUSH)
         self.delivery.send(RequestContext(0, "de", listeners, "t", 3), MISSING)
 
     def complete(self, number: int, verdict: str = "told") -> None:
@@ -49,7 +49,8 @@ class Case:
 @pytest.mark.parametrize("resumable", [False, True])
 def test_result_for_the_client_is_unacked_only_if_it_can_resume(resumable: bool) -> None:
     case = Case(resumable=resumable)
-    case.delivery.receive(0, PUSH)
+    if resumable:
+        case.delivery.unacked.add(0, PUSH)
     case.delivery.send(RequestContext(0, "", (), "t", 3), MISSING)
     assert len(case.effects(SendEncoded)) == len(case.delivery.unacked) == resumable
     assert len(case.effects(SendToClient)) == (not resumable)
@@ -78,7 +79,7 @@ def test_second_outcome_of_one_listener_is_ignored() -> None:
 def test_duplicate_of_an_unacked_result_is_not_acknowledged_yet() -> None:
     case = Case(resumable=True)
     rejected = ResultRejected(PUSH, ResultVerdict.DUPLICATE)
-    case.delivery.receive(0, PUSH)
+    case.delivery.unacked.add(0, PUSH)
     case.delivery.on_rejected(rejected)
     assert not case.effects(AckResult)
     case.delivery.end()

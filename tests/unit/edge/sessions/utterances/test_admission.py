@@ -220,7 +220,7 @@ def test_edge_wide_bound_counts_requests_of_the_same_turn() -> None:
     for seq in range(3):
         case.chunk(seq, final=True)
     case.room_reply(None)
-    assert len(case.submitted) == 2 and case.tracker.audio_bytes() == 2 * len(PIECE)
+    assert len(case.submitted) == 2 and case.tracker.table.audio_bytes == 2 * len(PIECE)
 
 
 def test_utterance_in_a_room_waits_for_the_list_of_its_listeners() -> None:
@@ -257,4 +257,4 @@ def test_bounds_hold_whatever_is_sent(steps: list[str]) -> None:
         elif step == "wait":
             case.wait(150)
         assert len(case.state.outcomes.requests) == case.tracker.pending(ID) <= 2
-        assert case.state.outcomes.audio_bytes == case.tracker.audio_bytes() <= 20_000
+        assert case.state.outcomes.audio_bytes == case.tracker.table.audio_bytes <= 20_000

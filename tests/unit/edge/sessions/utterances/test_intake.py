@@ -92,7 +92,7 @@ def test_utterance_that_can_never_be_submitted_is_missing_and_holds_up_nothing()
 
 def test_bug_costs_one_message_and_is_reported() -> None:
     case = Case()
-    case.state.session.has_seen = None  # type: ignore[method-assign, assignment]
+    case.state.session.key_of = None  # type: ignore[method-assign, assignment]
     case.utter(0)
     (bug,) = case.of(effects.ReportBug)
     assert bug.event == "Utterance" and isinstance(bug.error, TypeError) and case.codes == ["INTERNAL_ERROR"]
