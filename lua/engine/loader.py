@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lua.engine.header import Field, Group, Header, ScriptError, check_body, read_header
+from mesh.errors import StoreError
 
 FOLDER: Final = Path(__file__).parents[1] / "scripts"
 _FUNCTION: Final = re.compile(r"^local function (\w+)", re.MULTILINE)
@@ -72,14 +73,22 @@ class Script:
                 values.extend([item[name] for name in names])
         return values
 
-    def read(self, reply: Sequence[Any]) -> list[Any]:
-        """The fields of one reply in their declared types; a final `list` field holds the rest. ValueError if wrong."""
+    def read(self, reply: Any) -> list[Any] | StoreError:
+        """One call's reply: its fields in their declared types, a final `list` field holds the rest.
+
+        StoreError with the script's error text, and for a reply that does not match the header.
+        """
+        if not isinstance(reply, list):
+            return StoreError(f"{self.name}: {reply.decode() if isinstance(reply, bytes) else reply}")
         count = len(self._readers)
-        if len(reply) < count or (len(reply) > count and not self._has_list):
-            raise ValueError(f"{len(reply)} fields")
-        fields = [read(value) for read, value in zip(self._readers, reply, strict=False)]
+        try:
+            if len(reply) < count or (len(reply) > count and not self._has_list):
+                raise ValueError(f"{len(reply)} fields")
+            fields = [read(value) for read, value in zip(self._readers, reply, strict=False)]
+        except (ValueError, TypeError, AttributeError) as error:
+            return StoreError(f"{self.name} replied {reply!r}, which does not match its header: {error}")
         if self._has_list:
-            fields.append(list(reply[count:]))
+            fields.append(reply[count:])
         return fields
 
 
