@@ -54,7 +54,7 @@ async def _ours(store: Store, batch: int) -> float:
 def _the_same_command(runner: Runner, config: Config) -> Command:
     """One commit as the runner would send it, with redis-benchmark's placeholder in place of the unique id."""
     call = CommitStore(runner, Keys(), config, JobStore(runner, Keys(), config))._commit_call(
-        _request(0, "__rand_int__"), ["node-0", "node-1", "node-2"], EXPECTED
+        _request(0, "__rand_int__")
     )
     group = CallGroup([], 1, asyncio.get_running_loop().create_future())
     script = load_scripts()["job_commit"]

@@ -96,9 +96,10 @@ class DecisionLog:
         """An attempt ended: placed, found placed, refused, or unknown."""
         dispatch = placement.dispatch
         key = (dispatch.request_id, dispatch.attempt)
-        if key in self._records and outcome == DispatchOutcome.BOUND:
-            return  # a retry: the record of the placement itself is more detailed
-        self._evict(key)
+        if key in self._records:
+            if outcome == DispatchOutcome.BOUND:
+                return  # a retry: the record of the placement itself is more detailed
+            self._evict(key)
         job_id, node_id = (answer.job_id, answer.node_id) if answer is not None else ("", "")
         order = placement.pools.order if placement.pools is not None else ()
         self._records[key] = _LoggedDecision(

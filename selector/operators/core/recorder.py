@@ -161,11 +161,12 @@ class Recorder:
         if self._base is None:
             self._base = Image(table.columns)
         change = self._change(table, prior)
-        arrays = arrays_of((*rows, *choice, change.rows, change.prior_at, change.prior))
+        arrays: list[Array] = [*rows, *choice, change.rows, change.prior_at, change.prior]
         size_bytes = BATCH_BYTES + sum(array.nbytes for array in arrays) + ARRAY_BYTES * len(arrays) + len(change.cells)
-        version = table.snapshot_version()
         self.newest += 1
-        batch = Batch(self.newest, at_ms, version, weights_version, weights, rules, rows, choice, change, size_bytes)
+        batch = Batch(
+            self.newest, at_ms, table.version, weights_version, weights, rules, rows, choice, change, size_bytes
+        )
         self._batches.append(batch)
         self.jobs += len(rows.jobs)
         self.size_bytes += size_bytes
@@ -188,7 +189,7 @@ class Recorder:
         return None if self._base is None else Recording(self._base.copy(), list(self._batches))
 
     def _change(self, table: NodeTable, prior: Floats) -> Change:
-        count, known, names = len(table), self._names, {}
+        count, known, names = len(table.rows), self._names, {}
         written = table.take_written()
         del known[count:]
         known += [""] * (count - len(known))
@@ -199,8 +200,7 @@ class Recorder:
         rows = np.array(written, dtype=np.int32)
         cells = self._cells(table.columns, written)
         prior_at = self._prior_changes(prior)
-        pools = len(table.index().starts) - 1
-        return Change(count, pools, rows, cells, names, len(prior), prior_at, prior[prior_at])
+        return Change(count, table.pools.size, rows, cells, names, len(prior), prior_at, prior[prior_at])
 
     def _cells(self, columns: Columns, written: list[int]) -> bytes:
         """The written rows of each column. Few rows, as most batches have, are faster to copy one by one."""

@@ -62,7 +62,7 @@ def test_a_decision_is_found_by_request_and_by_job(table: NodeTable) -> None:
     assert record == kept.find("job-01-r-1-1")
     assert record["node_id"] == asked.candidates[0]
     assert record["seed"] == seed_of(asked.dispatch)
-    assert (record["weights_version"], record["snapshot_version"]) == (5, table.snapshot_version())
+    assert (record["weights_version"], record["snapshot_version"]) == (5, table.version)
     [one] = record["rounds"]
     assert one["compared"] == 4
     assert one["removed"] == {"asr_lang_unsupported": 1}
