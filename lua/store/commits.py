@@ -50,7 +50,8 @@ class CommitStore:
         if self._runner.is_cluster:
             committed = list(await asyncio.gather(*(self._commit_in_cluster(request) for request in requests)))
         else:
-            committed = await self._commit_in_one_script(requests)
+            answers = await self._runner.call_many("job_commit", [self._commit_call(one) for one in requests])
+            committed = [_read_commit(answer, one.candidates) for answer, one in zip(answers, requests, strict=True)]
         bound = [index for index, one in enumerate(committed) if one.verdict == "bound"]
         if bound:
             with_states = await self._with_states([committed[index] for index in bound])
@@ -65,10 +66,6 @@ class CommitStore:
         return _read_binding(text) if text else None
 
     # one script
-    async def _commit_in_one_script(self, requests: Sequence[CommitRequest]) -> list[Committed]:
-        answers = await self._runner.call_many("job_commit", [self._commit_call(one) for one in requests])
-        return [_read_commit(answer, one.candidates) for answer, one in zip(answers, requests, strict=True)]
-
     def _commit_call(self, request: CommitRequest) -> Call:
         keys = [self._keys.binding(cell_of(request.session_id, self._cells), request.request_id)]
         each = []
@@ -113,7 +110,9 @@ class CommitStore:
         cell, node_keys = self._jobs.node_keys.of(node_id)
         binding = self._keys.binding(cell_of(request.session_id, self._cells), request.request_id)
         if self._runner.same_slot([binding, node_keys[0]]):
-            [placed] = await self._commit_in_one_script([request._replace(candidates=[node_id], expected=[expected])])
+            call = self._commit_call(request._replace(candidates=[node_id], expected=[expected]))
+            [answer] = await self._runner.call_many("job_commit", [call])
+            placed = _read_commit(answer, [node_id])
             if placed.verdict == "unknown":
                 raise StoreError(*placed.reasons)
             return placed

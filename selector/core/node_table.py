@@ -65,7 +65,8 @@ class NodeTable:
         #: The highest version ever applied.
         self.version = 0
         self._written: set[int] = set()
-        self._marked: set[str] = set()
+        #: Nodes with a mark.
+        self.marked: set[str] = set()
         #: Nodes whose slots did not match their jobs at the last audit -> how many.
         self.drifts: dict[str, int] = {}
         self._counts = pool_index.PoolCounts()
@@ -172,7 +173,7 @@ class NodeTable:
         self._count(self._records[row], None)
         self._leave_pool(row)
         self.speeds.forget(node_id)
-        self._marked.discard(node_id)
+        self.marked.discard(node_id)
         self.drifts.pop(node_id, None)
         last = self._records.pop()
         if last.node_id != node_id:
@@ -214,7 +215,7 @@ class NodeTable:
         if row is None:
             return False
         self._records[row].marks = {service.lower(): until_ms for service, until_ms in marks.items()}
-        (self._marked.add if marks else self._marked.discard)(node_id)
+        (self.marked.add if marks else self.marked.discard)(node_id)
         self._write_marks(row)
         return True
 
@@ -230,9 +231,9 @@ class NodeTable:
         return sum(self.drifts.values())
 
     def expire_marks(self, now_ms: int) -> int:
-        """Remove expired marks; returns how many. Free while no node is marked."""
+        """Remove expired marks; returns how many."""
         expired = 0
-        for node_id in list(self._marked):
+        for node_id in list(self.marked):
             marks = self._records[self.rows[node_id]].marks
             left = {service: until_ms for service, until_ms in marks.items() if until_ms > now_ms}
             if len(left) < len(marks):

@@ -207,7 +207,7 @@ class Snapshot:
                 break
         self._metrics.snapshot_seconds.observe((clock.wall_us() - started_us) / 1e6)
         self._metrics.snapshot_changes_total.inc(changed)
-        if self._table.expire_marks(now_ms) or changed:
+        if (self._table.marked and self._table.expire_marks(now_ms)) or changed:
             self.on_changed()
         return changed
 

@@ -29,7 +29,7 @@ from selector.core.reply import Reply
 from selector.fleet.core import node_replies
 from selector.operators.decision_log import DecisionLog
 from selector.placement.core import replies
-from selector.placement.placement import Placement, PlacementRound
+from selector.placement.placement import Placement
 from selector.placement.pool_metrics import PoolMetrics
 from selector.placement.refusals import Refusals
 from selector.placement.wait_queue import WaitQueue
@@ -164,7 +164,8 @@ class Placer:
                 await self._snapshot.refresh_anew()
                 chosen = self._choose(placements)
             if is_first or any(placement.candidates for placement in placements):
-                self._record(placements, *chosen)
+                weights = self._weights
+                self._decisions.note(placements, self._table, *chosen, weights.weights, weights.version)
             committed = [placement for placement in placements if placement.candidates or (is_first and number == 0)]
             placements = await self._commit(committed, is_last=number == rounds - 1)
         for placement in placements:
@@ -217,15 +218,6 @@ class Placer:
                 placement.removed, placement.is_barred = removed, bool(is_barred)
                 placement.rejected_counted = sum(node_id in table.rows for node_id in placement.rejected)
         return rows, prior, rules, choice
-
-    def _record(self, placements: list[Placement], rows: JobRows, prior: Floats, rules: Rules, choice: Choice) -> None:
-        """Record the choice for explanations and replays; must precede any change of the table."""
-        weights, table = self._weights, self._table
-        batch = self._decisions.note(table, rows, prior, rules, choice, weights.weights, weights.version)
-        pools = choice.pool.tolist()
-        for place, placement in enumerate(placements):
-            pool = table.pools.string(pools[place]) if placement.pools is not None and placement.candidates else ""
-            placement.rounds.append(PlacementRound(batch, place, pool, placement.candidates))
 
     async def _commit(self, placements: list[Placement], *, is_last: bool) -> list[Placement]:
         """Commit one round; returns the placements whose candidates were all rejected."""

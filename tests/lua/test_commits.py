@@ -8,7 +8,7 @@ import pytest
 
 from lua.engine.runner import Runner
 from lua.store import Store
-from lua.store.types.commits import PASSED_OVER, CommitRequest, Committed
+from lua.store.types.commits import PASSED_OVER, Bound, CommitRequest, Committed
 from lua.store.types.jobs import Release
 from mesh.cells import cell_of, cell_of_job
 from mesh.config import Config
@@ -45,7 +45,7 @@ async def test_commit_writes_lease_job_and_binding(store: Store, raw: RedisClien
     )
     binding = raw.get(keys.binding(cell_of("s-1", CELLS), "r-1"))
     assert binding.decode() == f"1 {placed.job_id} {NODE} {EDGE} {epoch}"
-    assert await store.commits.find("r-1", "s-1") == (1, placed.job_id, NODE, EDGE, epoch)
+    assert await store.commits.find("r-1", "s-1") == Bound(placed.job_id, NODE, EDGE, epoch, attempt=1)
     assert await store.commits.find("r-2", "s-1") is None
 
 

@@ -193,13 +193,18 @@ class Recorder:
         written = table.take_written()
         del known[count:]
         known += [""] * (count - len(known))
-        for row in written:
-            name = table.id_of(row)
+        for row, name in zip(written, table.nodes_at(written)[0], strict=True):
             if known[row] != name:
                 known[row] = names[row] = name
         rows = np.array(written, dtype=np.int32)
         cells = self._cells(table.columns, written)
-        prior_at = self._prior_changes(prior)
+        before, self._prior = self._prior, prior
+        if prior is before:
+            prior_at = _NONE
+        elif len(prior) != len(before):
+            prior_at = np.arange(len(prior), dtype=np.int32)
+        else:
+            prior_at = np.flatnonzero(prior != before).astype(np.int32)
         return Change(count, table.pools.size, rows, cells, names, len(prior), prior_at, prior[prior_at])
 
     def _cells(self, columns: Columns, written: list[int]) -> bytes:
@@ -211,14 +216,6 @@ class Recorder:
             self._viewed = columns
             self._views = [(column.data.cast("B"), column[:1].nbytes) for column in arrays_of(columns)]
         return b"".join([view[row * size : (row + 1) * size] for view, size in self._views for row in written])
-
-    def _prior_changes(self, prior: Floats) -> npt.NDArray[np.int32]:
-        before, self._prior = self._prior, prior
-        if prior is before:
-            return _NONE
-        if len(prior) != len(before):
-            return np.arange(len(prior), dtype=np.int32)
-        return np.flatnonzero(prior != before).astype(np.int32)
 
 
 # --- replay ----------------------------------------------------------------------------------------
