@@ -45,18 +45,6 @@ class PendingCall:
     retries: int = 0
     is_answered: bool = False
 
-    def answer(self, answer: Answer) -> bool:
-        """Set the answer; False if there was one already."""
-        if self.is_answered:
-            return False
-        self.is_answered = True
-        group = self.group
-        group.answers[self.index] = answer
-        group.pending -= 1
-        if group.pending == 0 and not group.done.done():
-            group.done.set_result(None)
-        return True
-
 
 Batch = list[PendingCall]
 
@@ -83,6 +71,22 @@ def command_of(batch: Batch, *, load: bool = False) -> Command:
         args += call.args
     verb, code = ("EVAL", script.source) if load else ("EVALSHA", script.sha)
     return [verb, code, len(keys), *keys, *args]
+
+
+def answer_all(calls: Iterable[PendingCall], answers: Iterable[Answer]) -> int:
+    """Give each call its answer, unless it has one already; returns how many got theirs."""
+    answered = 0
+    for call, answer in zip(calls, answers, strict=True):
+        if call.is_answered:
+            continue
+        call.is_answered = True
+        answered += 1
+        group = call.group
+        group.answers[call.index] = answer
+        group.pending -= 1
+        if group.pending == 0 and not group.done.done():
+            group.done.set_result(None)
+    return answered
 
 
 def sure(answer: T | StoreError) -> T:

@@ -73,23 +73,29 @@ class Script:
                 values.extend([item[name] for name in names])
         return values
 
-    def read(self, reply: Any) -> list[Any] | StoreError:
-        """One call's reply: its fields in their declared types, a final `list` field holds the rest.
+    def read(self, replies: Sequence[Any]) -> list[list[Any] | StoreError]:
+        """The replies to a batch, each with its fields in their declared types; a final `list` field holds the rest.
 
-        StoreError with the script's error text, and for a reply that does not match the header.
+        StoreError in place of a script's error text, and of a reply that does not match the header.
         """
-        if not isinstance(reply, list):
-            return StoreError(f"{self.name}: {reply.decode() if isinstance(reply, bytes) else reply}")
         count = len(self._readers)
-        try:
-            if len(reply) < count or (len(reply) > count and not self._has_list):
-                raise ValueError(f"{len(reply)} fields")
-            fields = [read(value) for read, value in zip(self._readers, reply, strict=False)]
-        except (ValueError, TypeError, AttributeError) as error:
-            return StoreError(f"{self.name} replied {reply!r}, which does not match its header: {error}")
-        if self._has_list:
-            fields.append(reply[count:])
-        return fields
+        answers: list[list[Any] | StoreError] = []
+        for reply in replies:
+            if not isinstance(reply, list):
+                answers.append(StoreError(f"{self.name}: {reply.decode() if isinstance(reply, bytes) else reply}"))
+                continue
+            try:
+                if len(reply) < count or (len(reply) > count and not self._has_list):
+                    raise ValueError(f"{len(reply)} fields")
+                fields = [read(value) for read, value in zip(self._readers, reply, strict=False)]
+            except (ValueError, TypeError, AttributeError) as error:
+                text = f"{self.name} replied {reply!r}, which does not match its header: {error}"
+                answers.append(StoreError(text))
+                continue
+            if self._has_list:
+                fields.append(reply[count:])
+            answers.append(fields)
+        return answers
 
 
 def load_scripts(folder: Path = FOLDER) -> dict[str, Script]:

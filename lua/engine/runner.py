@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Mapping
 from typing import Any, Final
 
 from redis import exceptions as failures
 
-from lua.engine.batch import Answer, Batch, Call, CallGroup, PendingCall, batches_of, command_of
+from lua.engine.batch import Answer, Batch, Call, CallGroup, PendingCall, answer_all, batches_of, command_of
 from lua.engine.connection import Command, RedisConnection, check_server, connection_to
 from lua.engine.loader import load_scripts
 from lua.engine.slots import Address, SlotMap, slot_of
@@ -210,8 +210,7 @@ class Runner:
         """Answer the calls of a batch by its reply, or retry them."""
         script = batch[0].script
         if isinstance(reply, list):
-            for call, part in zip(batch, reply, strict=True):
-                self._pending -= call.answer(script.read(part))
+            self._pending -= answer_all(batch, script.read(reply))
         elif isinstance(reply, failures.MovedError):
             self._slots.on_moved(batch[0].slot, (reply.host, reply.port))
             # Two servers that each redirect to the other have not learned of a change yet: retry with backoff.
@@ -310,6 +309,5 @@ class Runner:
         self._tasks.add(task)
         task.add_done_callback(end)
 
-    def _fail(self, calls: Iterable[PendingCall], text: str) -> None:
-        for call in calls:
-            self._pending -= call.answer(StoreError(text))
+    def _fail(self, calls: Collection[PendingCall], text: str) -> None:
+        self._pending -= answer_all(calls, [StoreError(text) for _ in calls])

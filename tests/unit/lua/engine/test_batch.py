@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from lua.engine.batch import CallGroup, PendingCall, batches_of, command_of
+from lua.engine.batch import CallGroup, PendingCall, answer_all, batches_of, command_of
 from lua.engine.loader import load_scripts
 from mesh.errors import StoreError
 
@@ -44,17 +44,16 @@ async def test_a_command_carries_all_calls() -> None:
 
 async def test_call_group_is_done_with_its_last_answer_and_each_counts_once() -> None:
     calls = pending(2, asyncio.get_running_loop())
-    assert calls[0].answer([1])
-    assert not calls[0].answer([2]), "only the first answer counts"
+    assert answer_all(calls[:1], [[1]]) == 1
+    assert answer_all(calls[:1], [[2]]) == 0, "only the first answer counts"
     assert not calls[0].group.done.done()
-    calls[1].answer(StoreError("x"))
+    assert answer_all(calls, [[3], StoreError("x")]) == 1
     await calls[0].group.done
     assert calls[0].group.answers[0] == [1]
 
 
 def test_an_answer_is_a_list_or_an_error() -> None:
-    assert GET.read([b"edge", 5, 0, 1]) == ["edge", 5, 0, 1]
-    failed = GET.read(b"WRONGTYPE")
+    good, failed, *wrong = GET.read([[b"edge", 5, 0, 1], b"WRONGTYPE", [b"edge"], [None, 5, 0, 1]])
+    assert good == ["edge", 5, 0, 1]
     assert isinstance(failed, StoreError) and "session_get: WRONGTYPE" in str(failed)
-    assert isinstance(GET.read([b"edge"]), StoreError)
-    assert isinstance(GET.read([None, 5, 0, 1]), StoreError)
+    assert [type(one) for one in wrong] == [StoreError, StoreError]

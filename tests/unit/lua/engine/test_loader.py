@@ -33,9 +33,8 @@ def test_arguments_are_ordered_by_the_header(tmp_path: Path) -> None:
 
 def test_reply_is_decoded_by_its_declared_types(tmp_path: Path) -> None:
     script = load_scripts(script_folder(tmp_path))["thing_do"]
-    assert script.read([7, b"a", b"b"]) == [7, [b"a", b"b"]]
-    assert script.read([7]) == [7, []]
-    wrong = script.read([])
+    assert script.read([[7, b"a", b"b"], [7]]) == [[7, [b"a", b"b"]], [7, []]]
+    [wrong] = script.read([[]])
     assert isinstance(wrong, StoreError) and "0 fields" in str(wrong)
 
 
