@@ -13,7 +13,7 @@ import uvloop
 
 from bench.table import print_table
 from linguamesh.local.redis_server import RedisServer
-from lua.engine.batch import CallGroup, PendingCall, evalsha
+from lua.engine.batch import CallGroup, PendingCall, command_of
 from lua.engine.connection import Command
 from lua.engine.loader import load_scripts
 from lua.engine.runner import Runner
@@ -54,10 +54,11 @@ async def _ours(store: Store, batch: int) -> float:
 def _the_same_command(runner: Runner, config: Config) -> Command:
     """One commit as the runner would send it, with redis-benchmark's placeholder in place of the unique id."""
     call = CommitStore(runner, Keys(), config, JobStore(runner, Keys(), config))._commit_call(
-        _request(0, "__rand_int__"), ["node-0", "node-1", "node-2"], EXPECTED
+        _request(0, "__rand_int__")
     )
-    group = CallGroup(1, asyncio.get_running_loop().create_future())
-    return evalsha([PendingCall(load_scripts()["job_commit"], call, 0, group, 0)])
+    group = CallGroup([], 1, asyncio.get_running_loop().create_future())
+    script = load_scripts()["job_commit"]
+    return command_of([PendingCall(script, call.keys, script.arguments(call.args), 0, group, 0)])
 
 
 def _redis_benchmark(binary: str, port: int, command: Command, pipeline: int) -> float:

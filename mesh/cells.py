@@ -10,6 +10,8 @@ from binascii import crc_hqx
 from typing import Final
 
 JOB_PREFIX: Final = "job-"
+#: Cells that a deployment may have: their numbers have two digits.
+CELLS_MAX: Final = 100
 
 
 def cell_of(record_id: str, cells: int) -> int:

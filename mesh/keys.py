@@ -2,112 +2,113 @@
 
 from __future__ import annotations
 
+from mesh.cells import CELLS_MAX
+
 
 class Keys:
     """Key names under one prefix. `cell` is the cell number of the record."""
 
     def __init__(self, prefix: str = "lingua") -> None:
         self.prefix = prefix
-
-    def _in(self, cell: int, rest: str) -> str:
-        return f"{self.prefix}:{{c{cell:02d}}}:{rest}"
+        #: What the keys of each cell begin with; the braces make it their hash tag.
+        self._in = [f"{prefix}:{{c{cell:02d}}}:" for cell in range(CELLS_MAX)]
 
     # nodes
     def node(self, cell: int, node_id: str) -> str:
         """Hash: fields that a commit checks (status, max_jobs, edge, epoch, last_seen_ms), and its state."""
-        return self._in(cell, f"node:{node_id}")
+        return f"{self._in[cell]}node:{node_id}"
 
     def leases(self, cell: int, node_id: str) -> str:
         """Zset: `job#attempt` -> lease end in ms. Its size is the node's load."""
-        return self._in(cell, f"node:{node_id}:leases")
+        return f"{self._in[cell]}node:{node_id}:leases"
 
     def nodes(self, cell: int) -> str:
         """Zset: node id -> last seen, ms."""
-        return self._in(cell, "nodes")
+        return f"{self._in[cell]}nodes"
 
     def ledger(self, cell: int) -> str:
         """Hash: node id -> slots in use; `<id>#v`, `#s`, `#m` -> version of its view, speeds, marks; `#version`."""
-        return self._in(cell, "ledger")
+        return f"{self._in[cell]}ledger"
 
     def changes(self, cell: int) -> str:
         """Zset: node id -> version of its last change."""
-        return self._in(cell, "changes")
+        return f"{self._in[cell]}changes"
 
     def due(self, cell: int) -> str:
         """Zset: node id -> time of the node's next timeout, ms."""
-        return self._in(cell, "due")
+        return f"{self._in[cell]}due"
 
     def view(self, cell: int) -> str:
         """Hash: packed NodeCaps, load, status and pools of each node, written by register and heartbeat."""
-        return self._in(cell, "view")
+        return f"{self._in[cell]}view"
 
     def pool(self, cell: int, pool: str) -> str:
         """Set: node ids of this cell in the pool."""
-        return self._in(cell, f"pool:{pool}")
+        return f"{self._in[cell]}pool:{pool}"
 
     def speeds(self, cell: int) -> str:
         """Hash: node id -> packed speeds per language pair."""
-        return self._in(cell, "speeds")
+        return f"{self._in[cell]}speeds"
 
     def marks(self, cell: int) -> str:
         """Hash: node id -> packed services with a missing model, each with the end of its mark."""
-        return self._in(cell, "marks")
+        return f"{self._in[cell]}marks"
 
     def model_words(self, cell: int, node_id: str) -> str:
         """Counter: MODEL_NOT_AVAILABLE reports of the node in this window."""
-        return self._in(cell, f"model_words:{node_id}")
+        return f"{self._in[cell]}model_words:{node_id}"
 
     # jobs
     def job(self, cell: int, job_id: str) -> str:
         """Hash: state, holder (attempt and node), request (with session and edge), times."""
-        return self._in(cell, f"job:{job_id}")
+        return f"{self._in[cell]}job:{job_id}"
 
     def binding(self, cell: int, request_id: str) -> str:
         """String: attempt, job, node, node_edge, node_epoch. The commit point of a request; in the session's cell."""
-        return self._in(cell, f"req:{request_id}")
+        return f"{self._in[cell]}req:{request_id}"
 
     # sessions
     def session(self, cell: int, session_id: str) -> str:
         """Hash: owner edge, epoch, resume token, tenant, languages, room, whether its client is detached."""
-        return self._in(cell, f"session:{session_id}")
+        return f"{self._in[cell]}session:{session_id}"
 
     def mail(self, cell: int, session_id: str) -> str:
         """Stream: results and posts for a detached session; in the session's cell."""
-        return self._in(cell, f"session:{session_id}:mail")
+        return f"{self._in[cell]}session:{session_id}:mail"
 
     def mailed(self, cell: int, session_id: str) -> str:
         """Hash: key of each mail entry -> its stream id and size, for deduplication."""
-        return self._in(cell, f"session:{session_id}:mailed")
+        return f"{self._in[cell]}session:{session_id}:mailed"
 
     # rooms; the cell is the code's, for a reserved code the session's
     def room(self, cell: int, code: str) -> str:
         """Hash: the room's id, creator, creation time and members."""
-        return self._in(cell, f"room:{code}")
+        return f"{self._in[cell]}room:{code}"
 
     def rooms(self, cell: int) -> str:
         """Zset: room code -> time of the last speech, ms."""
-        return self._in(cell, "rooms")
+        return f"{self._in[cell]}rooms"
 
     def room_plan(self, cell: int, session_id: str) -> str:
         """String: the code that is reserved for the session's new room."""
-        return self._in(cell, f"room_plan:{session_id}")
+        return f"{self._in[cell]}room_plan:{session_id}"
 
     # pairing; the cell is the code's, for requests of a node the node's, for attempts of a client the client's
     def pairing(self, cell: int, code: str) -> str:
         """Hash: the node of a code, and the use that redeemed it."""
-        return self._in(cell, f"pairing:{code}")
+        return f"{self._in[cell]}pairing:{code}"
 
     def pairing_asked(self, cell: int, node_id: str) -> str:
         """Counter: codes that the node requested in this window."""
-        return self._in(cell, f"pairing_asked:{node_id}")
+        return f"{self._in[cell]}pairing_asked:{node_id}"
 
     def pairing_latest(self, cell: int, node_id: str) -> str:
         """Hash: the node's last request for a code, that code and the one before it."""
-        return self._in(cell, f"pairing_latest:{node_id}")
+        return f"{self._in[cell]}pairing_latest:{node_id}"
 
     def pairing_wrong(self, cell: int, client: str) -> str:
         """Set: uses of wrong codes by the client in this window."""
-        return self._in(cell, f"pairing_wrong:{client}")
+        return f"{self._in[cell]}pairing_wrong:{client}"
 
     # deployment
     def deployment(self) -> str:

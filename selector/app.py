@@ -13,6 +13,7 @@ from typing import Final
 
 from lua.store import Store
 from lua.store.types.nodes import NodeFacts
+from mesh import clock
 from mesh.cells import cell_of
 from mesh.config import Config
 from mesh.frames import (
@@ -56,7 +57,7 @@ from selector.fleet.registration import NodeRegistration
 from selector.fleet.snapshot import Snapshot
 from selector.frame_handlers import FrameHandlers
 from selector.jobs.handler import JobHandler
-from selector.lanes import TaskLane
+from selector.lanes import BatchHandler, TaskLane
 from selector.metrics import SelectorMetrics
 from selector.operators.decision_log import DecisionLog
 from selector.operators.queries import Queries
@@ -88,7 +89,7 @@ class Selector:
         self._config = config
         self._metrics = metrics
         self.table = NodeTable(config.selector.nodes_max, _interned(config))
-        self.snapshot = Snapshot(store, self.table, config, metrics, self._on_lost, self._on_changed)
+        self.snapshot = Snapshot(store, self.table, config, metrics, self._on_lost)
         self.link = Link(
             identity=identity,
             kind=ProcessKind.SELECTOR,
@@ -102,6 +103,7 @@ class Selector:
         self.weights = CurrentWeights(store, config, metrics)
         decisions = DecisionLog(config)
         self.placer = Placer(context, self.weights, decisions)
+        self.snapshot.on_changed = self.placer.wait_queue.slots_freed
         self._edges = EdgeLiveness(store, config.selector)
         self._jobs = JobHandler(context, self.placer, self._edges.is_live)
         self._sessions = SessionHandler(context, self._edges.is_live)
@@ -153,14 +155,14 @@ class Selector:
         config = self._config.selector
         work, control, batch = config.window, config.control_queue_max, config.batch_max
 
-        def lane(name: str, bound: int, batch: int = batch) -> TaskLane:
-            return TaskLane(name, self._handlers.handle, self._give_back, batch, bound)
+        def lane(name: str, bound: int, batch: int = batch, handle: BatchHandler = self._handlers.handle) -> TaskLane:
+            return TaskLane(name, handle, self._give_back, batch, bound)
 
         records, events = lane("records", work + control), lane("events", control)
         mail = lane("mail", work + control)
         return {
-            Dispatch: lane("place", work),
-            JobDone: lane("results", work),
+            Dispatch: lane("place", work, handle=self._handlers.batch_of(Dispatch)),
+            JobDone: lane("results", work, handle=self._handlers.batch_of(JobDone)),
             **dict.fromkeys((NodeRegister, NodeHeartbeat, NodeOffline), records),
             **dict.fromkeys((SessionClaim, SessionRelease, SessionNote), records),
             **dict.fromkeys((MailAsk, MailTrim, Post), mail),
@@ -220,8 +222,9 @@ class Selector:
     # --- messages -----------------------------------------------------------------------------------------
 
     def _on_messages(self, messages: list[Received]) -> None:
-        self._edges.on_messages(messages)
+        now_ms, on_frame = clock.now_ms(), self._edges.detector.on_frame
         for message in messages:
+            on_frame(message.head.source, now_ms)
             lane = self._lanes.get(type(message.frame))
             if lane is None:
                 log.warning("unexpected_frame", frame=type(message.frame).__name__, source=message.head.source)
@@ -237,9 +240,6 @@ class Selector:
         on_dropped = self._on_dropped.get(type(message.frame))
         if on_dropped is not None:
             on_dropped(message)
-
-    def _on_changed(self) -> None:
-        self.placer.wait_queue.slots_freed()
 
     def _on_lost(self, node_id: str, facts: NodeFacts) -> None:
         answer = on_lost(node_id, facts.edge, facts.epoch)

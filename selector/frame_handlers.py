@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from mesh.frames import Frame
@@ -38,6 +39,10 @@ class FrameHandlers:
     def on(self, kind: type[F], handle: Handler[F]) -> None:
         """One call per frame of this type."""
         self._single[kind] = handle
+
+    def batch_of(self, kind: type[Frame]) -> BatchHandler:
+        """The handler for batches of this type alone, which need no sorting."""
+        return partial(self._handle_batch, self._batch[kind])
 
     async def handle(self, messages: list[Received]) -> None:
         """Run the handlers of a batch concurrently; the store's runner pipelines their calls."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from lua.engine.connection import Command
@@ -21,43 +22,28 @@ class Call(NamedTuple):
     args: Mapping[str, Any]
 
 
+@dataclass(slots=True, eq=False)
 class CallGroup:
     """Collects the answers of one call_many; `done` is set with the last one."""
 
-    __slots__ = ("answers", "done", "pending")
-
-    def __init__(self, count: int, done: asyncio.Future[None]) -> None:
-        self.answers: list[Answer] = [StoreError("not answered")] * count
-        self.pending = count
-        self.done = done
+    answers: list[Answer]
+    #: How many answers are missing.
+    pending: int
+    done: asyncio.Future[None]
 
 
+@dataclass(slots=True, eq=False)
 class PendingCall:
-    """One call without an answer yet: queued, sent or waiting for its retry."""
+    """One call without an answer yet: queued, sent or waiting for its retry. `args`: in header order."""
 
-    __slots__ = ("args", "group", "index", "is_answered", "keys", "retries", "script", "slot")
-
-    def __init__(self, script: Script, call: Call, slot: int, group: CallGroup, index: int) -> None:
-        self.script = script
-        self.keys = call.keys
-        self.args = script.arguments(call.args)
-        self.slot = slot
-        self.group = group
-        self.index = index
-        self.retries = 0
-        self.is_answered = False
-
-    def answer(self, answer: Answer) -> bool:
-        """Set the answer; False if there was one already."""
-        if self.is_answered:
-            return False
-        self.is_answered = True
-        group = self.group
-        group.answers[self.index] = answer
-        group.pending -= 1
-        if group.pending == 0 and not group.done.done():
-            group.done.set_result(None)
-        return True
+    script: Script
+    keys: list[str]
+    args: list[str | int | bytes]
+    slot: int
+    group: CallGroup
+    index: int
+    retries: int = 0
+    is_answered: bool = False
 
 
 Batch = list[PendingCall]
@@ -74,34 +60,33 @@ def batches_of(calls: Iterable[PendingCall], size_max: int) -> list[Batch]:
     return [batch for group in groups.values() for batch in group]
 
 
-def evalsha(batch: Batch) -> Command:
-    """The command that runs the batch on a server that has cached the script."""
-    return _command("EVALSHA", batch[0].script.sha, batch)
-
-
-def evaluate(batch: Batch) -> Command:
-    """The command that runs the batch and loads the script into the server's cache."""
-    return _command("EVAL", batch[0].script.source, batch)
-
-
-def _command(verb: str, script: str, batch: Batch) -> Command:
+def command_of(batch: Batch, *, load: bool = False) -> Command:
+    """The command that runs the batch: by the script's digest, or with `load` by its source, which Redis caches."""
+    script = batch[0].script
     keys: list[str] = []
     args: list[str | int | bytes] = [len(batch)]
     for call in batch:
         keys += call.keys
         args += (len(call.keys), len(call.args))
         args += call.args
-    return [verb, script, len(keys), *keys, *args]
+    verb, code = ("EVAL", script.source) if load else ("EVALSHA", script.sha)
+    return [verb, code, len(keys), *keys, *args]
 
 
-def read_answer(script: Script, reply: Any) -> Answer:
-    """One call's reply: a list as the header declares it, or StoreError with the script's error text."""
-    if not isinstance(reply, list):
-        return StoreError(f"{script.name}: {reply.decode() if isinstance(reply, bytes) else reply}")
-    try:
-        return script.read(reply)
-    except (ValueError, TypeError, AttributeError) as error:
-        return StoreError(f"{script.name} replied {reply!r}, which does not match its header: {error}")
+def answer_all(calls: Iterable[PendingCall], answers: Iterable[Answer]) -> int:
+    """Give each call its answer, unless it has one already; returns how many got theirs."""
+    answered = 0
+    for call, answer in zip(calls, answers, strict=True):
+        if call.is_answered:
+            continue
+        call.is_answered = True
+        answered += 1
+        group = call.group
+        group.answers[call.index] = answer
+        group.pending -= 1
+        if group.pending == 0 and not group.done.done():
+            group.done.set_result(None)
+    return answered
 
 
 def sure(answer: T | StoreError) -> T:

@@ -61,21 +61,18 @@ class _RedisProtocol(asyncio.Protocol):
         try:
             self._reader.feed(data)
             while (reply := self._reader.gets()) is not _INCOMPLETE:
-                self._on_reply(reply)
+                expected, replies, done = self._pending[0]  # IndexError: a reply without a command
+                replies.append(reply)
+                if len(replies) == expected:
+                    self._pending.popleft()
+                    if not done.done():
+                        done.set_result(replies)
         except (InvalidResponse, IndexError) as error:
             self.abort(Disconnected(f"not the Redis protocol: {error}"))
 
     def connection_lost(self, error: Exception | None) -> None:
         """The server or the network closed it."""
         self.abort(Disconnected(str(error or "connection closed by server")))
-
-    def _on_reply(self, reply: Any) -> None:
-        expected, replies, done = self._pending[0]  # IndexError: a reply without a command
-        replies.append(reply)
-        if len(replies) == expected:
-            self._pending.popleft()
-            if not done.done():
-                done.set_result(replies)
 
 
 class RedisConnection:

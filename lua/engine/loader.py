@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lua.engine.header import Field, Group, Header, ScriptError, check_body, read_header
+from mesh.errors import StoreError
 
 FOLDER: Final = Path(__file__).parents[1] / "scripts"
 _FUNCTION: Final = re.compile(r"^local function (\w+)", re.MULTILINE)
@@ -72,15 +73,29 @@ class Script:
                 values.extend([item[name] for name in names])
         return values
 
-    def read(self, reply: Sequence[Any]) -> list[Any]:
-        """The fields of one reply in their declared types; a final `list` field holds the rest. ValueError if wrong."""
+    def read(self, replies: Sequence[Any]) -> list[list[Any] | StoreError]:
+        """The replies to a batch, each with its fields in their declared types; a final `list` field holds the rest.
+
+        StoreError in place of a script's error text, and of a reply that does not match the header.
+        """
         count = len(self._readers)
-        if len(reply) < count or (len(reply) > count and not self._has_list):
-            raise ValueError(f"{len(reply)} fields")
-        fields = [read(value) for read, value in zip(self._readers, reply, strict=False)]
-        if self._has_list:
-            fields.append(list(reply[count:]))
-        return fields
+        answers: list[list[Any] | StoreError] = []
+        for reply in replies:
+            if not isinstance(reply, list):
+                answers.append(StoreError(f"{self.name}: {reply.decode() if isinstance(reply, bytes) else reply}"))
+                continue
+            try:
+                if len(reply) < count or (len(reply) > count and not self._has_list):
+                    raise ValueError(f"{len(reply)} fields")
+                fields = [read(value) for read, value in zip(self._readers, reply, strict=False)]
+            except (ValueError, TypeError, AttributeError) as error:
+                text = f"{self.name} replied {reply!r}, which does not match its header: {error}"
+                answers.append(StoreError(text))
+                continue
+            if self._has_list:
+                fields.append(reply[count:])
+            answers.append(fields)
+        return answers
 
 
 def load_scripts(folder: Path = FOLDER) -> dict[str, Script]:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Mapping
 from typing import Any, Final
 
 from redis import exceptions as failures
 
-from lua.engine.batch import Answer, Batch, Call, CallGroup, PendingCall, batches_of, evalsha, evaluate, read_answer
+from lua.engine.batch import Answer, Batch, Call, CallGroup, PendingCall, answer_all, batches_of, command_of
 from lua.engine.connection import Command, RedisConnection, check_server, connection_to
 from lua.engine.loader import load_scripts
 from lua.engine.slots import Address, SlotMap, slot_of
@@ -97,10 +97,15 @@ class Runner:
             return []
         if self._closed or self._pending + len(calls) > self._config.queue_max:
             return [StoreError(_CLOSED if self._closed else "too many pending calls to Redis")] * len(calls)
-        group = CallGroup(len(calls), asyncio.get_running_loop().create_future())
+        count = len(calls)
+        not_answered: list[Answer] = [StoreError("not answered")] * count
+        group = CallGroup(not_answered, count, asyncio.get_running_loop().create_future())
         known = self._scripts[script]
-        pending = [PendingCall(known, call, self._slot(call), group, index) for index, call in enumerate(calls)]
-        self._pending += len(pending)
+        pending = [
+            PendingCall(known, keys, known.arguments(args), self._slot_of(keys) if self.is_cluster else 0, group, index)
+            for index, (keys, args) in enumerate(calls)
+        ]
+        self._pending += count
         self._enqueue(pending)
         await group.done
         return group.answers
@@ -119,15 +124,13 @@ class Runner:
             await queue.connection.close()
 
     # queues
-    def _slot(self, call: Call) -> int:
-        if not self.is_cluster:
-            return 0
-        slots = {slot_of(key) for key in call.keys}
-        assert len(slots) == 1, f"keys of one call in different slots: {call.keys}"
+    def _slot_of(self, keys: list[str]) -> int:
+        slots = {slot_of(key) for key in keys}
+        assert len(slots) == 1, f"keys of one call in different slots: {keys}"
         return slots.pop()
 
     def _queue_of(self, slot: int) -> _ConnectionQueue:
-        address = self._slots.owner(slot) if self.is_cluster else None
+        address = self._slots.owner(slot)
         if address is None:
             return self._default
         queue = self._queues.get(address)
@@ -137,54 +140,60 @@ class Runner:
 
     def _enqueue(self, calls: Iterable[PendingCall]) -> None:
         for call in calls:
-            queue = self._queue_of(call.slot)
+            queue = self._queue_of(call.slot) if self.is_cluster else self._default
             queue.calls.append(call)
             if queue.task is None:
                 queue.task = asyncio.create_task(self._send_all(queue))
 
     async def _send_all(self, queue: _ConnectionQueue) -> None:
-        """Send queued calls until the queue is empty; one exchange at a time."""
+        """Send queued calls until the queue is empty; one exchange at a time (two, if the server lost scripts).
+
+        Every call is answered or scheduled for a retry.
+        """
         sent: list[PendingCall] = []
         try:
             while queue.calls:
                 sent = list(queue.calls)
                 queue.calls.clear()
-                await self._send(queue.connection, batches_of(sent, self._config.batch_max))
+                batches = batches_of(sent, self._config.batch_max)
+                unknown = []
+                for batch, reply in zip(batches, await self._exchange(queue.connection, batches), strict=True):
+                    if isinstance(reply, failures.NoScriptError):
+                        unknown.append(batch)
+                    else:
+                        self._resolve(batch, reply)
+                if unknown:
+                    await self._send_sources(queue.connection, unknown)
         except BaseException as error:
             self._fail(sent, _CLOSED if isinstance(error, asyncio.CancelledError) else repr(error))
             raise
         finally:
             queue.task = None
 
-    async def _send(self, connection: RedisConnection, batches: list[Batch]) -> None:
-        """One exchange (two, if the server lost scripts); every call is answered or scheduled for a retry."""
-        commands = [evalsha(batch) for batch in batches]
-        unknown: list[Batch] = []
-        for batch, reply in zip(batches, await self._exchange(connection, batches, commands), strict=True):
-            if isinstance(reply, failures.NoScriptError):
-                unknown.append(batch)
-            else:
-                self._resolve(batch, reply)
-        if unknown:
-            commands = [evaluate(batch) for batch in unknown]
-            for batch, reply in zip(unknown, await self._exchange(connection, unknown, commands), strict=True):
-                self._resolve(batch, reply)
+    async def _send_sources(self, connection: RedisConnection, batches: list[Batch]) -> None:
+        """Send batches with the sources of their scripts, which the server has lost."""
+        for batch, reply in zip(batches, await self._exchange(connection, batches, load=True), strict=True):
+            self._resolve(batch, reply)
 
-    async def _exchange(self, connection: RedisConnection, batches: list[Batch], commands: list[Command]) -> list[Any]:
-        """A reply for each batch, or an error in its place.
+    async def _exchange(
+        self, connection: RedisConnection, batches: list[Batch], *, load: bool = False, asking: bool = False
+    ) -> list[Any]:
+        """A reply for each batch, or an error in its place. `load`: with the scripts; `asking`: as ASK demands.
 
         Confirmed scripts WAIT for replicas. A write that too few replicas acknowledged is an error: a failover may
         lose it.
         """
         wanted = self._config.wait_replicas
         confirmed = [bool(wanted) and batch[0].script.confirmed for batch in batches]
+        commands: list[Command] = [ASKING] if asking else []
+        commands += [command_of(batch, load=load) for batch in batches]
         if any(confirmed):
-            commands = [*commands, ("WAIT", wanted, self._config.wait_ms)]
+            commands.append(("WAIT", wanted, self._config.wait_ms))
         try:
             replies = await connection.exchange(commands)
         except Exception as error:  # noqa: BLE001 - the gateway: not all that redis-py raises is a RedisError
             return [error] * len(batches)
-        if commands[0] == ASKING:
+        if asking:
             del replies[0]
         if any(confirmed):
             replicas = replies.pop()
@@ -201,8 +210,7 @@ class Runner:
         """Answer the calls of a batch by its reply, or retry them."""
         script = batch[0].script
         if isinstance(reply, list):
-            for call, part in zip(batch, reply, strict=True):
-                self._answer(call, read_answer(script, part))
+            self._pending -= answer_all(batch, script.read(reply))
         elif isinstance(reply, failures.MovedError):
             self._slots.on_moved(batch[0].slot, (reply.host, reply.port))
             # Two servers that each redirect to the other have not learned of a change yet: retry with backoff.
@@ -247,7 +255,7 @@ class Runner:
         """The slot migrates to `address` (ASK): send there, this once."""
         connection = connection_to(self._config, address)
         try:
-            [reply] = await self._exchange(connection, [batch], [ASKING, evaluate(batch)])
+            [reply] = await self._exchange(connection, [batch], load=True, asking=True)
         finally:
             await connection.close()
         if isinstance(reply, failures.AskError):
@@ -301,11 +309,5 @@ class Runner:
         self._tasks.add(task)
         task.add_done_callback(end)
 
-    # answers
-    def _answer(self, call: PendingCall, answer: Answer) -> None:
-        if call.answer(answer):
-            self._pending -= 1
-
-    def _fail(self, calls: Iterable[PendingCall], text: str) -> None:
-        for call in calls:
-            self._answer(call, StoreError(text))
+    def _fail(self, calls: Collection[PendingCall], text: str) -> None:
+        self._pending -= answer_all(calls, [StoreError(text) for _ in calls])

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from lua.engine.runner import Call, Runner
 from lua.store.jobs import JobStore, holder_of, split_request
-from lua.store.types.commits import Bound, CommitRequest, Committed
+from lua.store.types.commits import PASSED_OVER, Bound, CommitRequest, Committed
 from lua.store.types.jobs import Release
 from mesh.cells import cell_of, job_id_in
 from mesh.config import Config
@@ -24,9 +24,7 @@ from mesh.states.job import JobState
 
 #: In place of the slots in use assumed by the selection: any number.
 ANY_USED: Final = -1
-#: A request, its candidates, the slots in use assumed of each.
-_Placement = tuple[CommitRequest, Sequence[str], Sequence[int]]
-_UNBOUND: Final = Bound(0, "", "", "", 0)
+_UNBOUND: Final = Bound("", "", "", 0, 0)
 
 
 class CommitStore:
@@ -52,7 +50,8 @@ class CommitStore:
         if self._runner.is_cluster:
             committed = list(await asyncio.gather(*(self._commit_in_cluster(request) for request in requests)))
         else:
-            committed = await self._commit_in_one_script([(one, one.candidates, _expected(one)) for one in requests])
+            answers = await self._runner.call_many("job_commit", [self._commit_call(one) for one in requests])
+            committed = [_read_commit(answer, one.candidates) for answer, one in zip(answers, requests, strict=True)]
         bound = [index for index, one in enumerate(committed) if one.verdict == "bound"]
         if bound:
             with_states = await self._with_states([committed[index] for index in bound])
@@ -62,32 +61,27 @@ class CommitStore:
 
     async def find(self, request_id: str, session_id: str) -> Bound | None:
         """The binding of a request, None if there is none."""
-        [text] = await self._runner.call("request_get", [self._binding(request_id, session_id)], {})
+        binding = self._keys.binding(cell_of(session_id, self._cells), request_id)
+        [text] = await self._runner.call("request_get", [binding], {})
         return _read_binding(text) if text else None
 
     # one script
-    async def _commit_in_one_script(self, placements: Sequence[_Placement]) -> list[Committed]:
-        answers = await self._runner.call_many("job_commit", [self._commit_call(*one) for one in placements])
-        return [
-            _read_commit(answer, candidates) for answer, (_, candidates, _) in zip(answers, placements, strict=True)
-        ]
-
-    def _commit_call(self, request: CommitRequest, candidates: Sequence[str], expected: Sequence[int]) -> Call:
-        keys = [self._binding(request.request_id, request.session_id)]
+    def _commit_call(self, request: CommitRequest) -> Call:
+        keys = [self._keys.binding(cell_of(request.session_id, self._cells), request.request_id)]
         each = []
-        for node_id, used in zip(candidates, expected, strict=True):
+        candidates = request.candidates
+        for node_id, used in zip(candidates, request.expected or (ANY_USED,) * len(candidates), strict=True):
             cell, node_keys = self._jobs.node_keys.of(node_id)
             job_id = job_id_in(cell, request.unique)
             keys += node_keys
             keys.append(self._keys.job(cell, job_id))
             each.append({"node_id": node_id, "job_id": job_id, "expected": used})
         args = {
-            "request": _request_field(request),
-            "about": _about_field(request),
             "attempt": request.attempt,
             "lease_ms": self._jobs.lease_ms,
             "bound_ms": self._bound_ms,
             "candidates": each,
+            **_record_args(request),
             **self._limits,
         }
         return Call(keys, args)
@@ -97,9 +91,10 @@ class CommitStore:
         reasons: list[str] = []
         seen: list[tuple[str, int, int]] = []
         try:
-            for node_id, expected in zip(request.candidates, _expected(request), strict=True):
-                placed = await self._try_candidate(request, node_id, expected)
-                if not placed.is_passed_over:
+            expected = request.expected or (ANY_USED,) * len(request.candidates)
+            for node_id, used in zip(request.candidates, expected, strict=True):
+                placed = await self._try_candidate(request, node_id, used)
+                if placed.verdict not in PASSED_OVER:
                     return placed._replace(seen=tuple(seen))
                 reasons += placed.reasons
                 seen += placed.seen
@@ -108,13 +103,16 @@ class CommitStore:
         except StoreError as error:
             return Committed("unknown", reasons=(str(error),))
         if bound and bound.attempt >= request.attempt:
-            return _committed("bound", bound)
+            return Committed("bound", *bound)
         return _not_placed(reasons, seen)._replace(attempt=request.attempt)
 
     async def _try_candidate(self, request: CommitRequest, node_id: str, expected: int) -> Committed:
         cell, node_keys = self._jobs.node_keys.of(node_id)
-        if self._runner.same_slot([self._binding(request.request_id, request.session_id), node_keys[0]]):
-            [placed] = await self._commit_in_one_script([(request, [node_id], [expected])])
+        binding = self._keys.binding(cell_of(request.session_id, self._cells), request.request_id)
+        if self._runner.same_slot([binding, node_keys[0]]):
+            call = self._commit_call(request._replace(candidates=[node_id], expected=[expected]))
+            [answer] = await self._runner.call_many("job_commit", [call])
+            placed = _read_commit(answer, [node_id])
             if placed.verdict == "unknown":
                 raise StoreError(*placed.reasons)
             return placed
@@ -123,19 +121,20 @@ class CommitStore:
             "node_id": node_id,
             "member": lease_member(job_id, request.attempt),
             "holder": holder_of(request.attempt, node_id),
-            "request": _request_field(request),
-            "about": _about_field(request),
             "expected": expected,
             "provisional_ms": self._config.job.provisional_lease_ms,
+            **_record_args(request),
             **self._limits,
         }
         reserved = await self._runner.call("node_reserve", [*node_keys, self._keys.job(cell, job_id)], args)
         if reserved[0] != "ok":
             verdict, _, _, used, version, _ = reserved
             return _not_placed([verdict], [(node_id, used, version)] if used >= 0 else [])
-        return await self._bind(request, node_id, job_id, reserved)
+        return await self._bind(request, binding, node_id, job_id, reserved)
 
-    async def _bind(self, request: CommitRequest, node_id: str, job_id: str, reserved: list[Any]) -> Committed:
+    async def _bind(
+        self, request: CommitRequest, binding: str, node_id: str, job_id: str, reserved: list[Any]
+    ) -> Committed:
         _, node_edge, node_epoch, used, version, until_ms = reserved
         args = {
             "wanted": f"{request.attempt} {job_id} {node_id} {node_edge} {node_epoch}",
@@ -144,18 +143,14 @@ class CommitStore:
             "until_ms": until_ms,
             "bound_ms": self._bound_ms,
         }
-        binding = self._binding(request.request_id, request.session_id)
         verdict, text = await self._runner.call("request_bind", [binding], args)
         if verdict == "new":
-            return _committed("new", _read_binding(text), used, version)
-        await self._release(Release(job_id, request.attempt, node_id, f"bind_{verdict}"))
+            return Committed("new", *_read_binding(text), JobState.CREATED, used=used, version=version)
+        with suppress(StoreError):  # the provisional lease expires
+            await self._jobs.release(Release(job_id, request.attempt, node_id, f"bind_{verdict}"))
         if verdict == "late":
             raise StoreError("the provisional lease expired before the request was bound")
-        return _committed("bound", _read_binding(text))
-
-    async def _release(self, release: Release) -> None:
-        with suppress(StoreError):  # the provisional lease expires
-            await self._jobs.release(release)
+        return Committed("bound", *_read_binding(text))
 
     # both
     async def _with_states(self, placed: list[Committed]) -> list[Committed]:
@@ -166,35 +161,22 @@ class CommitStore:
             for one, answer in zip(placed, answers, strict=True)
         ]
 
-    def _binding(self, request_id: str, session_id: str) -> str:
-        return self._keys.binding(cell_of(session_id, self._cells), request_id)
 
-
-def _request_field(request: CommitRequest) -> str:
-    return f"{request.request_id} {request.session_id} {request.edge}"
-
-
-def _about_field(request: CommitRequest) -> str:
-    return f"{request.utterance_index} {request.deadline_ms} {request.trace_id}"
+def _record_args(request: CommitRequest) -> dict[str, str]:
+    """The fields of a job's record that only tell of its request."""
+    return {
+        "request": f"{request.request_id} {request.session_id} {request.edge}",
+        "about": f"{request.utterance_index} {request.deadline_ms} {request.trace_id}",
+    }
 
 
 def _read_binding(text: str) -> Bound:
     """A binding as the scripts store it."""
     try:
         attempt, job_id, node_id, node_edge, node_epoch = text.split(" ")
-        return Bound(int(attempt), job_id, node_id, node_edge, int(node_epoch))
+        return Bound(job_id, node_id, node_edge, int(node_epoch), int(attempt))
     except ValueError:
         raise StoreError(f"unreadable binding: {text!r}") from None
-
-
-def _expected(request: CommitRequest) -> Sequence[int]:
-    return request.expected or (ANY_USED,) * len(request.candidates)
-
-
-def _committed(verdict: Any, bound: Bound, used: int = 0, version: int = 0) -> Committed:
-    attempt, job_id, node_id, node_edge, node_epoch = bound
-    state = JobState.CREATED if verdict == "new" else ""
-    return Committed(verdict, job_id, node_id, node_edge, node_epoch, attempt, state, False, used, version)
 
 
 def _not_placed(reasons: Sequence[str], seen: Sequence[tuple[str, int, int]]) -> Committed:
@@ -215,9 +197,11 @@ def _read_commit(answer: list[Any] | StoreError, candidates: Sequence[str]) -> C
         return Committed("unknown", reasons=(str(answer),))
     verdict, text, used, version, reasons, passed_over = answer
     try:
-        placed = _committed(verdict, _read_binding(text) if text else _UNBOUND, used, version)
+        bound = _read_binding(text) if text else _UNBOUND
     except StoreError as error:
         return Committed("unknown", reasons=(str(error),))
+    state = JobState.CREATED if verdict == "new" else ""
+    placed = Committed(verdict, *bound, state, used=used, version=version)
     if not reasons and not passed_over:
         return placed
     seen = tuple(

@@ -81,7 +81,7 @@ class JobStore:
             "lessons": self._lessons(one),
         }
         keys = [self._keys.job(cell, one.job_id), *self.node_keys.in_cell(cell, one.node_id)]
-        return Call(keys + [self._keys.speeds(cell)] * len(args["lessons"]), args)
+        return Call(keys + [self.node_keys.speeds[cell]] * len(args["lessons"]), args)
 
     def _lessons(self, one: Advance) -> list[dict[str, Any]]:
         """The job's measurement of its node's speed, if it has one. See mesh.states.speed.ratio_of."""

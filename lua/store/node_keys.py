@@ -24,6 +24,8 @@ class NodeKeys:
         self.of = lru_cache(NODES_CACHED)(self._make)
         #: Per cell: the keys that a snapshot reads.
         self.snapshot = [self._make_snapshot(cell) for cell in range(cells)]
+        #: Per cell: the key of its nodes' speeds.
+        self.speeds = [keys.speeds(cell) for cell in range(cells)]
 
     def in_cell(self, cell: int, node_id: str) -> list[str]:
         """Keys of the node in the cell of a job. A node of another cell has no keys there; the script finds none."""

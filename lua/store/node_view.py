@@ -7,6 +7,7 @@ status, edge, detached_ms, drain_until_ms, reason. Lua never decodes the packed 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -67,18 +68,22 @@ class Changes(NamedTuple):
     unreadable: int
 
 
-def read_changes(answer: Answer) -> Changes | StoreError:
-    """One cell's reply to node_changes. Rows that cannot be decoded are counted: other processes wrote them."""
-    if isinstance(answer, StoreError):
-        return answer
-    version, now_ms, more, reset, flat = answer
-    rows, unreadable = [], 0
-    for start in range(0, len(flat), ROW_FIELDS):
-        try:
-            rows.append(_read_row(*flat[start : start + ROW_FIELDS]))
-        except (ValueError, TypeError, AttributeError, msgspec.DecodeError):
-            unreadable += 1
-    return Changes(version, now_ms, bool(more), rows, bool(reset), unreadable)
+def read_changes(answers: Iterable[Answer]) -> list[Changes | StoreError]:
+    """The cells' replies to node_changes. Rows that cannot be decoded are counted: other processes wrote them."""
+    found: list[Changes | StoreError] = []
+    for answer in answers:
+        if isinstance(answer, StoreError):
+            found.append(answer)
+            continue
+        version, now_ms, more, reset, flat = answer
+        rows, unreadable = [], 0
+        for start in range(0, len(flat), ROW_FIELDS):
+            try:
+                rows.append(_read_row(*flat[start : start + ROW_FIELDS]))
+            except (ValueError, TypeError, AttributeError, msgspec.DecodeError):
+                unreadable += 1
+        found.append(Changes(version, now_ms, bool(more), rows, bool(reset), unreadable))
+    return found
 
 
 def _read_row(

@@ -232,7 +232,7 @@ class NodeStore:
     async def changes(self, cells: Sequence[tuple[int, int]], limit: int) -> list[Changes | StoreError]:
         """For each (cell, since): at most `limit` of its nodes that changed after version `since` (0 = all)."""
         calls = [Call(self._node_keys.snapshot[cell], {"since": since, "limit": limit}) for cell, since in cells]
-        return [read_changes(answer) for answer in await self._runner.call_many("node_changes", calls)]
+        return read_changes(await self._runner.call_many("node_changes", calls))
 
     # models
     async def mark_models(self, marks: Sequence[Mark]) -> list[Marked | StoreError]:

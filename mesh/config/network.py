@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from mesh.cells import CELLS_MAX
 from mesh.config.base import Bytes, Count, MemoryBytes, Ms, Port, Seconds, Section
 
 
@@ -14,7 +15,7 @@ class MeshConfig(Section, frozen=True):
 
     #: Number of cells (Redis hash slots) that records are spread over. Fixed when a deployment is created: a process
     #: with another number exits with a configuration error.
-    cells: Annotated[int, Meta(ge=1, le=100)] = 16
+    cells: Annotated[int, Meta(ge=1, le=CELLS_MAX)] = 16
     #: First part of every Redis key. Deployments that share one Redis need different prefixes.
     key_prefix: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,32}$")] = "lingua"
 

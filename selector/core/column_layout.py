@@ -20,7 +20,7 @@ from selector.core.kernel import (
     Columns,
 )
 
-_INT32_MAX: Final = 2**31 - 1
+INT32_MAX: Final = 2**31 - 1
 _STATUS: Final = {"ready": READY_STATUS, "draining": DRAINING_STATUS, "offline": OFFLINE_STATUS}
 _TYPES: Final[dict[str, type[np.generic]]] = {
     "seen_ms": np.int64,
@@ -79,7 +79,7 @@ def empty_columns(capacity: int) -> Columns:
 
 def small(number: int) -> int:
     """A peer's number, clipped to what a column holds."""
-    return max(0, min(int(number), _INT32_MAX))
+    return max(0, min(int(number), INT32_MAX))
 
 
 def _percent(number: float) -> float:

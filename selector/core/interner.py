@@ -44,16 +44,13 @@ class Interner:
         self._words: list[str] = []
         self._holders: list[int] = []
         self._free: list[int] = []
+        #: One more than the highest number ever given.
+        self.size = 0
         for word in permanent:
             self.hold(word)
 
     def __len__(self) -> int:
         return len(self._numbers)
-
-    @property
-    def size(self) -> int:
-        """One more than the highest number ever given."""
-        return len(self._words)
 
     def string(self, number: int) -> str:
         """The string of a number."""
@@ -67,7 +64,15 @@ class Interner:
             if len(self._numbers) >= self.bound:
                 self.refused += 1
                 return UNKNOWN
-            number = self._numbers[word] = self._take_number(word)
+            if self._free:
+                number = self._free.pop()
+                self._words[number] = word
+            else:
+                number = self.size
+                self._words.append(word)
+                self._holders.append(0)
+                self.size += 1
+            self._numbers[word] = number
         self._holders[number] += 1
         return number
 
@@ -89,14 +94,10 @@ class Interner:
         """The number of `word`, or UNKNOWN."""
         return self._numbers.get(self._spell(word), UNKNOWN)
 
-    def _take_number(self, word: str) -> int:
-        if self._free:
-            number = self._free.pop()
-            self._words[number] = word
-            return number
-        self._words.append(word)
-        self._holders.append(0)
-        return len(self._words) - 1
+    def find_bits(self, words: Iterable[str]) -> tuple[int, bool]:
+        """The numbers of the words as one bitset, and whether any of them is unknown."""
+        numbers = {self._numbers.get(self._spell(word), UNKNOWN) for word in words}
+        return sum(1 << number for number in numbers if number != UNKNOWN), UNKNOWN in numbers
 
 
 def bits(numbers: Iterable[int], planes: int) -> npt.NDArray[np.uint64]:

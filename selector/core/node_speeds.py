@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -19,20 +19,14 @@ _RATIO_MAX: Final = 1e6
 _JOBS_MIN, _JOBS_MAX = 1e-6, 1e6
 
 
-class _Known(NamedTuple):
-    """One speed of one node."""
-
-    pair: int
-    mean: float
-
-
 class NodeSpeeds:
     """The speed columns of a node table. The table must call `forget` for removed rows."""
 
     def __init__(self) -> None:
         self.pairs = Interner(PAIRS_MAX, [ANY_PAIR])
         assert self.pairs.find(ANY_PAIR) == ANY_PAIR_NUMBER
-        self._rows: dict[str, tuple[_Known, ...]] = {}
+        #: Node -> its pairs, each with the mean.
+        self._rows: dict[str, tuple[tuple[int, float], ...]] = {}
         #: Per pair the means of all nodes, in order.
         self._means: dict[int, list[float]] = {}
         self._prior: Floats | None = None
@@ -55,22 +49,18 @@ class NodeSpeeds:
         """Replace a node's speeds. Of too many pairs the latest are stored."""
         self.forget(node_id)
         clear(columns, row)
-        ordered = sorted(
-            ((pair, speed) for pair, speed in speeds.items() if pair != ANY_PAIR and _is_sound(speed)),
-            key=lambda item: (-item[1].at_ms, item[0]),
-        )
-        slot = 1
+        sound = _sound(speeds)
+        whole = sound.pop(ANY_PAIR, None)
         known = []
-        whole = speeds.get(ANY_PAIR)
-        if whole is not None and _is_sound(whole):
-            known.append(_put(columns, row, ANY_PAIR_NUMBER, self.pairs.hold(ANY_PAIR), whole, clock_offset_ms))
-        for pair, speed in ordered[: SPEED_SLOTS - 1]:
+        if whole is not None:
+            number = self.pairs.hold(ANY_PAIR)
+            known.append((number, self._put(columns, row, ANY_PAIR_NUMBER, number, whole, clock_offset_ms)))
+        slot = 1
+        for _, pair, speed in sorted((-speed.at_ms, pair, speed) for pair, speed in sound.items())[: SPEED_SLOTS - 1]:
             number = self.pairs.hold(pair)
             if number != UNKNOWN:
-                known.append(_put(columns, row, slot, number, speed, clock_offset_ms))
+                known.append((number, self._put(columns, row, slot, number, speed, clock_offset_ms)))
                 slot += 1
-        for one in known:
-            self._add(one)
         self._rows[node_id] = tuple(known)
         self._prior = None
 
@@ -78,17 +68,16 @@ class NodeSpeeds:
         self, columns: Columns, row: int, node_id: str, learned: Mapping[str, Speed], clock_offset_ms: int
     ) -> None:
         """Apply the speeds updated by one finished job; others stay. New pairs without a free slot are ignored."""
-        known = {one.pair: one for one in self._rows.get(node_id, ())}
-        for pair, speed in learned.items():
-            slot = self._slot_for(columns, row, pair) if _is_sound(speed) else None
+        known = dict(self._rows.get(node_id, ()))
+        for pair, speed in _sound(learned).items():
+            slot = self._slot_for(columns, row, pair)
             if slot is None:
                 continue
             number = int(columns.speed_pair[row, slot])
             if number in known:
-                self._take_away(known[number])
-            known[number] = _put(columns, row, slot, number, speed, clock_offset_ms)
-            self._add(known[number])
-        self._rows[node_id] = tuple(known.values())
+                self._take_away(number, known[number])
+            known[number] = self._put(columns, row, slot, number, speed, clock_offset_ms)
+        self._rows[node_id] = tuple(known.items())
         self._prior = None
 
     def read(self, columns: Columns, row: int) -> dict[str, Speed]:
@@ -120,20 +109,30 @@ class NodeSpeeds:
         columns.speed_pair[row, slot] = number
         return int(slot)
 
-    def _add(self, one: _Known) -> None:
-        insort(self._means.setdefault(one.pair, []), one.mean)
+    def _put(self, columns: Columns, row: int, slot: int, pair: int, speed: Speed, clock_offset_ms: int) -> float:
+        """Write one speed; returns its mean."""
+        columns.speed_pair[row, slot] = pair
+        columns.speed_mean[row, slot] = speed.mean
+        columns.speed_variance[row, slot] = speed.variance
+        columns.speed_jobs[row, slot] = speed.jobs
+        columns.speed_at_ms[row, slot] = speed.at_ms + clock_offset_ms
+        mean = float(speed.mean)
+        insort(self._means.setdefault(pair, []), mean)
+        return mean
 
-    def _take_away(self, one: _Known) -> None:
-        means = self._means[one.pair]
-        del means[bisect_left(means, one.mean)]
+    def _take_away(self, pair: int, mean: float) -> None:
+        means = self._means[pair]
+        del means[bisect_left(means, mean)]
         if not means:
-            del self._means[one.pair]
+            del self._means[pair]
 
     def forget(self, node_id: str) -> None:
         """Remove a node's speeds."""
-        for one in self._rows.pop(node_id, ()):
-            self._take_away(one)
-            self.pairs.release([one.pair])
+        known = self._rows.pop(node_id, ())
+        if known:
+            for pair, mean in known:
+                self._take_away(pair, mean)
+            self.pairs.release([pair for pair, _ in known])
             self._prior = None
 
 
@@ -144,15 +143,10 @@ def clear(columns: Columns, row: int) -> None:
     columns.speed_at_ms[row] = 0
 
 
-def _is_sound(speed: Speed) -> bool:
-    is_speed = 0 <= speed.mean <= _RATIO_MAX and 0 <= speed.variance <= _RATIO_MAX**2
-    return is_speed and _JOBS_MIN < speed.jobs < _JOBS_MAX
-
-
-def _put(columns: Columns, row: int, slot: int, pair: int, speed: Speed, clock_offset_ms: int) -> _Known:
-    columns.speed_pair[row, slot] = pair
-    columns.speed_mean[row, slot] = speed.mean
-    columns.speed_variance[row, slot] = speed.variance
-    columns.speed_jobs[row, slot] = speed.jobs
-    columns.speed_at_ms[row, slot] = speed.at_ms + clock_offset_ms
-    return _Known(pair, float(speed.mean))
+def _sound(speeds: Mapping[str, Speed]) -> dict[str, Speed]:
+    """The speeds that a column can hold."""
+    return {
+        pair: speed
+        for pair, speed in speeds.items()
+        if 0 <= speed.mean <= _RATIO_MAX and 0 <= speed.variance <= _RATIO_MAX**2 and _JOBS_MIN < speed.jobs < _JOBS_MAX
+    }

@@ -16,9 +16,9 @@ from lua.store.types.nodes import NodeFacts
 from mesh.frames import NodeCaps
 from mesh.states.speed import Speed
 from selector.core import pool_index
-from selector.core.column_layout import empty_columns, small, write_caps, write_load
+from selector.core.column_layout import INT32_MAX, empty_columns, write_caps, write_load
 from selector.core.interner import NO_INTERNS, Interner, NodeInterners, RowInterns, bits
-from selector.core.kernel import NO_ROW, Columns, PoolIndex
+from selector.core.kernel import Columns, PoolIndex
 from selector.core.node_speeds import NodeSpeeds, clear
 from selector.core.pools import home_among
 
@@ -59,13 +59,16 @@ class NodeTable:
         self.speeds = NodeSpeeds()
         self.pools = Interner(_POOLS_MAX, [""])  # no pool is pool 0
         self.columns = empty_columns(min(_FIRST_CAPACITY, nodes_max))
-        self._rows: dict[str, int] = {}
+        #: Node id -> row. Only the table writes it.
+        self.rows: dict[str, int] = {}
         self._records: list[_Record] = []
-        self._version = 0
+        #: The highest version ever applied.
+        self.version = 0
         self._written: set[int] = set()
-        self._marked: set[str] = set()
+        #: Nodes with a mark.
+        self.marked: set[str] = set()
         #: Nodes whose slots did not match their jobs at the last audit -> how many.
-        self._drifts: dict[str, int] = {}
+        self.drifts: dict[str, int] = {}
         self._counts = pool_index.PoolCounts()
         self._index: PoolIndex | None = None
         #: Parts of the index that are outdated.
@@ -75,53 +78,42 @@ class NodeTable:
     def __len__(self) -> int:
         return len(self._records)
 
-    def __contains__(self, node_id: str) -> bool:
-        return node_id in self._rows
-
-    def row_of(self, node_id: str) -> int:
-        """The row of a node, NO_ROW if it is not known."""
-        return self._rows.get(node_id, NO_ROW)
-
     def id_of(self, row: int) -> str:
         """The node at a row."""
         return self._records[row].node_id
+
+    def nodes_at(self, rows: Iterable[int]) -> tuple[list[str], list[int]]:
+        """The nodes at these rows, and their connections' epochs."""
+        records = [self._records[row] for row in rows]
+        return [one.node_id for one in records], [0 if one.facts is None else one.facts.epoch for one in records]
 
     def ids(self) -> list[str]:
         """All nodes, by row."""
         return [record.node_id for record in self._records]
 
-    def epoch_at(self, row: int) -> int:
-        """The connection of the node at a row."""
-        facts = self._records[row].facts
-        return 0 if facts is None else facts.epoch
-
     def facts_of(self, node_id: str) -> NodeFacts | None:
         """The latest facts of a node."""
-        row = self._rows.get(node_id)
+        row = self.rows.get(node_id)
         return None if row is None else self._records[row].facts
 
     def used_of(self, node_id: str) -> int:
         """Slots in use as far as we know; 0 for an unknown node."""
-        row = self._rows.get(node_id)
+        row = self.rows.get(node_id)
         return 0 if row is None else int(self.columns.used[row])
 
     def marks_of(self, node_id: str) -> dict[str, int]:
         """Services whose models a node reported as missing, and until when the marks hold."""
-        row = self._rows.get(node_id)
+        row = self.rows.get(node_id)
         return {} if row is None else dict(self._records[row].marks)
 
     def speeds_of(self, node_id: str) -> dict[str, Speed]:
         """What is known of a node's speed, per pair."""
-        row = self._rows.get(node_id)
+        row = self.rows.get(node_id)
         return {} if row is None else self.speeds.read(self.columns, row)
 
     def ids_in(self, cell: int) -> Iterator[str]:
         """The nodes of one cell."""
         return (record.node_id for record in self._records if record.cell == cell)
-
-    def snapshot_version(self) -> int:
-        """The highest version ever applied."""
-        return self._version
 
     def take_written(self) -> list[int]:
         """The rows that were written since the last call, for a recording. Rows beyond the last node are left out."""
@@ -149,13 +141,13 @@ class NodeTable:
 
         A commit may have written a newer load before these facts arrive: they are written without the load then.
         """
-        row = self._rows.get(node_id)
+        row = self.rows.get(node_id)
         if row is not None and version < self._records[row].version:
             if facts is None or used < 0 or version < self._records[row].facts_version:
                 return False
             self._write_facts(row, version, seen_ms, facts)
             return True
-        self._version = max(self._version, version)
+        self.version = max(self.version, version)
         if used < 0:
             return self.remove(node_id)
         if row is None:
@@ -165,7 +157,7 @@ class NodeTable:
             if row is None:
                 return False
         self._records[row].version = version
-        self.columns.used[row] = small(used)
+        self.columns.used[row] = min(used, INT32_MAX)
         self.columns.seen_ms[row] = seen_ms
         self._written.add(row)
         if facts is not None:
@@ -174,21 +166,21 @@ class NodeTable:
 
     def remove(self, node_id: str) -> bool:
         """Remove a node; True if it was known."""
-        row = self._rows.pop(node_id, None)
+        row = self.rows.pop(node_id, None)
         if row is None:
             return False
         self.interners.release(self._records[row].held)
         self._count(self._records[row], None)
         self._leave_pool(row)
         self.speeds.forget(node_id)
-        self._marked.discard(node_id)
-        self._drifts.pop(node_id, None)
+        self.marked.discard(node_id)
+        self.drifts.pop(node_id, None)
         last = self._records.pop()
         if last.node_id != node_id:
             for column in self.columns:
                 column[row] = column[len(self._records)]
             self._records[row] = last
-            self._rows[last.node_id] = row
+            self.rows[last.node_id] = row
             self._written.add(row)
         self._groups_changed = True
         return True
@@ -201,7 +193,7 @@ class NodeTable:
 
     def set_speeds(self, node_id: str, speeds: Mapping[str, Speed], clock_offset_ms: int = 0) -> bool:
         """Replace a node's speeds, per pair; `clock_offset_ms` converts the times to the caller's clock."""
-        row = self._rows.get(node_id)
+        row = self.rows.get(node_id)
         if row is None:
             return False
         self.speeds.write(self.columns, row, node_id, speeds, clock_offset_ms)
@@ -210,7 +202,7 @@ class NodeTable:
 
     def learn_speeds(self, node_id: str, learned: Mapping[str, Speed], clock_offset_ms: int = 0) -> bool:
         """Speeds updated by one finished job; other pairs stay."""
-        row = self._rows.get(node_id)
+        row = self.rows.get(node_id)
         if row is None:
             return False
         self.speeds.learn(self.columns, row, node_id, learned, clock_offset_ms)
@@ -219,30 +211,30 @@ class NodeTable:
 
     def set_marks(self, node_id: str, marks: Mapping[str, int]) -> bool:
         """Replace a node's marks: service -> until when, on the caller's clock."""
-        row = self._rows.get(node_id)
+        row = self.rows.get(node_id)
         if row is None:
             return False
         self._records[row].marks = {service.lower(): until_ms for service, until_ms in marks.items()}
-        (self._marked.add if marks else self._marked.discard)(node_id)
+        (self.marked.add if marks else self.marked.discard)(node_id)
         self._write_marks(row)
         return True
 
     def set_drift(self, node_id: str, drift: int) -> None:
         """Drift found by the last audit of a known node."""
         if drift > 0:
-            self._drifts[node_id] = drift
+            self.drifts[node_id] = drift
         else:
-            self._drifts.pop(node_id, None)
+            self.drifts.pop(node_id, None)
 
     def drift(self) -> int:
         """Drift found by the last audits of all nodes."""
-        return sum(self._drifts.values())
+        return sum(self.drifts.values())
 
     def expire_marks(self, now_ms: int) -> int:
-        """Remove expired marks; returns how many. Free while no node is marked."""
+        """Remove expired marks; returns how many."""
         expired = 0
-        for node_id in list(self._marked):
-            marks = self._records[self._rows[node_id]].marks
+        for node_id in list(self.marked):
+            marks = self._records[self.rows[node_id]].marks
             left = {service: until_ms for service, until_ms in marks.items() if until_ms > now_ms}
             if len(left) < len(marks):
                 expired += len(marks) - len(left)
@@ -253,18 +245,18 @@ class NodeTable:
 
     def patch(self, node_id: str, used: int, version: int) -> bool:
         """Apply a node's load from a script's answer; True unless it is outdated."""
-        row = self._rows.get(node_id)
+        row = self.rows.get(node_id)
         if row is None or used < 0 or version < self._records[row].version:
             return False
         self._records[row].version = version
-        self._version = max(self._version, version)
-        self.columns.used[row] = small(used)
+        self.version = max(self.version, version)
+        self.columns.used[row] = min(used, INT32_MAX)
         self._written.add(row)
         return True
 
     def saturate(self, node_id: str) -> None:
         """A commit found no free slot: count the node as full until the next snapshot."""
-        row = self._rows.get(node_id)
+        row = self.rows.get(node_id)
         if row is not None:
             self.columns.used[row] = max(self.columns.used[row], self.columns.max_jobs[row])
             self._written.add(row)
@@ -281,7 +273,7 @@ class NodeTable:
 
     def is_avoided(self, node_id: str, at_ms: int) -> bool:
         """True if its edge is avoided at that time already; `avoid_edge` scans all nodes."""
-        row = self._rows.get(node_id)
+        row = self.rows.get(node_id)
         return row is not None and bool(self.columns.unreachable_until_ms[row] > at_ms)
 
     # --- inside -------------------------------------------------------------------------------------
@@ -293,7 +285,7 @@ class NodeTable:
             return None
         if row >= len(self.columns.seen_ms):
             self._grow()
-        self._rows[node_id] = row
+        self.rows[node_id] = row
         self._records.append(_Record(node_id, cell, 0, 0, None))
         for column in self.columns:
             column[row] = 0
@@ -364,8 +356,8 @@ class NodeTable:
 
     def check(self) -> None:
         """Assert that ids, rows, records and index agree; tests call it after each step."""
-        assert len(self._records) == len(self._rows)
-        assert all(self._records[row].node_id == node_id for node_id, row in self._rows.items())
+        assert len(self._records) == len(self.rows)
+        assert all(self._records[row].node_id == node_id for node_id, row in self.rows.items())
         assert len(self._records) <= len(self.columns.seen_ms) <= self.nodes_max
         held = {number for record in self._records for numbers in record.held[5:8] for number in numbers}
         assert len(held) == len(self.interners.languages), "every language is held by a node"

@@ -76,7 +76,7 @@ class Snapshot:
         on_changed: OnChanged = lambda: None,
     ) -> None:
         self._on_lost = on_lost
-        self._on_changed = on_changed
+        self.on_changed = on_changed
         self._store = store
         self._table = table
         self._config = config.selector
@@ -98,9 +98,9 @@ class Snapshot:
 
     # --- for others -------------------------------------------------------------------------------------
 
-    def work_came(self) -> None:
+    def work_came(self, now_ms: int) -> None:
         """Jobs are being placed: poll fast."""
-        self._busy_until_ms = clock.now_ms() + BUSY_MS
+        self._busy_until_ms = now_ms + BUSY_MS
         if self._pace_ms > self._config.snapshot_ms:
             self._pace_ms = self._config.snapshot_ms
             self._wake.set()
@@ -182,17 +182,22 @@ class Snapshot:
     async def _refresh(self) -> int:
         started_us = clock.wall_us()
         changed = 0
+        now_ms = clock.now_ms()
         behind = self._cells
         for _ in range(PAGES_MAX):
-            self._begin_reloads(behind)
+            self._begin_reloads(behind, now_ms)
             positions = [(cell.number, cell.since) for cell in behind]
             answers = await self._store.nodes.changes(positions, self._config.changes_max)
+            now_ms = clock.now_ms()
             behind_next = []
             for cell, answer in zip(behind, answers, strict=True):
                 if isinstance(answer, StoreError):
                     self._failed(cell, "snapshot_failed", error=str(answer))
                     continue
-                changed += self._take(cell, answer)
+                cell.answered_ms, cell.clock_offset_ms = now_ms, now_ms - answer.now_ms
+                if answer.rows or answer.reset or answer.unreadable or cell.found is not None:
+                    changed += self._take(cell, answer, cell.clock_offset_ms)
+                cell.since = answer.version
                 if answer.more:
                     behind_next.append(cell)
                 if len(answer.rows) >= ROWS_AT_ONCE:
@@ -202,12 +207,11 @@ class Snapshot:
                 break
         self._metrics.snapshot_seconds.observe((clock.wall_us() - started_us) / 1e6)
         self._metrics.snapshot_changes_total.inc(changed)
-        if self._table.expire_marks(clock.now_ms()) or changed:
-            self._on_changed()
+        if (self._table.marked and self._table.expire_marks(now_ms)) or changed:
+            self.on_changed()
         return changed
 
-    def _begin_reloads(self, cells: list[_Cell]) -> None:
-        now_ms = clock.now_ms()
+    def _begin_reloads(self, cells: list[_Cell], now_ms: int) -> None:
         for cell in cells:
             if now_ms >= cell.reload_due_ms and cell.found is None:
                 cell.found, cell.since = set(), 0
@@ -217,11 +221,8 @@ class Snapshot:
         self._metrics.store_errors_total.labels("node_changes").inc(count)
         log.warning(event, cell=cell.number, **facts)
 
-    def _take(self, cell: _Cell, answer: Changes) -> int:
+    def _take(self, cell: _Cell, answer: Changes, clock_offset_ms: int) -> int:
         """Write one page of one cell; returns how many rows were written."""
-        now_ms = clock.now_ms()
-        cell.answered_ms = now_ms
-        cell.clock_offset_ms = now_ms - answer.now_ms
         if answer.unreadable:
             self._failed(cell, "rows_unreadable", answer.unreadable, rows=answer.unreadable)
         if answer.reset:
@@ -230,10 +231,9 @@ class Snapshot:
             cell.found, cell.went_back = set(), True
         written = 0
         for row in answer.rows:
-            written += self._write(cell.number, row, cell.clock_offset_ms)
+            written += self._write(cell.number, row, clock_offset_ms)
             if cell.found is not None and row.used >= 0:
                 cell.found.add(row.node_id)
-        cell.since = answer.version
         if cell.found is not None and not answer.more:
             # The reload is complete: a node that it did not find is gone, and its delta was missed.
             written += self._drop([known for known in self._table.ids_in(cell.number) if known not in cell.found], cell)
@@ -252,8 +252,9 @@ class Snapshot:
         table, node_id = self._table, row.node_id
         facts = None if row.view is None else facts_of(row.view, clock_offset_ms)
         written = table.apply(cell, row.version, node_id, row.used, row.last_seen_ms + clock_offset_ms, facts)
-        if row.used >= 0 and node_id in table:
-            table.set_drift(node_id, row.drift)
+        if row.used >= 0 and node_id in table.rows:
+            if row.drift or node_id in table.drifts:
+                table.set_drift(node_id, row.drift)
             # Also beside facts that are older than ours: these are not sent again.
             if row.speeds is not None:
                 table.set_speeds(node_id, row.speeds, clock_offset_ms)

@@ -91,11 +91,12 @@ class JobHandler:
 
     async def _deliver(self, found: list[tuple[Received, JobDone, Advanced]]) -> None:
         """Push each result to the owner of its session, or park it in the session's mail."""
-        owners = await self._owners(found)
+        moved = [one for one in found if result_routing.needs_owner(one[1], one[2])]
+        owners = await self._owners(moved) if moved else {}
         parked: list[tuple[Received, JobDone, MailEntry]] = []
         for message, done, advanced in found:
             body = message.payload[0] if message.payload else b""
-            owner = owners.get(result_routing.session_of(done, advanced))
+            owner = owners.get(result_routing.session_of(done, advanced)) if owners else None
             park, push, ack = result_routing.on_result(done, advanced, body, owner, self._is_live)
             if park is not None:
                 parked.append((message, done, park))
@@ -106,15 +107,9 @@ class JobHandler:
         if parked:
             await self._park(parked)
 
-    async def _owners(self, found: list[tuple[Received, JobDone, Advanced]]) -> dict[str, SessionOwner]:
+    async def _owners(self, moved: list[tuple[Received, JobDone, Advanced]]) -> dict[str, SessionOwner]:
         """The owners of sessions that may have moved. Store errors are logged and left out."""
-        wanted = {
-            result_routing.session_of(done, advanced): message
-            for message, done, advanced in found
-            if result_routing.needs_owner(done, advanced)
-        }
-        if not wanted:
-            return {}
+        wanted = {result_routing.session_of(done, advanced): message for message, done, advanced in moved}
         owners = {}
         answers = await self._store.sessions.owners(list(wanted))
         for (session_id, message), owner in zip(wanted.items(), answers, strict=True):
@@ -188,7 +183,7 @@ class JobHandler:
 
     def _named(self, frame: Cancel) -> Bound:
         facts = self._table.facts_of(frame.node_id)
-        return Bound(frame.attempt, frame.job_id, frame.node_id, facts.edge if facts else "", 0)
+        return Bound(frame.job_id, frame.node_id, facts.edge if facts else "", 0, frame.attempt)
 
     async def _find(self, frame: Cancel) -> Bound | None:
         """Its edge cancelled before it knew the job. Its slot, if any, must not stay occupied until the lease ends.

@@ -22,7 +22,7 @@ from selector.core.job_rows import seed_of
 from selector.core.kernel import TERMS, Choice, Floats, JobRows, Rules
 from selector.core.node_table import NodeTable
 from selector.operators.core import explain
-from selector.operators.core.recorder import Batch, Recorder
+from selector.operators.core.recorder import Recorder
 from selector.operators.core.recording_format import pack
 from selector.placement.placement import Placement, PlacementRound
 
@@ -68,6 +68,7 @@ class DecisionLog:
 
     def note(
         self,
+        placements: Sequence[Placement],
         table: NodeTable,
         rows: JobRows,
         prior: Floats,
@@ -75,14 +76,17 @@ class DecisionLog:
         choice: Choice,
         weights: Weights,
         weights_version: int,
-    ) -> Batch:
-        """Record a choice; must precede any other write into the table."""
+    ) -> None:
+        """Record the choice for these placements; must precede any other write into the table."""
         version = {"at_ms": clock.wall_ms(), "weights_version": weights_version}
         batch = self._recorder.note(table, rows, prior, rules, choice, weights=weights, **version)
         evicted = self._recorder.trim(len(self._records) * RECORD_BYTES)
         if evicted:
             self._evict_until(evicted[-1].number)
-        return batch
+        pools = choice.pool.tolist()
+        for place, placement in enumerate(placements):
+            pool = table.pools.string(pools[place]) if placement.pools is not None and placement.candidates else ""
+            placement.rounds.append(PlacementRound(batch, place, pool, placement.candidates))
 
     def end(
         self,
@@ -96,9 +100,10 @@ class DecisionLog:
         """An attempt ended: placed, found placed, refused, or unknown."""
         dispatch = placement.dispatch
         key = (dispatch.request_id, dispatch.attempt)
-        if key in self._records and outcome == DispatchOutcome.BOUND:
-            return  # a retry: the record of the placement itself is more detailed
-        self._evict(key)
+        if key in self._records:
+            if outcome == DispatchOutcome.BOUND:
+                return  # a retry: the record of the placement itself is more detailed
+            self._evict(key)
         job_id, node_id = (answer.job_id, answer.node_id) if answer is not None else ("", "")
         order = placement.pools.order if placement.pools is not None else ()
         self._records[key] = _LoggedDecision(

@@ -53,7 +53,7 @@ class FleetView:
         if facts is None:
             return None
         now_ms = clock.now_ms()
-        seen_ms = int(self._table.columns.seen_ms[self._table.row_of(node_id)])
+        seen_ms = int(self._table.columns.seen_ms[self._table.rows[node_id]])
         return node_answer(
             node_id,
             facts,
@@ -81,7 +81,7 @@ class FleetView:
         """Filter -> a few nodes that it would remove for any job at present."""
         _, any_job = simulated(Params({}), frozenset())
         table = self._table
-        rows, rules = job_rows([any_job], table, self._plan), self._weights.rules(clock.now_ms())
+        rows, rules = job_rows([any_job], table, self._plan), self._weights.rules._replace(now_ms=clock.now_ms())
         examined = kernel.examine(table.columns, table.index(), rows, table.speeds.prior(), rules)
         found: dict[str, list[str]] = {}
         for obstacle in np.unique(examined.obstacle).tolist():
@@ -94,7 +94,7 @@ class FleetView:
         """Simulate the placement of a job with the real kernel."""
         routing_key, dispatch = simulated(params, self._tenants)
         table = self._table
-        rows, rules = job_rows([dispatch], table, self._plan), self._weights.rules(clock.now_ms())
+        rows, rules = job_rows([dispatch], table, self._plan), self._weights.rules._replace(now_ms=clock.now_ms())
         index, prior = table.index(), table.speeds.prior()
         choice = kernel.choose(table.columns, index, rows, prior, rules, 1)
         examined = kernel.examine(table.columns, index, rows, prior, rules)
@@ -138,7 +138,7 @@ class FleetView:
 
     def _standing(self, node_id: str, facts: NodeFacts) -> Standing:
         now_ms, config = clock.now_ms(), self._config
-        seen_ms = int(self._table.columns.seen_ms[self._table.row_of(node_id)])
+        seen_ms = int(self._table.columns.seen_ms[self._table.rows[node_id]])
         is_gone = facts.detached_ms and now_ms - facts.detached_ms >= config.edge.reconnect_grace_ms
         is_online = facts.status != "offline" and now_ms - seen_ms < config.node.heartbeat_timeout_ms and not is_gone
         return Standing(node_id, self._number(home_among(facts.pools)), facts.caps, is_online, facts.status == "ready")

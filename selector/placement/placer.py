@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lua.store.types.commits import Committed
+from lua.store.types.commits import PASSED_OVER, Committed
 from lua.store.types.jobs import Release
 from mesh import clock
 from mesh.cells import cell_of, cell_of_job
@@ -29,7 +29,7 @@ from selector.core.reply import Reply
 from selector.fleet.core import node_replies
 from selector.operators.decision_log import DecisionLog
 from selector.placement.core import replies
-from selector.placement.placement import Placement, PlacementRound
+from selector.placement.placement import Placement
 from selector.placement.pool_metrics import PoolMetrics
 from selector.placement.refusals import Refusals
 from selector.placement.wait_queue import WaitQueue
@@ -69,11 +69,12 @@ class Placer:
 
     async def place(self, messages: list[Received]) -> None:
         """Place every Dispatch of a batch. One that Redis gave no answer for gets no reply: its edge retries it."""
-        started_us = clock.wall_us()
-        self._snapshot.work_came()
-        placements = self._placements(messages)
+        started_us, now_ms = clock.wall_us(), clock.now_ms()
+        self._snapshot.work_came(now_ms)
+        placements = self._placements(messages, now_ms, started_us // 1_000)
         self._metrics.batch_size.observe(len(placements))
-        behind = [placement for placement in placements if self.wait_queue.is_behind(placement)]
+        queue = self.wait_queue
+        behind = [placement for placement in placements if queue.queued and queue.is_behind(placement)]
         await self._rounds([placement for placement in placements if placement not in behind], is_first=True)
         if behind:
             await self._look_up(behind)
@@ -86,9 +87,9 @@ class Placer:
             if placement.pools is not None and not placement.has_waited:
                 self._pool_metrics.missed(placement.pools)
         if left:
-            await self.wait_queue.enter(left)
+            await queue.enter(left)
         if behind:
-            self.wait_queue.slots_freed()  # these were not tried yet
+            queue.slots_freed()  # these were not tried yet
         self._metrics.dispatch_latency_seconds.observe((clock.wall_us() - started_us) / 1e6)
 
     def cancel(self, request_id: str, attempt: int, sent_us: int) -> None:
@@ -100,37 +101,37 @@ class Placer:
 
     # --- placements -------------------------------------------------------------------------------------
 
-    def _placements(self, messages: list[Received]) -> list[Placement]:
+    def _placements(self, messages: list[Received], now_ms: int, wall_ms: int) -> list[Placement]:
         """The batch without duplicates, expired and cancelled Dispatches."""
-        now_ms = clock.wall_ms()
         outcomes = self._metrics.dispatch_total
         latest: dict[str, tuple[Dispatch, Received]] = {}
         for message in messages:
             dispatch = message.frame
             assert isinstance(dispatch, Dispatch), f"{type(dispatch).__name__} in the lane of Dispatch"
             before = latest.get(dispatch.request_id)
-            if 0 < dispatch.deadline_ms <= now_ms:
+            if 0 < dispatch.deadline_ms <= wall_ms:
                 outcomes.labels(DispatchOutcome.EXPIRED).inc()
-            elif self._is_cancelled(dispatch, message.head.sent_us):
+            elif self._cancelled and self._is_cancelled(dispatch, message.head.sent_us):
                 outcomes.labels(DispatchOutcome.WITHDRAWN).inc()
             elif before is None or before[0].attempt <= dispatch.attempt:
                 latest[dispatch.request_id] = (dispatch, message)
-        found = (self._placement(dispatch, message) for dispatch, message in latest.values())
+        found = (self._placement(dispatch, message, now_ms) for dispatch, message in latest.values())
         return [placement for placement in found if placement is not None]
 
     def _is_cancelled(self, dispatch: Dispatch, sent_us: int) -> bool:
         """True if its edge cancelled it after sending it; both times are by that edge's clock."""
         return sent_us <= self._cancelled.get((dispatch.request_id, dispatch.attempt), -1)
 
-    def _placement(self, dispatch: Dispatch, message: Received) -> Placement | None:
-        is_processed, queued = self.wait_queue.on_dispatch(dispatch.request_id, dispatch.attempt)
-        if not is_processed:
-            return None
-        if queued is not None:
-            queued.broker = message.broker  # its edge may have retried by another one because ours is dead
-            queued.sent_us = message.head.sent_us
-            queued.begin_retry()
-            return queued
+    def _placement(self, dispatch: Dispatch, message: Received, now_ms: int) -> Placement | None:
+        if dispatch.request_id in self.wait_queue.queued:
+            is_processed, queued = self.wait_queue.on_dispatch(dispatch.request_id, dispatch.attempt)
+            if not is_processed:
+                return None
+            if queued is not None:
+                queued.broker = message.broker  # its edge may have retried by another one because ours is dead
+                queued.sent_us = message.head.sent_us
+                queued.begin_retry()
+                return queued
         plan = self._context.plan
         order = order_of(dispatch, plan) if plan.enabled else None
         return Placement(
@@ -138,7 +139,7 @@ class Placer:
             message.payload,
             message.broker,
             unique=new_job_unique(),
-            since_ms=clock.now_ms(),
+            since_ms=now_ms,
             needs=replies.needs_of(dispatch, order.order if order else ()),
             pools=order,
             sent_us=message.head.sent_us,
@@ -163,7 +164,8 @@ class Placer:
                 await self._snapshot.refresh_anew()
                 chosen = self._choose(placements)
             if is_first or any(placement.candidates for placement in placements):
-                self._record(placements, *chosen)
+                weights = self._weights
+                self._decisions.note(placements, self._table, *chosen, weights.weights, weights.version)
             committed = [placement for placement in placements if placement.candidates or (is_first and number == 0)]
             placements = await self._commit(committed, is_last=number == rounds - 1)
         for placement in placements:
@@ -177,18 +179,17 @@ class Placer:
 
         Retries of queued placements can wait for the next snapshot; a refusal of a hopeless one is final.
         """
-        old = self._snapshot.age_ms() > self._config.selector.snapshot_ms
-        return any(
-            self._may_have_just_registered(placement.dispatch.preferred_node)
-            if placement.candidates
-            else old or is_hopeless(placement.removed)
-            for placement in placements
-        )
+        for placement in placements:
+            paired = placement.dispatch.preferred_node
+            if not placement.candidates:
+                if is_hopeless(placement.removed) or self._snapshot.age_ms() > self._config.selector.snapshot_ms:
+                    return True
+            elif paired and self._may_have_just_registered(paired):
+                return True
+        return False
 
     def _may_have_just_registered(self, paired: str) -> bool:
         """A node's code may be used within milliseconds after another selector registered it."""
-        if not paired:
-            return False
         facts, now_ms, missing = self._table.facts_of(paired), clock.now_ms(), self._missing_paired
         if (facts is not None and facts.status != Status.REGISTERING) or now_ms < missing.get(paired, 0):
             return False
@@ -199,45 +200,36 @@ class Placer:
         return True
 
     def _choose(self, placements: list[Placement]) -> tuple[JobRows, Floats, Rules, Choice]:
-        started_us = clock.wall_us()
         table = self._table
-        rejected = {placement.dispatch.request_id: placement.rejected for placement in placements if placement.rejected}
-        rows = job_rows([placement.dispatch for placement in placements], table, self._context.plan, rejected)
-        rules, prior = self._weights.rules(clock.now_ms()), table.speeds.prior()
-        choice = choose(table.columns, table.index(), rows, prior, rules, self._config.selector.candidates)
-        columns = (choice.rows, choice.scores, choice.expected, choice.late_ms, choice.removed, rows.jobs["barred"])
-        found = zip(placements, *(column.tolist() for column in columns), strict=True)
-        for placement, best, scores, expected, late_ms, removed, is_barred in found:
-            count = sum(row != NO_ROW for row in best)
-            placement.candidates = [table.id_of(row) for row in best[:count]]
-            placement.epochs = [table.epoch_at(row) for row in best[:count]]
-            placement.expected, placement.late_ms = expected[:count], late_ms[:count]
-            placement.equals = sum(score - scores[0] <= ROUND_MS for score in scores[:count])
-            placement.removed, placement.is_barred = removed, bool(is_barred)
-            placement.rejected_counted = sum(node_id in table for node_id in placement.rejected)
-        self._metrics.decision_seconds.observe((clock.wall_us() - started_us) / 1e6)
+        with self._metrics.decision_seconds.time():
+            rejected = {
+                placement.dispatch.request_id: placement.rejected for placement in placements if placement.rejected
+            }
+            rows = job_rows([placement.dispatch for placement in placements], table, self._context.plan, rejected)
+            rules, prior = self._weights.rules._replace(now_ms=clock.now_ms()), table.speeds.prior()
+            choice = choose(table.columns, table.index(), rows, prior, rules, self._config.selector.candidates)
+            columns = (choice.rows, choice.scores, choice.expected, choice.late_ms, choice.removed, rows.jobs["barred"])
+            found = zip(placements, *(column.tolist() for column in columns), strict=True)
+            for placement, best, scores, expected, late_ms, removed, is_barred in found:
+                count = sum(row != NO_ROW for row in best)
+                placement.candidates, placement.epochs = table.nodes_at(best[:count])
+                placement.expected, placement.late_ms = expected[:count], late_ms[:count]
+                placement.equals = sum(score - scores[0] <= ROUND_MS for score in scores[:count])
+                placement.removed, placement.is_barred = removed, bool(is_barred)
+                placement.rejected_counted = sum(node_id in table.rows for node_id in placement.rejected)
         return rows, prior, rules, choice
-
-    def _record(self, placements: list[Placement], rows: JobRows, prior: Floats, rules: Rules, choice: Choice) -> None:
-        """Record the choice for explanations and replays; must precede any change of the table."""
-        weights, table = self._weights, self._table
-        batch = self._decisions.note(table, rows, prior, rules, choice, weights.weights, weights.version)
-        pools = choice.pool.tolist()
-        for place, placement in enumerate(placements):
-            pool = table.pools.string(pools[place]) if placement.pools is not None and placement.candidates else ""
-            placement.rounds.append(PlacementRound(batch, place, pool, placement.candidates))
 
     async def _commit(self, placements: list[Placement], *, is_last: bool) -> list[Placement]:
         """Commit one round; returns the placements whose candidates were all rejected."""
         if not placements:
             return []
-        started_us = clock.wall_us()
-        answers = await self._store.commits.commit([placement.commit(is_last=is_last) for placement in placements])
-        self._metrics.commit_seconds.observe((clock.wall_us() - started_us) / 1e6)
+        with self._metrics.commit_seconds.time():
+            answers = await self._store.commits.commit([placement.commit(is_last=is_last) for placement in placements])
         left = []
         for placement, answer in zip(placements, answers, strict=True):
-            self._learn(placement, answer)
-            if not answer.is_passed_over:
+            if answer.reasons:
+                self._learn(placement, answer)
+            if answer.verdict not in PASSED_OVER:
                 await self._finish(placement, answer)
             elif placement.candidates:
                 left.append(placement)
@@ -245,7 +237,7 @@ class Placer:
 
     def _learn(self, placement: Placement, answer: Committed) -> None:
         """Correct the rows of rejected candidates for the next round and the next batch."""
-        if not answer.reasons or not (answer.verdict == "new" or answer.is_passed_over):
+        if answer.verdict != "new" and answer.verdict not in PASSED_OVER:
             return
         if placement.rounds:
             placement.rounds[-1] = placement.rounds[-1]._replace(reasons=answer.reasons, seen=answer.seen)
@@ -279,7 +271,7 @@ class Placer:
         """A commit without candidates places nothing, but finds an earlier placement."""
         asked = [placement.commit(is_last=True)._replace(candidates=[]) for placement in placements]
         for placement, answer in zip(placements, await self._store.commits.commit(asked), strict=True):
-            if not answer.is_passed_over:
+            if answer.verdict not in PASSED_OVER:
                 await self._finish(placement, answer)
 
     # --- completion -------------------------------------------------------------------------------------
@@ -288,35 +280,44 @@ class Placer:
         placement.outcome = answer.verdict
         self._metrics.dispatch_total.labels(answer.verdict).inc()
         dispatch = placement.dispatch
-        placement.is_cancelled |= self._is_cancelled(dispatch, placement.sent_us)
-        self._decisions.end(placement, answer.verdict, answer=answer, waited_ms=placement.waited_ms(clock.now_ms()))
+        if self._cancelled and self._is_cancelled(dispatch, placement.sent_us):
+            placement.is_cancelled = True
+        waited_ms = placement.waited_ms(clock.now_ms()) if placement.has_waited else 0
+        self._decisions.end(placement, answer.verdict, answer=answer, waited_ms=waited_ms)
+        reply = None
         if answer.verdict == "new":
-            await self._finish_new(placement, answer)
+            reply = await self._finish_new(placement, answer)
         elif answer.verdict == "bound":
-            self._finish_bound(placement, answer)
+            reply = self._finish_bound(placement, answer)
         else:
             ids = {"request_id": dispatch.request_id, "session_id": dispatch.session_id, "trace_id": dispatch.trace_id}
             log.warning("commit_unknown", **ids)
+        if reply is not None:
+            payload = placement.payload if isinstance(reply.frame, Assign) else []
+            cell, deadline_ms = cell_of_job(answer.job_id), dispatch.deadline_ms
+            self._context.send(reply.to, cell, reply.frame, *payload, deadline_ms=deadline_ms, prefer=placement.broker)
 
-    async def _finish_new(self, placement: Placement, answer: Committed) -> None:
+    async def _finish_new(self, placement: Placement, answer: Committed) -> Reply | None:
+        """The job for the node's edge; None if it was cancelled meanwhile, and is released."""
         self._table.patch(answer.node_id, answer.used, answer.version)
         if placement.pools is not None:
             self._pool_metrics.found(placement.pools, placement.rounds[-1].pool)
         if placement.is_cancelled:
             await self._release(placement, answer)
-        else:
-            late_ms = placement.late_ms[placement.candidates.index(answer.node_id)]
-            self._send(placement, replies.assign(placement.dispatch, answer, late_ms), answer.job_id)
+            return None
+        late_ms = placement.late_ms[placement.candidates.index(answer.node_id)]
+        return replies.assign(placement.dispatch, answer, late_ms)
 
-    def _finish_bound(self, placement: Placement, answer: Committed) -> None:
+    def _finish_bound(self, placement: Placement, answer: Committed) -> Reply | None:
+        """The reply to a retry of a placed request, if it needs one."""
         facts = self._table.facts_of(answer.node_id)
         lost_ms = self._config.selector.result_lost_ms
         reply = replies.on_bound(placement.dispatch, answer, facts.epoch if facts else 0, lost_ms)
         if reply is None or placement.is_cancelled:
-            return
+            return None
         if isinstance(reply.frame, Undone) and reply.frame.reason != UndoneReason.RELEASED:
             self._metrics.undone_total.labels(reply.frame.reason).inc()  # a release was counted when it happened
-        self._send(placement, reply, answer.job_id)
+        return reply
 
     async def _release(self, placement: Placement, answer: Committed) -> None:
         """Its edge cancelled it during the commit; no node has received it yet."""
@@ -329,8 +330,3 @@ class Placer:
             log.warning("release_failed", job_id=answer.job_id, request_id=request_id, error=str(error))
             return
         self._table.patch(answer.node_id, released.used, released.version)
-
-    def _send(self, placement: Placement, reply: Reply, job_id: str) -> None:
-        payload = placement.payload if isinstance(reply.frame, Assign) else []
-        deadline_ms, broker = placement.dispatch.deadline_ms, placement.broker
-        self._context.send(reply.to, cell_of_job(job_id), reply.frame, *payload, deadline_ms=deadline_ms, prefer=broker)

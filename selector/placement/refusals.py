@@ -67,7 +67,7 @@ class Refusals:
             if len(self._forecasts) >= FORECASTS_MAX or self._spent_us >= FORECASTS_US:
                 return UNKNOWN_FORECAST
             started_us = clock.wall_us()
-            table, rules = self._context.table, self._weights.rules(now_ms)
+            table, rules = self._context.table, self._weights.rules._replace(now_ms=now_ms)
             rows = job_rows([placement.dispatch], table, self._context.plan)
             examined = examine(table.columns, table.index(), rows, table.speeds.prior(), rules)
             forecast = self._forecasts[key] = forecast_of(examined, table, rules)

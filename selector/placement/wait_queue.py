@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from mesh import clock
@@ -50,6 +50,8 @@ class WaitQueue:
         self._look_up = look_up
         job = context.config.job
         self._queue: DeadlineQueue[Placement] = DeadlineQueue(job.waiting_max, job.waiting_bytes_max)
+        #: Request id -> its entry; empty most of the time.
+        self.queued: Mapping[str, QueueEntry[Placement]] = self._queue.by_request
         self._wake = asyncio.Event()
 
     # --- in and out -----------------------------------------------------------------------------------------
@@ -63,13 +65,13 @@ class WaitQueue:
                 self._refusals.refuse(placement)
             elif entry.until_ms <= clock.now_ms():
                 self._refuse(entry)
-            elif self._queue.find(placement.dispatch.request_id) is None:
-                if not len(self._queue):
+            elif self.queued.get(placement.dispatch.request_id) is None:
+                if not self.queued:
                     self._wake.set()  # `run` waits without a timeout while the queue is empty
                 placement.has_waited = True
                 evicted += self._queue.push(entry)
         for placement in placements:
-            queued = self._queue.find(placement.dispatch.request_id)
+            queued = self.queued.get(placement.dispatch.request_id)
             if queued is not None and queued.item is placement:
                 self._send_waiting(placement)
         await self._abandon(evicted, RefusalReason.LINE_FULL)
@@ -89,7 +91,7 @@ class WaitQueue:
         A retry is processed with its original arrival time, because another selector may have placed it. It is ignored
         while its commit is in progress, and if a later attempt is queued.
         """
-        entry = self._queue.find(request_id)
+        entry = self.queued.get(request_id)
         if entry is None:
             return True, None
         placement = entry.item
@@ -116,7 +118,7 @@ class WaitQueue:
 
     def slots_freed(self) -> None:
         """Retry soon: a slot may be free."""
-        if len(self._queue):
+        if self.queued:
             self._wake.set()
 
     async def run(self) -> None:
@@ -134,7 +136,7 @@ class WaitQueue:
             await asyncio.sleep((clock.now_ms() - started_ms) / 1_000)
 
     async def _pause(self) -> None:
-        if not len(self._queue):
+        if not self.queued:
             await self._wake.wait()
         else:
             try:

@@ -42,12 +42,9 @@ class CurrentWeights:
         #: The set in force, and its version; 0 = the configuration's.
         self.weights: Weights = stored.weights or self._config.weights
         self.version: int = stored.version
-        self._rules = rules_of(self._config, self.weights)
+        #: The kernel's rules: limits from the configuration, prices from the weights in force. Their time is not set.
+        self.rules = rules_of(self._config, self.weights)
         self._metrics.weights_version.set(self.version)
-
-    def rules(self, now_ms: int) -> Rules:
-        """The kernel's rules: limits from the configuration, prices from the weights in force."""
-        return self._rules._replace(now_ms=now_ms)
 
     async def run(self) -> None:
         """Poll until cancelled."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 #: Also the label values of a metric.
 CommitVerdict = Literal["new", "bound", "full", "unavailable", "unknown"]
+#: Redis refused every candidate.
+PASSED_OVER: Final[tuple[CommitVerdict, ...]] = ("full", "unavailable")
 
 
 class CommitRequest(NamedTuple):
@@ -53,17 +55,12 @@ class Committed(NamedTuple):
     ended_for_ms: int = -1
     asked_by: str = ""
 
-    @property
-    def is_passed_over(self) -> bool:
-        """True if Redis refused every candidate."""
-        return self.verdict in ("full", "unavailable")
-
 
 class Bound(NamedTuple):
-    """Binding of a request: its attempt, job and node."""
+    """Binding of a request: its job, node and attempt, in the order of Committed."""
 
-    attempt: int
     job_id: str
     node_id: str
     node_edge: str
     node_epoch: int
+    attempt: int

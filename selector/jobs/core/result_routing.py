@@ -59,7 +59,7 @@ def needs_owner(done: JobDone, advanced: Advanced) -> bool:
 
     A redelivered result was not acknowledged: the session may have moved, or its client may be detached.
     """
-    return is_deliverable(advanced) and (done.resend > 0 or not (advanced.edge or done.session_edge))
+    return (done.resend > 0 or not (advanced.edge or done.session_edge)) and is_deliverable(advanced)
 
 
 def on_result(
@@ -73,7 +73,15 @@ def on_result(
     """
     if not is_deliverable(advanced):
         return Delivery(ack=_ack(done, ResultVerdict.FENCED))
-    push = _push(done, advanced)
+    push = Push(
+        job_id=done.job_id,
+        attempt=done.attempt,
+        node_id=done.node_id,
+        node_edge=done.node_edge,
+        request_id=advanced.request_id or done.request_id,
+        session_id=session_of(done, advanced),
+        utterance_index=done.utterance_index,
+    )
     asked = advanced.edge or done.session_edge
     if session is None:
         return Delivery(push=Reply(asked, push)) if asked else _undeliverable(done)
@@ -89,18 +97,6 @@ def on_result(
 def on_parked(done: JobDone, parked: Parked) -> Reply:
     """It is stored in the session's mail: its node's edge may forget it."""
     return _ack(done, ResultVerdict(verdict_of(parked)))
-
-
-def _push(done: JobDone, advanced: Advanced) -> Push:
-    return Push(
-        job_id=done.job_id,
-        attempt=done.attempt,
-        node_id=done.node_id,
-        node_edge=done.node_edge,
-        request_id=advanced.request_id or done.request_id,
-        session_id=session_of(done, advanced),
-        utterance_index=done.utterance_index,
-    )
 
 
 def _undeliverable(done: JobDone) -> Delivery:

@@ -161,11 +161,12 @@ class Recorder:
         if self._base is None:
             self._base = Image(table.columns)
         change = self._change(table, prior)
-        arrays = arrays_of((*rows, *choice, change.rows, change.prior_at, change.prior))
+        arrays: list[Array] = [*rows, *choice, change.rows, change.prior_at, change.prior]
         size_bytes = BATCH_BYTES + sum(array.nbytes for array in arrays) + ARRAY_BYTES * len(arrays) + len(change.cells)
-        version = table.snapshot_version()
         self.newest += 1
-        batch = Batch(self.newest, at_ms, version, weights_version, weights, rules, rows, choice, change, size_bytes)
+        batch = Batch(
+            self.newest, at_ms, table.version, weights_version, weights, rules, rows, choice, change, size_bytes
+        )
         self._batches.append(batch)
         self.jobs += len(rows.jobs)
         self.size_bytes += size_bytes
@@ -188,19 +189,23 @@ class Recorder:
         return None if self._base is None else Recording(self._base.copy(), list(self._batches))
 
     def _change(self, table: NodeTable, prior: Floats) -> Change:
-        count, known, names = len(table), self._names, {}
+        count, known, names = len(table.rows), self._names, {}
         written = table.take_written()
         del known[count:]
         known += [""] * (count - len(known))
-        for row in written:
-            name = table.id_of(row)
+        for row, name in zip(written, table.nodes_at(written)[0], strict=True):
             if known[row] != name:
                 known[row] = names[row] = name
         rows = np.array(written, dtype=np.int32)
         cells = self._cells(table.columns, written)
-        prior_at = self._prior_changes(prior)
-        pools = len(table.index().starts) - 1
-        return Change(count, pools, rows, cells, names, len(prior), prior_at, prior[prior_at])
+        before, self._prior = self._prior, prior
+        if prior is before:
+            prior_at = _NONE
+        elif len(prior) != len(before):
+            prior_at = np.arange(len(prior), dtype=np.int32)
+        else:
+            prior_at = np.flatnonzero(prior != before).astype(np.int32)
+        return Change(count, table.pools.size, rows, cells, names, len(prior), prior_at, prior[prior_at])
 
     def _cells(self, columns: Columns, written: list[int]) -> bytes:
         """The written rows of each column. Few rows, as most batches have, are faster to copy one by one."""
@@ -211,14 +216,6 @@ class Recorder:
             self._viewed = columns
             self._views = [(column.data.cast("B"), column[:1].nbytes) for column in arrays_of(columns)]
         return b"".join([view[row * size : (row + 1) * size] for view, size in self._views for row in written])
-
-    def _prior_changes(self, prior: Floats) -> npt.NDArray[np.int32]:
-        before, self._prior = self._prior, prior
-        if prior is before:
-            return _NONE
-        if len(prior) != len(before):
-            return np.arange(len(prior), dtype=np.int32)
-        return np.flatnonzero(prior != before).astype(np.int32)
 
 
 # --- replay ----------------------------------------------------------------------------------------

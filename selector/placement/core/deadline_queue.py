@@ -41,7 +41,8 @@ class DeadlineQueue(Generic[T]):
     def __init__(self, count_max: int, bytes_max: int) -> None:
         self._count_max = count_max
         self._bytes_max = bytes_max
-        self._by_request: dict[str, QueueEntry[T]] = {}
+        #: Request id -> its queued attempt. Only the queue writes it.
+        self.by_request: dict[str, QueueEntry[T]] = {}
         #: `order` of every entry, sorted, and the entries by it.
         self._orders: list[tuple[int, int]] = []
         self._entries: dict[tuple[int, int], QueueEntry[T]] = {}
@@ -50,15 +51,11 @@ class DeadlineQueue(Generic[T]):
         self.size_bytes = 0
 
     def __len__(self) -> int:
-        return len(self._by_request)
+        return len(self.by_request)
 
     def __iter__(self) -> Iterator[QueueEntry[T]]:
         """A copy of the entries, earliest deadline first: the queue may change during the iteration."""
         return iter([self._entries[order] for order in self._orders])
-
-    def find(self, request_id: str) -> QueueEntry[T] | None:
-        """The queued attempt of this request."""
-        return self._by_request.get(request_id)
 
     def find_same_needs(self, needs: Hashable) -> QueueEntry[T] | None:
         """An entry with these needs; a later request with the same needs must not overtake it."""
@@ -66,7 +63,7 @@ class DeadlineQueue(Generic[T]):
 
     def is_queued(self, entry: QueueEntry[T]) -> bool:
         """False once it was removed, evicted or replaced."""
-        return self._by_request.get(entry.request_id) is entry
+        return self.by_request.get(entry.request_id) is entry
 
     def ahead_of(self, entry: QueueEntry[T]) -> int:
         """How many entries are served before it."""
@@ -76,9 +73,9 @@ class DeadlineQueue(Generic[T]):
         """Add a request; returns the evicted entries, latest deadline first. The new one itself may be among them.
 
         Replaces an older attempt of the same request, which its edge has cancelled. A retry of the same attempt must
-        not be pushed: call `find` first.
+        not be pushed: see `by_request` first.
         """
-        before = self._by_request.get(entry.request_id)
+        before = self.by_request.get(entry.request_id)
         if before is not None:
             assert before.attempt < entry.attempt, f"{entry.request_id} is queued already"
             self.remove(before)
@@ -86,11 +83,11 @@ class DeadlineQueue(Generic[T]):
         entry.order = (entry.deadline_ms, self._arrivals)
         insort(self._orders, entry.order)
         self._entries[entry.order] = entry
-        self._by_request[entry.request_id] = entry
+        self.by_request[entry.request_id] = entry
         self._by_needs.setdefault(entry.needs, {})[entry.request_id] = entry
         self.size_bytes += entry.size_bytes
         evicted = []
-        while len(self._by_request) > self._count_max or self.size_bytes > self._bytes_max:
+        while len(self.by_request) > self._count_max or self.size_bytes > self._bytes_max:
             last = self._entries[self._orders[-1]]
             self.remove(last)
             evicted.append(last)
@@ -100,7 +97,7 @@ class DeadlineQueue(Generic[T]):
         """Remove a request; False if it was not queued any more."""
         if not self.is_queued(entry):
             return False
-        del self._by_request[entry.request_id]
+        del self.by_request[entry.request_id]
         same_needs = self._by_needs[entry.needs]
         del same_needs[entry.request_id]
         if not same_needs:
@@ -112,7 +109,7 @@ class DeadlineQueue(Generic[T]):
 
     def cancel(self, request_id: str, attempt: int) -> QueueEntry[T] | None:
         """Remove this attempt, or an older one; returns the removed entry."""
-        entry = self._by_request.get(request_id)
+        entry = self.by_request.get(request_id)
         if entry is None or entry.attempt > attempt:
             return None
         self.remove(entry)
@@ -125,9 +122,9 @@ class DeadlineQueue(Generic[T]):
     def check(self) -> None:
         """Assert that order, names and sizes agree; tests call it after each step."""
         assert self._orders == sorted(self._entries)
-        assert {id(entry) for entry in self._entries.values()} == {id(entry) for entry in self._by_request.values()}
+        assert {id(entry) for entry in self._entries.values()} == {id(entry) for entry in self.by_request.values()}
         assert sum(map(len, self._by_needs.values())) == len(self)
-        assert self.size_bytes == sum(entry.size_bytes for entry in self._by_request.values())
+        assert self.size_bytes == sum(entry.size_bytes for entry in self.by_request.values())
         assert len(self) <= self._count_max
         assert self.size_bytes <= self._bytes_max
 

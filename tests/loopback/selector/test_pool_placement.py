@@ -42,7 +42,7 @@ async def selecting(redis_server: RedisServer) -> AsyncIterator[Selecting]:
 
 def pool_of(selecting: Selecting, node_id: str) -> str:
     table = selecting.table
-    return table.pools.string(int(table.columns.pool[table.row_of(node_id)]))
+    return table.pools.string(int(table.columns.pool[table.rows[node_id]]))
 
 
 def counted(name: str, **labels: str) -> float:

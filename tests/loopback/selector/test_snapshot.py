@@ -104,7 +104,7 @@ async def test_a_ghost_is_removed_by_the_next_full_reload(store: Store) -> None:
     table.apply(cell_of("ghost", 2), 1, "ghost", 0, NOW_MS, facts())
     await snapshot.refresh()
     await snapshot.refresh()
-    assert "ghost" not in table and "node-1" in table
+    assert "ghost" not in table.rows and "node-1" in table.rows
     assert not lost, "it left, and a delta about that was missed"
 
 
@@ -120,7 +120,7 @@ async def test_a_redis_that_lost_everything_is_believed(store: Store, redis_serv
     assert [(node_id, facts.edge, facts.epoch) for node_id, facts in lost.items()] == [("node-1", "edge:b:1", epoch)]
     await add(store, "node-1")
     await snapshot.refresh()
-    assert "node-1" in table
+    assert "node-1" in table.rows
 
 
 async def test_a_loss_shows_even_if_others_registered_again_before_the_next_look(
@@ -136,10 +136,10 @@ async def test_a_loss_shows_even_if_others_registered_again_before_the_next_look
         client.flushall()
     await add(store, one)  # the cell's version is above ours again
     await snapshot.refresh()
-    assert (one in table, other in table, list(lost)) == (True, False, [other])
+    assert (one in table.rows, other in table.rows, list(lost)) == (True, False, [other])
     await add(store, other)
     await snapshot.refresh()
-    assert other in table and list(lost) == [other]
+    assert other in table.rows and list(lost) == [other]
 
 
 async def test_ages_are_told_on_our_own_clock(store: Store) -> None:
@@ -164,10 +164,10 @@ async def test_a_row_that_cannot_be_read_is_left_out_alone(store: Store, redis_s
     changes = await node_changes(store, 0, 0, 100)
     assert changes.unreadable == 2
     await snapshot.refresh()
-    assert [node_id in table for node_id in nodes] == [False, False] + [True] * (len(nodes) - 2)
+    assert [node_id in table.rows for node_id in nodes] == [False, False] + [True] * (len(nodes) - 2)
     await add(store, nodes[0])
     await snapshot.refresh()
-    assert nodes[0] in table
+    assert nodes[0] in table.rows
 
 
 async def test_words_that_do_not_fit_are_counted(store: Store) -> None:

@@ -21,5 +21,6 @@ def script_of(folder: Path, name: str, text: str) -> Script:
 def run(raw: RedisClient, script: Script, keys: list[str], args: Mapping[str, Any]) -> list[Any]:
     words = script.arguments(args)
     [reply] = raw.eval(script.source, len(keys), *keys, 1, len(keys), len(words), *words)
-    assert isinstance(reply, list), reply
-    return script.read(reply)
+    [answer] = script.read([reply])
+    assert isinstance(answer, list), answer
+    return answer

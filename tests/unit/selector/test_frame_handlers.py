@@ -54,10 +54,12 @@ async def test_failed_batch_is_retried_message_by_message(handlers: FrameHandler
         done.extend(one.frame.job_id for one in messages if isinstance(one.frame, JobEvent))
 
     handlers.on_batch(JobEvent, on_events)
-    with capture_logs() as lines:
-        await handlers.handle([event(0), event(1), event(2)])
-    assert done == ["job-00-0", "job-00-2"]
-    assert [(line["event"], line["job_id"]) for line in lines] == [("bad_frame", "job-00-1")]
+    for handle in (handlers.handle, handlers.batch_of(JobEvent)):
+        done.clear()
+        with capture_logs() as lines:
+            await handle([event(0), event(1), event(2)])
+        assert done == ["job-00-0", "job-00-2"]
+        assert [(line["event"], line["job_id"]) for line in lines] == [("bad_frame", "job-00-1")]
 
 
 async def test_bug_in_a_handler_costs_its_message_only(handlers: FrameHandlers) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from lua.engine.header import read_header
 from lua.engine.loader import FOLDER, load_scripts
+from mesh.errors import StoreError
 from tests.support.builders.lua_script import GOOD, TOOL, script_folder
 
 BODY_LINES_MAX = 80
@@ -32,10 +33,9 @@ def test_arguments_are_ordered_by_the_header(tmp_path: Path) -> None:
 
 def test_reply_is_decoded_by_its_declared_types(tmp_path: Path) -> None:
     script = load_scripts(script_folder(tmp_path))["thing_do"]
-    assert script.read([7, b"a", b"b"]) == [7, [b"a", b"b"]]
-    assert script.read([7]) == [7, []]
-    with pytest.raises(ValueError, match="0 fields"):
-        script.read([])
+    assert script.read([[7, b"a", b"b"], [7]]) == [[7, [b"a", b"b"]], [7, []]]
+    [wrong] = script.read([[]])
+    assert isinstance(wrong, StoreError) and "0 fields" in str(wrong)
 
 
 def test_shared_fragments_precede_the_fragments_that_use_them(tmp_path: Path) -> None:

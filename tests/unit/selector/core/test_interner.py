@@ -11,6 +11,13 @@ def test_find_does_not_add_a_string() -> None:
     assert (words.find("EN"), len(words)) == (0, 1)
 
 
+def test_strings_are_found_as_one_bitset() -> None:
+    words = Interner(4, permanent=["en", "es", "fr"])
+    assert words.find_bits(["en", "FR", "fr"]) == (0b101, False)
+    assert words.find_bits(["es", "zh"]) == (0b010, True), "the known ones, and that one is unknown"
+    assert (words.find_bits([]), words.size) == ((0, False), 3)
+
+
 def test_number_is_reused_after_its_last_reference() -> None:
     words = Interner(2, permanent=["en"])
     es = words.hold_all(["es", "ES"])

@@ -12,17 +12,17 @@ from tests.support.builders.selector import NO_POOLS, facts, job, table_of
 @pytest.mark.parametrize(
     ("dispatch", "languages"),
     [
-        (job(src_lang="en", tgt_lang="es"), JobLanguages(("en",), ("es",), ("en>es",))),
-        (job(src_lang="en", tgt_lang="EN"), JobLanguages(("en",), ("EN",), ())),
+        (job(src_lang="en", tgt_lang="es"), JobLanguages("en>es", ("en",), ("es",), ("en>es",))),
+        (job(src_lang="en", tgt_lang="EN"), JobLanguages("en>EN", ("en",), ("EN",), ())),
         (
             job(src_lang="auto", lang_a="en", lang_b="zh"),
-            JobLanguages(("en", "zh"), ("en", "zh"), ("en>zh", "zh>en"), is_auto=True),
+            JobLanguages("auto>es", ("en", "zh"), ("en", "zh"), ("en>zh", "zh>en"), is_auto=True),
         ),
         (
             job(src_lang="auto", tgt_lang="es", auto_langs=["en", "zh"]),
-            JobLanguages(("en", "zh"), ("es",), ("en>es", "zh>es"), is_auto=True),
+            JobLanguages("auto>es", ("en", "zh"), ("es",), ("en>es", "zh>es"), is_auto=True),
         ),
-        (job(src_lang="auto", tgt_lang="es"), JobLanguages((), ("es",), (), is_auto=True, is_any=True)),
+        (job(src_lang="auto", tgt_lang="es"), JobLanguages("auto>es", (), ("es",), (), is_auto=True, is_any=True)),
     ],
 )
 def test_languages_of_a_job(dispatch: Dispatch, languages: JobLanguages) -> None:
@@ -44,7 +44,7 @@ def test_excluded_and_rejected_nodes_are_listed_by_row_and_bounded() -> None:
     rows = job_rows([job(excluded=["a", *strangers, "b"])], table, NO_POOLS, {"r-1": ["c", "gone"]})
     one = rows.jobs[0]
     excluded = rows.lists[one["excluded_from"] : one["excluded_to"]].tolist()
-    assert excluded == [table.row_of("a"), table.row_of("c")], "b is beyond the bound; unknown nodes have no row"
+    assert excluded == [table.rows["a"], table.rows["c"]], "b is beyond the bound; unknown nodes have no row"
 
 
 def test_preferred_nodes_that_are_unknown_have_no_row() -> None:

@@ -49,7 +49,7 @@ def test_an_older_delta_does_not_remove_a_node_that_came_back() -> None:
     table = table_of(("n", facts()))
     table.apply(0, 9, "n", 0, NOW_MS, facts(epoch=2))
     assert not table.apply(0, 8, "n", -1, NOW_MS, None)
-    assert "n" in table
+    assert "n" in table.rows
 
 
 def test_a_counter_that_went_back_is_believed_after_forgetting() -> None:
@@ -119,9 +119,9 @@ def test_rows_survive_growth_and_removal() -> None:
         table.check()
     assert {table.id_of(row) for row in range(len(table))} == set(truth), f"seed {seed}"
     for node_id, (used, most) in truth.items():
-        row = table.row_of(node_id)
+        row = table.rows[node_id]
         assert (table.columns.used[row], table.columns.max_jobs[row]) == (used, most), f"seed {seed}"
-    assert table.row_of("never") == NO_ROW
+    assert "never" not in table.rows
 
 
 def test_absurd_numbers_from_a_node_are_clipped() -> None:
@@ -174,7 +174,7 @@ def test_services_that_jobs_ask_for_always_have_a_number() -> None:
     table = table_of(("n", facts(services_installed=[f"s{index}" for index in range(100)])))
     assert table.interners.services.refused > 0
     table.apply(0, 1, "m", 0, NOW_MS, facts(services_installed=["punctuation"], services_ready=["asr", "tone"]))
-    row, find = table.row_of("m"), table.interners.services.find
+    row, find = table.rows["m"], table.interners.services.find
     assert table.columns.installed[row] == 1 << find("punctuation")
     assert table.columns.ready[row] == 1 << find("asr") | 1 << find("tone")
     table.remove("n")
@@ -262,7 +262,7 @@ def test_the_snapshot_version_is_the_highest_seen() -> None:
     table.apply(0, 7, "a", 0, NOW_MS, None)
     table.patch("a", 1, 9)
     table.apply(0, 8, "a", 0, NOW_MS, None)
-    assert table.snapshot_version() == 9
+    assert table.version == 9
 
 
 def test_a_new_node_inherits_nothing_from_the_row_it_gets() -> None:

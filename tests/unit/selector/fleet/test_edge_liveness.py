@@ -9,10 +9,9 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
+from mesh import clock
 from mesh.config.network import SelectorConfig
 from mesh.errors import StoreError
-from mesh.frames import FRAME_VERSION, Head, JobEvent, Lane
-from mesh.link.link import Received
 from selector.fleet.edge_liveness import EdgeLiveness
 
 A, B = "edge:a:1", "edge:b:1"
@@ -60,8 +59,7 @@ async def test_edge_absent_for_a_ttl_is_dead(monkeypatch: pytest.MonkeyPatch) ->
 async def test_sender_of_a_frame_is_live_without_presence(monkeypatch: pytest.MonkeyPatch) -> None:
     liveness = await polled(monkeypatch, {0: [], 6_000: []})
     assert not liveness.is_live(A)
-    head = Head(FRAME_VERSION, Lane.WORK, "", 0, A, 0)
-    liveness.on_messages([Received(head, JobEvent("job-00-1", 1, "n", "start"), [], "broker")])
+    liveness.detector.on_frame(A, clock.now_ms())
     assert liveness.is_live(A) and not liveness.is_live(B)
 
 

@@ -13,7 +13,7 @@ from selector.core.node_table import NodeTable
 from selector.operators.core.recording_format import unpack
 from selector.operators.decision_log import DecisionLog
 from selector.placement.core import replies
-from selector.placement.placement import Placement, PlacementRound
+from selector.placement.placement import Placement
 from tests.support.builders.selector import NOW_MS, facts, job, table_of
 from tests.support.simulation.selector import PLAN_ANYWHERE, rules_at
 
@@ -31,19 +31,17 @@ def decide(kept: DecisionLog, table: NodeTable, dispatch: Dispatch, *, conflict:
     asked = request(dispatch)
     rules, rows = rules_at(NOW_MS, Weights()), job_rows([dispatch], table, PLAN_ANYWHERE)
     choice = choose(table.columns, table.index(), rows, table.speeds.prior(), rules, 3)
-    batch = kept.note(table, rows, table.speeds.prior(), rules, choice, Weights(), 5)
     asked.candidates = [table.id_of(row) for row in choice.rows[0].tolist() if row != NO_ROW]
     asked.removed = choice.removed[0].tolist()
-    chosen = PlacementRound(batch, 0, "", asked.candidates)
+    kept.note([asked], table, rows, table.speeds.prior(), rules, choice, Weights(), 5)
     if not asked.candidates:
-        asked.rounds.append(chosen)
         refused = replies.refusal(dispatch, asked.removed, 0, nearest=("n-1", "is not ready"))
         kept.end(asked, "refused", refused=refused)
         return asked
     taken = asked.candidates[1 if conflict else 0]
     if conflict:
-        chosen = chosen._replace(reasons=("moved",), seen=((asked.candidates[0], 3, 9),))
-    asked.rounds.append(chosen)
+        [chosen] = asked.rounds
+        asked.rounds = [chosen._replace(reasons=("moved",), seen=((asked.candidates[0], 3, 9),))]
     job_id = f"job-01-{dispatch.request_id}-{dispatch.attempt}"
     kept.end(asked, "new", answer=Committed("new", job_id, taken, attempt=dispatch.attempt))
     return asked
@@ -62,7 +60,7 @@ def test_a_decision_is_found_by_request_and_by_job(table: NodeTable) -> None:
     assert record == kept.find("job-01-r-1-1")
     assert record["node_id"] == asked.candidates[0]
     assert record["seed"] == seed_of(asked.dispatch)
-    assert (record["weights_version"], record["snapshot_version"]) == (5, table.snapshot_version())
+    assert (record["weights_version"], record["snapshot_version"]) == (5, table.version)
     [one] = record["rounds"]
     assert one["compared"] == 4
     assert one["removed"] == {"asr_lang_unsupported": 1}

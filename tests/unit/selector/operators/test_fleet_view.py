@@ -30,7 +30,7 @@ def view_of(table: NodeTable) -> FleetView:
 
     snapshot = SimpleNamespace(refresh_anew=refresh_anew, clock_offset_ms=lambda cell: 0)
     context = SimpleNamespace(table=table, snapshot=snapshot, plan=NO_POOLS, config=Config())
-    return FleetView(cast(Any, context), cast(Any, SimpleNamespace(rules=lambda now_ms: RULES)))
+    return FleetView(cast(Any, context), cast(Any, SimpleNamespace(rules=RULES)))
 
 
 async def test_node_is_refreshed_before_it_is_shown() -> None:

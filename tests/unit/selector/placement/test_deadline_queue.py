@@ -56,7 +56,7 @@ def test_higher_attempt_replaces_a_lower_one() -> None:
     second = entry("r", 20, attempt=2)
     assert queue.push(second) == []
     assert names(queue) == ["r", "other"]
-    assert queue.find("r") is second
+    assert queue.by_request["r"] is second
     assert not queue.is_queued(first)
     assert not queue.remove(first)
 
@@ -108,7 +108,7 @@ def test_queue_behaves_like_a_sorted_list(moves: list[tuple[str, int, int, int, 
     queue = DeadlineQueue[str](4, 100)
     model: dict[str, tuple[int, int, int, int]] = {}  # deadline, arrival, attempt, size
     for arrival, (name, attempt, deadline_ms, size, comes) in enumerate(moves):
-        standing = queue.find(name)
+        standing = queue.by_request.get(name)
         if comes and (standing is None or standing.attempt < attempt):
             evicted = queue.push(entry(name, deadline_ms, attempt, size, needs=name[0]))
             model[name] = (deadline_ms, arrival, attempt, size)

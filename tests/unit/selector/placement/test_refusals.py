@@ -41,7 +41,7 @@ class RefusalsBench:
             plan=NO_POOLS,
             send=lambda to, cell, frame, **_: self.sent.append((to, frame)),
         )
-        weights = SimpleNamespace(rules=lambda now_ms: rules_of(CONFIG.weights, NOW_MS))
+        weights = SimpleNamespace(rules=rules_of(CONFIG.weights, NOW_MS))
         decisions = SimpleNamespace(end=lambda placement, outcome, **_: self.ended.append(outcome))
         self.refusals = Refusals(cast(Any, context), cast(Any, weights), cast(Any, decisions))
         monkeypatch.setattr(clock, "now_ms", lambda: self.now_ms)

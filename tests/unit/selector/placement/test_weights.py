@@ -44,10 +44,10 @@ async def test_configured_weights_are_in_force_until_redis_has_others() -> None:
     configured = Weights(busy=0.25)
     store, weights = current(Config(weights=configured))
     await weights.refresh()
-    assert (weights.version, weights.weights, weights.rules(5).busy) == (0, configured, 0.25)
+    assert (weights.version, weights.weights, weights.rules.busy) == (0, configured, 0.25)
     store.stored = StoredWeights(3, Weights(busy=0.75), 1, "operator")
     await weights.refresh()
-    assert (weights.version, weights.rules(5).busy, weights.stored.by) == (3, 0.75, "operator")
+    assert (weights.version, weights.rules.busy, weights.stored.by) == (3, 0.75, "operator")
 
 
 async def test_store_error_keeps_the_last_weights_in_force() -> None:
@@ -75,4 +75,4 @@ async def test_redis_that_lost_its_weights_returns_to_the_configured_ones() -> N
 def test_rules_of_a_moment_differ_by_their_time_only() -> None:
     config = Config()
     _, weights = current(config)
-    assert weights.rules(77) == rules_of(config, config.weights, 77)
+    assert weights.rules._replace(now_ms=77) == rules_of(config, config.weights, 77)
