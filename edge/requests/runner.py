@@ -16,8 +16,7 @@ from edge.requests.core.tracker import RequestTracker
 from mesh.clock import now_ms
 from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError
-from mesh.frames import Dispatch, Frame, Notice, Placed, Push, Refused, ResultAck, Undone, Waiting
-from mesh.link.link import Received
+from mesh.frames import Dispatch, Notice, Placed, Push, Refused, ResultAck, Undone, Waiting
 from mesh.log import get_logger
 from mesh.messages.node import JobResult, NodeAsrPartial, decode_from_node, decode_job_result
 from mesh.words import NoticeEvent, ResultOutcome, ResultVerdict
@@ -112,43 +111,36 @@ class RequestRunner:
 
     # --- frames -------------------------------------------------------------------------------
 
-    def on_placed(self, message: Received) -> None:
+    def on_placed(self, placed: Placed, payload: list[bytes], now: int) -> None:
         """A node has the job."""
-        assert isinstance(message.frame, Placed)
-        self.run(self.tracker.on_placed(message.frame, now_ms()))
+        self.run(self.tracker.on_placed(placed, now))
 
-    def on_refused(self, message: Received) -> None:
+    def on_refused(self, refused: Refused, payload: list[bytes], now: int) -> None:
         """No node can take it now."""
-        assert isinstance(message.frame, Refused)
-        self.run(self.tracker.on_refused(message.frame, now_ms()))
+        self.run(self.tracker.on_refused(refused, now))
 
-    def on_waiting(self, message: Received) -> None:
+    def on_waiting(self, waiting: Waiting, payload: list[bytes], now: int) -> None:
         """It is in a selector's wait queue."""
-        assert isinstance(message.frame, Waiting)
-        self.run(self.tracker.on_waiting(message.frame, now_ms()))
+        self.run(self.tracker.on_waiting(waiting, now))
 
-    def on_undone(self, message: Received) -> None:
+    def on_undone(self, undone: Undone, payload: list[bytes], now: int) -> None:
         """The attempt failed."""
-        assert isinstance(message.frame, Undone)
-        self.run(self.tracker.on_undone(message.frame, now_ms()))
+        self.run(self.tracker.on_undone(undone, now))
 
-    def on_push(self, message: Received) -> None:
+    def on_push(self, push: Push, payload: list[bytes], now: int) -> None:
         """A result arrived. One for a session that moved is forwarded to its owner."""
-        assert isinstance(message.frame, Push)
-        owner = self._moved.how(message.frame.session_id, now_ms())
-        if owner is not None and message.frame.session_id not in self.tracker.table:
-            self._link.to_peer(owner, message.frame, *message.payload)
+        owner = self._moved.how(push.session_id, now)
+        if owner is not None and push.session_id not in self.tracker.table:
+            self._link.to_peer(owner, push, *payload)
             return
-        self.take(message.frame, read_result(message.frame, message.payload[0]))
+        self.take(push, read_result(push, payload[0]))
 
     def take(self, push: Push, result: JobResult | None) -> None:
         """A result arrived, through the mesh or in the mail; None: it cannot be decoded."""
         self.run(self.tracker.on_push(push, result, now_ms()))
 
-    def on_notice(self, message: Received) -> None:
+    def on_notice(self, notice: Notice, payload: list[bytes], now: int) -> None:
         """Progress of a job."""
-        notice = message.frame
-        assert isinstance(notice, Notice)
         request = self.tracker.requests.get(notice.request_id)
         # With a hedge there are two attempts: the client sees the progress of the current one.
         if request is None or request.current.number != notice.attempt:
@@ -156,17 +148,16 @@ class RequestRunner:
         if notice.event == NoticeEvent.ACCEPTED:
             self._notify(request.session_id, effects.RequestProgressed(request, "NODE_ACCEPTED", notice.job_id))
         elif notice.event == NoticeEvent.ASR_PARTIAL:
-            partial = decode_from_node(message.payload[0])
+            partial = decode_from_node(payload[0])
             assert isinstance(partial, NodeAsrPartial)
             self._notify(request.session_id, effects.RequestProgressed(request, "ASR_PARTIAL", partial=partial))
 
-    def on_dispatch_back(self, frame: Frame, retry_after_ms: int) -> None:
+    def on_dispatch_back(self, dispatch: Dispatch, retry_after_ms: int, now: int) -> None:
         """A broker returned a Dispatch."""
-        assert isinstance(frame, Dispatch)
         if retry_after_ms:
-            self.run(self.tracker.on_busy(frame, retry_after_ms, now_ms()))
+            self.run(self.tracker.on_busy(dispatch, retry_after_ms, now))
         else:
-            self.run(self.tracker.on_bounce(frame, now_ms()))
+            self.run(self.tracker.on_bounce(dispatch, now))
 
     # --- effects ------------------------------------------------------------------------------
 
