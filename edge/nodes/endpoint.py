@@ -118,7 +118,7 @@ class NodeEndpoint:
             log.exception("node_message_failed", type=type(message).__name__, node_id=socket.node.node_id)
             socket.tell_error(internal_error())
         finally:
-            socket.count_in(message)
+            socket.received[type(message)].inc()
 
     def _detach(self, socket: NodeSocket) -> None:
         self._run_node(socket, socket.node.on_closed(socket.close_reason or "closed"))
@@ -156,8 +156,8 @@ class NodeEndpoint:
         if self._current.get(message.node_id) is socket:
             # First, so that a lost job is not reported as running.
             has = None if message.jobs is None else {key_of(message.node_id, *job) for job in named}
-            self.jobs.run(self.tracker.on_jobs_reported(message.node_id, has, now_ms()))
-        self._run_node(socket, socket.node.on_heartbeat(message.node_id, load_from(message), caps, now_ms()))
+            self.jobs.run(self.tracker.on_jobs_reported(message.node_id, has, socket.heard_ms))
+        self._run_node(socket, socket.node.on_heartbeat(message.node_id, load_from(message), caps, socket.heard_ms))
         if socket.node.heartbeat_due_ms is not None:
             self._throttled_beats.set(socket, socket.node.heartbeat_due_ms)
 
