@@ -141,8 +141,8 @@ class Edge:
         """Set the one timer to the head of the schedule."""
         if self._timer is not None:
             self._timer.cancel()
-        wait_ms = max(TICK_MS_MIN, due_ms - now_ms())
-        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1_000, self._tick)
+        loop = asyncio.get_running_loop()  # its clock is that of now_ms
+        self._timer = loop.call_at(max(due_ms / 1_000, loop.time() + TICK_MS_MIN / 1_000), self._tick)
 
     def _tick(self) -> None:
         self._timer = None

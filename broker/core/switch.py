@@ -177,7 +177,8 @@ class Switch:
 
     def _to_selector(self, envelope: Envelope, out: list[Envelope]) -> None:
         """Send to the first live selector with credit and an open pipe; else queue for one; else Bounce or Busy."""
-        order = self.directory.routes.order(envelope.head.cell)
+        routes, cell = self.directory.routes, envelope.head.cell
+        order = routes.orders.get(cell) or routes.order(cell)
         work = envelope.head.lane == _WORK
         for peer in order:
             if not peer.blocked and (not work or (peer.credit() > 0 and not peer.draining)):

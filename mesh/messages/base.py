@@ -135,11 +135,6 @@ def error_of(error: PeerError) -> ErrorMessage:
 NO_AUDIO: Final = Raw(b'""')
 
 
-def audio_raw(audio_base64: str) -> Raw:
-    """Base64 text as the JSON that goes into `tts_audio`."""
-    return Raw(msgspec.json.encode(audio_base64))
-
-
 def audio_text(raw: Raw) -> str:
     """The base64 text of a `tts_audio`; "" if there is none."""
     return msgspec.json.decode(raw, type=str | None) or ""
