@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from pybase64 import b64encode_as_string
@@ -22,6 +22,8 @@ from mesh.messages.client import (
 )
 from mesh.messages.node import JobAssign, JobError, JobResult, NodeAsrPartial
 
+T = TypeVar("T")
+
 #: The format of the original's scheduler if the node gives none.
 TTS_FORMAT_DEFAULT: Final = "pcm16"
 
@@ -29,7 +31,6 @@ TTS_FORMAT_DEFAULT: Final = "pcm16"
 def work_from(utterance: Utterance, session: SessionInit, trace_id: str) -> Work:
     """The Work of `utterance`; fields that it leaves out come from the session."""
     features = utterance.features or session.features
-    streams, interval_ms = utterance.enable_streaming_asr, utterance.partial_update_interval_ms
     return Work(
         src_lang=utterance.src_lang,
         tgt_lang=utterance.tgt_lang,
@@ -38,13 +39,13 @@ def work_from(utterance: Utterance, session: SessionInit, trace_id: str) -> Work
         pipeline=msgspec.structs.asdict(utterance.pipeline or PipelineConfig()),
         trace_id=trace_id,
         dialect=utterance.dialect or session.dialect,
-        features=None if features is None else _flags(features),
+        features=_flags(features),
         mode=utterance.mode or session.mode,
         lang_a=utterance.lang_a or session.lang_a,
         lang_b=utterance.lang_b or session.lang_b,
         auto_langs=utterance.auto_langs or session.auto_langs,
-        enable_streaming_asr=session.enable_streaming_asr if streams is None else streams,
-        partial_update_interval_ms=session.partial_update_interval_ms if interval_ms is None else interval_ms,
+        enable_streaming_asr=_first(utterance.enable_streaming_asr, session.enable_streaming_asr),
+        partial_update_interval_ms=_first(utterance.partial_update_interval_ms, session.partial_update_interval_ms),
         is_manual_cut=utterance.manual_cut,
     )
 
@@ -75,9 +76,6 @@ def translation_result_from(
     part_index: int | None = None,
 ) -> TranslationResult:
     """The translation_result for a node's `result`. Ids are those of the push; tts_audio is not decoded."""
-    timings = result.extra.service_timings if result.extra is not None else None
-    if timings is None and result.processing_time_ms is not None:
-        timings = ServiceTimings(total_ms=result.processing_time_ms)
     return TranslationResult(
         session_id=push.session_id,
         utterance_index=push.utterance_index,
@@ -88,9 +86,9 @@ def translation_result_from(
         tts_format=result.tts_format or TTS_FORMAT_DEFAULT,
         extra=result.extra,
         trace_id=trace_id,
-        group_id=result.group_id if group_id is None else group_id,
-        part_index=result.part_index if part_index is None else part_index,
-        service_timings=timings,
+        group_id=_first(group_id, result.group_id),
+        part_index=_first(part_index, result.part_index),
+        service_timings=_timings(result),
         network_timings=network_timings,
         scheduler_sent_at_ms=scheduler_sent_at_ms,
         asr_quality_level=result.asr_quality_level,
@@ -127,5 +125,19 @@ def error_from(error: JobError | None) -> ErrorMessage:
     return ErrorMessage(code=error.code, message=error.message, details=error.details)
 
 
-def _flags(features: FeatureFlags) -> dict[str, bool]:
+def _timings(result: JobResult) -> ServiceTimings | None:
+    if result.extra is not None and result.extra.service_timings is not None:
+        return result.extra.service_timings
+    if result.processing_time_ms is None:
+        return None
+    return ServiceTimings(total_ms=result.processing_time_ms)
+
+
+def _flags(features: FeatureFlags | None) -> dict[str, bool] | None:
+    if features is None:
+        return None
     return {name: value for name, value in msgspec.structs.asdict(features).items() if value is not None}
+
+
+def _first(one: T | None, other: T | None) -> T | None:
+    return other if one is None else one

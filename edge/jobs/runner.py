@@ -133,8 +133,8 @@ class JobRunner:
     def _send_done(self, effect: effects.SendDone) -> None:
         if effect.done.resend:
             self._metrics.resends_total.labels(JobDone.__name__).inc()
-        broker = self._link.to_job_cell(effect.done.job_id, effect.done, effect.text, avoid=effect.avoid)
-        self.tracker.sent(effect.key, broker)
+        result, done = effect.result, effect.done
+        result.broker = self._link.to_job_cell(done.job_id, done, result.text, avoid=effect.avoid)
 
     def _ack_to_node(self, effect: effects.AckToNode) -> None:
         socket = self._socket_of(effect.node_id)

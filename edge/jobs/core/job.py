@@ -62,6 +62,7 @@ class UnackedResult:
     known: bool
     sends: int = 0
     no_session_acks: int = 0
+    #: The broker that accepted the last JobDone ("" = none was live). The retry avoids it.
     broker: str = ""
 
 
@@ -109,11 +110,10 @@ class SendToJob:
 
 @dataclass(frozen=True, slots=True)
 class SendDone:
-    """Send the result; then call `sent` with the broker that took it."""
+    """Send `done` with the result's text; then set the result's `broker`."""
 
-    key: str
+    result: UnackedResult
     done: JobDone
-    text: bytes
     avoid: str
 
 

@@ -266,12 +266,6 @@ class JobTracker:
         self._end(key, ack.verdict, now_ms)
         return [AckToNode(result.done.node_id, ack.job_id, ack.attempt)]
 
-    def sent(self, key: str, broker: str) -> None:
-        """The broker that accepted the last JobDone ("" = none is live). The retry avoids it."""
-        result = self.results.get(key)
-        if result is not None:
-            result.broker = broker
-
     def on_done_returned(self, frame: JobDone, retry_after_ms: int, now_ms: int) -> None:
         """A broker returned that JobDone undelivered."""
         self._unacked.on_returned(key_of(frame.node_id, frame.job_id, frame.attempt), retry_after_ms, now_ms)

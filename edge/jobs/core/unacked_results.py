@@ -98,7 +98,7 @@ class UnackedResults:
         if result.sends:
             frame = msgspec.structs.replace(frame, resend=frame.resend + result.sends)
         result.sends += 1
-        return SendDone(key, frame, result.text, result.broker if result.sends > 1 else "")
+        return SendDone(result, frame, result.broker)
 
     def retry_now(self, key: str, now_ms: int) -> None:
         """Retry at the next tick: a selector does not know of the result."""
