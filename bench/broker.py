@@ -36,7 +36,7 @@ from mesh.frames import (
     encode,
     lane_of,
 )
-from mesh.link.sockets import open_dealer, receiver, sender
+from mesh.link.sockets import drainer, open_dealer, sender
 
 SECONDS = 1.5
 ROUNDS = 2
@@ -139,7 +139,7 @@ class _Peer:
         self.socket.connect(endpoint)
         self.socket.poll(5_000, zmq.POLLOUT)
         self.identity = identity
-        self.receive = receiver(self.socket)
+        self.receive = drainer(self.socket, 1_000)
         self.send = sender(self.socket, copy=True)
 
     def send_frame(self, to: str, frame: Frame) -> None:
@@ -147,12 +147,7 @@ class _Peer:
 
     def drain(self) -> list[list[Any]]:
         self.socket.poll(1_000)
-        batch = []
-        try:
-            while True:
-                batch.append(self.receive())
-        except zmq.Again:
-            return batch
+        return self.receive()
 
 
 def _server(endpoint: str, payload: int) -> None:

@@ -12,11 +12,11 @@ import zmq
 
 from broker.core.courier import Courier, Outcome
 from broker.core.credit import Side
-from broker.core.queues import Envelope, Parts
+from broker.core.queues import Envelope
 from broker.core.switch import Switch
 from mesh import clock
 from mesh.config.network import BrokerConfig, LinkConfig
-from mesh.link.sockets import bind, open_router, receiver, sender
+from mesh.link.sockets import bind, drainer, open_router, sender
 from mesh.log import get_logger
 
 #: Passes of the loop after a stop, at most: draining must end even if the clock does not.
@@ -31,12 +31,11 @@ class BrokerLoop:
     def __init__(self, switch: Switch, link: LinkConfig, config: BrokerConfig, *, wake_fd: int = -1) -> None:
         """`wake_fd`: a descriptor that becomes readable when a signal arrives."""
         self.switch = switch
-        self._link = link
         self._config = config
         self._log = get_logger()
         self._context: zmq.Context[Any] = zmq.Context()
         self._sockets = [open_router(self._context, link), open_router(self._context, link)]
-        self._receive = [receiver(socket) for socket in self._sockets]
+        self._drain = [drainer(socket, link.drain_max) for socket in self._sockets]
         self._send = [sender(socket, copy=False) for socket in self._sockets]
         self._courier = Courier(switch, self._try_send)
         self._poller = zmq.Poller()
@@ -46,6 +45,8 @@ class BrokerLoop:
         if wake_fd >= 0:
             self._poller.register(wake_fd, zmq.POLLIN)
         self._stopping = False
+        #: When the last pass began to send.
+        self._pass_ms = 0
 
     def bind(self, frontend: str, backend: str) -> tuple[str, str]:
         """Listen; returns the endpoints in use. ConfigError if an endpoint cannot or must not be bound."""
@@ -57,8 +58,12 @@ class BrokerLoop:
 
     def run(self) -> None:
         """Serve until stopped."""
+        wait_ms = 0
         while not self._stopping:
-            self.run_once(self._timeout_ms())
+            self.run_once(wait_ms)
+            wait_ms = max(0, self.switch.next_due_ms - self._pass_ms)
+            if self.switch.directory.blocked:
+                wait_ms = min(wait_ms, self._config.flush_ms)
         self._finish()
 
     def close(self) -> None:
@@ -70,29 +75,17 @@ class BrokerLoop:
     def run_once(self, timeout_ms: int) -> bool:
         """One pass: wait for messages or the next timer, then send everything that can be sent. True if any arrived."""
         ready = dict(self._poller.poll(timeout_ms))
-        front, back = [self._drain(side) if self._sockets[side] in ready else [] for side in Side]
+        front, back = [self._drain[side]() if self._sockets[side] in ready else [] for side in Side]
         now_ms, wall_us = clock.now_ms(), clock.wall_us()
+        self._pass_ms = now_ms
         if front or back:
             self._courier.send_all(self.switch.receive(front, back, now_ms, wall_us))
-        self._courier.flush(wall_us)
-        if now_ms >= self.switch.next_due_ms():
+        if self.switch.directory.blocked:
+            self._courier.flush(wall_us)
+        if now_ms >= self.switch.next_due_ms:
             self._courier.send_all(self.switch.tick(now_ms))
             self._log_changes()
         return bool(front or back)
-
-    def _timeout_ms(self) -> int:
-        wait_ms = max(0, self.switch.next_due_ms() - clock.now_ms())
-        return min(wait_ms, self._config.flush_ms) if self.switch.directory.blocked() else wait_ms
-
-    def _drain(self, side: Side) -> list[Parts]:
-        receive = self._receive[side]
-        batch: list[Parts] = []
-        try:
-            for _ in range(self._link.drain_max):
-                batch.append(receive())
-        except zmq.Again:
-            pass
-        return batch
 
     def _try_send(self, envelope: Envelope) -> Outcome:
         peer = envelope.receiver
@@ -114,7 +107,7 @@ class BrokerLoop:
         end_ms = clock.now_ms() + self._config.drain_ms
         for _ in range(_PASSES_AT_STOP_MAX):
             moved = self.run_once(self._config.flush_ms)
-            if clock.now_ms() >= end_ms or not (moved or self.switch.directory.blocked()):
+            if clock.now_ms() >= end_ms or not (moved or self.switch.directory.blocked):
                 break
         self._log_changes()
 

@@ -77,14 +77,14 @@ class BrokerCollector(Collector):
         )
 
     def _hops(self) -> Metric:
-        hop = self._switch.counts.hop
+        counts = self._switch.counts
         running = 0
         buckets: list[tuple[str, float]] = []
-        for edge_us, count in zip((*HOP_EDGES_US, None), list(hop.counts), strict=True):
+        for edge_us, count in zip((*HOP_EDGES_US, None), list(counts.hops), strict=True):
             running += count
             buckets.append(("+Inf" if edge_us is None else str(edge_us / _US), running))
         text = "Time from the sender's clock to the broker's"
-        return HistogramMetricFamily("lingua_broker_hop_seconds", text, buckets, hop.total_us / _US)
+        return HistogramMetricFamily("lingua_broker_hop_seconds", text, buckets, counts.hops_us / _US)
 
 
 def _gauge(name: str, text: str, value: int) -> Metric:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from edge.core.timers import Schedule, no_wake
-from edge.link.link import EdgeLink, GivenBack, Handler
+from edge.link.link import EdgeLink
 from edge.metrics import EdgeMetrics
 from edge.nodes.endpoint import NodeEndpoint
 from edge.operators.control import ControlEndpoint
@@ -23,7 +23,6 @@ from mesh.frames import (
     CancelJob,
     ControlNode,
     Dispatch,
-    Frame,
     JobDone,
     NodeHeartbeat,
     NodeStale,
@@ -73,38 +72,30 @@ class Edge:
         metrics.results_kept.set_function(lambda: len(self.nodes.tracker.results))
         metrics.sessions.set_function(lambda: len(self.sessions))
         metrics.nodes.set_function(lambda: len(self.nodes))
-        self.link.handle(self._handlers(), self._given_back())
+        self._register_handlers()
         self._timer: asyncio.TimerHandle | None = None
 
-    def _handlers(self) -> dict[type[Frame], Handler]:
-        """Every frame for edges that is not the reply to a call (edge/link/link.py)."""
-        sessions, requests, nodes, jobs = self.sessions, self.sessions.requests, self.nodes, self.nodes.jobs
-        return {
-            # For sessions and their requests.
-            SessionTaken: sessions.on_taken,
-            Post: sessions.relay.on_post,
-            Placed: requests.on_placed,
-            Refused: requests.on_refused,
-            Waiting: requests.on_waiting,
-            Undone: requests.on_undone,
-            Notice: requests.on_notice,
-            Push: requests.on_push,
-            # For nodes and their jobs.
-            NodeStale: nodes.on_stale,
-            StatusChanged: nodes.on_status,
-            Assign: jobs.on_assign,
-            CancelJob: jobs.on_cancel,
-            ControlNode: jobs.on_control,
-            ResultAck: jobs.on_result_ack,
-        }
-
-    def _given_back(self) -> dict[type[Frame], GivenBack]:
-        """Frames of ours that a broker may return, and that are no calls."""
-        return {
-            Dispatch: self.sessions.requests.on_dispatch_back,
-            JobDone: self.nodes.jobs.on_done_back,
-            NodeHeartbeat: self.nodes.on_heartbeat_back,
-        }
+    def _register_handlers(self) -> None:
+        """Every frame for edges that is not the reply to a call (edge/link/link.py), and own frames that may return."""
+        link, sessions, nodes = self.link, self.sessions, self.nodes
+        requests, jobs = sessions.requests, nodes.jobs
+        link.on(SessionTaken, sessions.on_taken)
+        link.on(Post, sessions.relay.on_post)
+        link.on(Placed, requests.on_placed)
+        link.on(Refused, requests.on_refused)
+        link.on(Waiting, requests.on_waiting)
+        link.on(Undone, requests.on_undone)
+        link.on(Notice, requests.on_notice)
+        link.on(Push, requests.on_push)
+        link.on(NodeStale, nodes.on_stale)
+        link.on(StatusChanged, nodes.on_status)
+        link.on(Assign, jobs.on_assign)
+        link.on(CancelJob, jobs.on_cancel)
+        link.on(ControlNode, jobs.on_control)
+        link.on(ResultAck, jobs.on_result_ack)
+        link.on_return(Dispatch, requests.on_dispatch_back)
+        link.on_return(JobDone, jobs.on_done_back)
+        link.on_return(NodeHeartbeat, nodes.on_heartbeat_back)
 
     async def start(self) -> None:
         """Join the mesh, then open the doors. LinkError if no broker answers, ConfigError if a port cannot be had."""
@@ -150,8 +141,8 @@ class Edge:
         """Set the one timer to the head of the schedule."""
         if self._timer is not None:
             self._timer.cancel()
-        wait_ms = max(TICK_MS_MIN, due_ms - now_ms())
-        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1_000, self._tick)
+        loop = asyncio.get_running_loop()  # its clock is that of now_ms
+        self._timer = loop.call_at(max(due_ms / 1_000, loop.time() + TICK_MS_MIN / 1_000), self._tick)
 
     def _tick(self) -> None:
         self._timer = None

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final, get_args
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter
 
 from edge.audio.core.segment import FinalizeReason
 from mesh.errors import ErrorCode
 from mesh.frames import AnyFrame
+from mesh.messages.base import Message
 from mesh.messages.client import FROM_CLIENT, FROM_SERVER
 from mesh.messages.control import FROM_OPERATOR
 from mesh.messages.node import FROM_NODE, FROM_SCHEDULER
-from mesh.metrics import REGISTRY, RESULT_SECONDS, Metrics
+from mesh.metrics import REGISTRY, RESULT_SECONDS, Bounded, Metrics
 from mesh.words import (
     COMMAND_KINDS,
     AssignFailure,
@@ -44,6 +46,19 @@ CUT_REASONS: Final = tuple(reason.name.lower() for reason in FinalizeReason)
 ERROR_CODES: Final = tuple(code.name for code in ErrorCode)
 
 
+class MessageCounters(dict[type, Counter]):
+    """The counters of one kind of socket in one direction, by class of message; each is looked up once."""
+
+    def __init__(self, messages_total: Bounded[Counter], peer: SocketKind, direction: str) -> None:
+        super().__init__()
+        self._labels = partial(messages_total.labels, peer, direction)
+
+    def __missing__(self, kind: type) -> Counter:
+        tag = str(kind.__struct_config__.tag) if issubclass(kind, Message) else "invalid"
+        counter = self[kind] = self._labels(tag)
+        return counter
+
+
 class EdgeMetrics(Metrics):
     """The metrics of one edge."""
 
@@ -60,6 +75,8 @@ class EdgeMetrics(Metrics):
             "WebSocket messages",
             {"peer": SocketKind, "direction": DIRECTIONS, "type": MESSAGE_TYPES},
         )
+        self.received = {kind: MessageCounters(self.messages_total, kind, "in") for kind in SocketKind}
+        self.sent = {kind: MessageCounters(self.messages_total, kind, "out") for kind in SocketKind}
         self.errors_total = self._counters(
             "lingua_edge_errors_total", "Error messages sent to peers", {"peer": SocketKind, "code": ERROR_CODES}
         )

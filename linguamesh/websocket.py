@@ -1,6 +1,6 @@
 """WebSocket connections to the mesh: dial, send, decode, and the backoff of reconnects. Shared by both SDKs.
 
-Knows no message and keeps no state.
+Knows no message.
 """
 
 from __future__ import annotations
@@ -87,18 +87,30 @@ async def dial(url: str, *, open_timeout_s: float = OPEN_TIMEOUT_S) -> ClientCon
         raise Unreachable(f"cannot connect to {url}: {_reason(error)}") from None
 
 
-async def send(connection: ClientConnection, data: str | bytes, url: str) -> bool:
-    """True if the data went into a live connection. A connection that accepts none is aborted."""
-    try:
-        async with asyncio.timeout(SEND_TIMEOUT_S):
-            await connection.send(data)
-    except ConnectionClosed:
-        return False
-    except TimeoutError:
-        _log.warning("connection to %s is stuck, aborting it", url)
-        connection.transport.abort()
-        return False
-    return True
+class Outbound:
+    """The sending side of a peer, which has one connection after the other."""
+
+    def __init__(self, url: str) -> None:
+        #: The address in use, or tried last.
+        self.url = url
+        #: None while there is no connection.
+        self.connection: ClientConnection | None = None
+
+    async def send(self, data: str | bytes) -> bool:
+        """True if the data went into a live connection. A connection that accepts none is aborted."""
+        connection = self.connection
+        if connection is None:
+            return False
+        try:
+            async with asyncio.timeout(SEND_TIMEOUT_S):
+                await connection.send(data)
+        except ConnectionClosed:
+            return False
+        except TimeoutError:
+            _log.warning("connection to %s is stuck, aborting it", self.url)
+            connection.transport.abort()
+            return False
+        return True
 
 
 def decode_known(decode: Callable[[str | bytes], T], data: str | bytes) -> T | None:
@@ -106,8 +118,13 @@ def decode_known(decode: Callable[[str | bytes], T], data: str | bytes) -> T | N
     try:
         return decode(data)
     except PeerError as error:
-        _log.warning("ignored a message of the mesh: %s", error)
+        ignore(error)
         return None
+
+
+def ignore(error: PeerError) -> None:
+    """A message that this version does not know or cannot decode."""
+    _log.warning("ignored a message of the mesh: %s", error)
 
 
 def _reason(error: OSError) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from typing import Final
 
@@ -12,22 +11,6 @@ from mesh.words import BounceReason, DropReason
 HOP_EDGES_US: Final = tuple(
     int(edge_ms * 1_000) for edge_ms in (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 500, 1_000)
 )
-
-
-class Histogram:
-    """Counts per bucket, the last one for everything beyond the last edge."""
-
-    __slots__ = ("counts", "total_us")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(HOP_EDGES_US) + 1)
-        self.total_us = 0
-
-    def add(self, hop_us: int) -> None:
-        """Count one hop; clocks of two hosts may disagree, so a negative time counts as 0."""
-        self.counts[bisect_left(HOP_EDGES_US, hop_us)] += 1
-        if hop_us > 0:
-            self.total_us += hop_us
 
 
 class Counts:
@@ -48,8 +31,9 @@ class Counts:
         self.bounced: Counter[BounceReason] = Counter()
         #: By reason; dropped without a reply.
         self.dropped: Counter[BounceReason | DropReason] = Counter()
-        #: Time from the sender's clock to ours, of every message.
-        self.hop = Histogram()
+        #: Messages by their time from the sender's clock to ours: one bucket per edge, and one beyond the last.
+        self.hops = [0] * (len(HOP_EDGES_US) + 1)
+        self.hops_us = 0
 
     def unaccounted(self, queued: int) -> int:
         """Messages received and neither sent, nor queued, nor replied to. Anything but 0 means a lost message."""

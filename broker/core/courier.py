@@ -58,7 +58,7 @@ class Courier:
 
     def flush(self, wall_us: int) -> None:
         """Retry the queued messages of blocked peers."""
-        for peer in self._switch.directory.blocked():
+        for peer in list(self._switch.directory.blocked.values()):
             self._flush_peer(peer, wall_us)
 
     def _flush_peer(self, peer: Peer, wall_us: int) -> None:

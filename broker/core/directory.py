@@ -38,8 +38,8 @@ class Directory:
         self._peers_max = peers_max
         self._queue_max = queue_max
         self._last_connection = connection_start
-        #: In the order in which their pipes became full.
-        self._blocked: dict[bytes, Peer] = {}
+        #: Peers with queued messages, in the order in which their pipes became full.
+        self.blocked: dict[bytes, Peer] = {}
 
     def is_full(self) -> bool:
         """True if no more peers can be added."""
@@ -76,23 +76,19 @@ class Directory:
     def block(self, peer: Peer) -> None:
         """Its pipe is full: queue messages for it from now on."""
         peer.blocked = True
-        self._blocked[peer.identity] = peer
+        self.blocked[peer.identity] = peer
 
     def unblock(self, peer: Peer) -> None:
         """Its queues are empty again."""
         peer.blocked = False
-        self._blocked.pop(peer.identity, None)
-
-    def blocked(self) -> list[Peer]:
-        """Peers with queued messages."""
-        return list(self._blocked.values())
+        self.blocked.pop(peer.identity, None)
 
     def check(self) -> None:
         """Assert that all indexes agree."""
         assert len(self.peers) <= self._peers_max, "more peers than allowed"
         assert {peer.name for peer in self.peers.values()} == set(self.by_name), "the two indexes differ"
-        assert self._blocked.keys() <= self.peers.keys(), "a removed peer is still listed as blocked"
+        assert self.blocked.keys() <= self.peers.keys(), "a removed peer is still listed as blocked"
         for peer in self.peers.values():
             peer.check()
-            assert peer.blocked == (peer.identity in self._blocked), f"{peer.name}: blocked flag and list differ"
+            assert peer.blocked == (peer.identity in self.blocked), f"{peer.name}: blocked flag and list differ"
         self.routes.check(self.selectors())

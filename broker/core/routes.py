@@ -23,26 +23,27 @@ class Routes:
     def __init__(self, cells: int) -> None:
         self._cells = cells
         self._selectors: list[Peer] = []
-        self._orders: dict[int, list[Peer]] = {}
+        #: The orders that are computed, by cell.
+        self.orders: dict[int, list[Peer]] = {}
 
     def replace(self, selectors: Iterable[Peer]) -> None:
         """Set the live selectors: all that accept work, or, if none does, the draining ones."""
         live = list(selectors)
         self._selectors = [peer for peer in live if not peer.draining] or live
-        self._orders = {}
+        self.orders = {}
 
     def order(self, cell: int) -> list[Peer]:
-        """Live selectors for a cell, best first; empty when there is none."""
+        """Live selectors for a cell, best first; empty when there is none. Computed once: look into `orders` first."""
         cell %= self._cells  # a peer may send any number, and the cache must stay bounded
-        found = self._orders.get(cell)
+        found = self.orders.get(cell)
         if found is None:
             found = sorted(self._selectors, key=lambda peer: rank(cell, peer.name), reverse=True)
-            self._orders[cell] = found
+            self.orders[cell] = found
         return found
 
     def check(self, expected: Iterable[Peer]) -> None:
         """Assert that every cached order has exactly the live selectors."""
         live = list(expected)
         wanted = {peer.name for peer in live if not peer.draining} or {peer.name for peer in live}
-        for cell, found in self._orders.items():
+        for cell, found in self.orders.items():
             assert {peer.name for peer in found} == wanted, f"the order of cell {cell} is out of date"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from broker.core.admission import Dropped, check_new_peer, read_head
+from broker.core.admission import Admission, Dropped
 from broker.core.counts import Counts
 from broker.core.credit import Peer, Side
 from broker.core.directory import Directory, RemovalReason
@@ -26,7 +26,7 @@ from mesh.frames import (
     Lane,
     encode,
 )
-from mesh.words import BounceReason, DropReason
+from mesh.words import BounceReason
 
 # Plain integers: looking up a member of an enum costs more than the comparison.
 _CONTROL: Final = int(Lane.CONTROL)
@@ -61,7 +61,9 @@ class Switch:
             queue_max=limits.queue_max,
             connection_start=connection_start,
         )
-        self._next_beat_ms = now_ms + limits.beat_ms
+        #: Time of the next `tick`.
+        self.next_due_ms = now_ms + limits.beat_ms
+        self._admission = Admission(self.directory, self.counts, self._greet)
         self._wall_ms = 0
         self._by_address: dict[str, Callable[[Envelope, list[Envelope]], None]] = {
             "": self._to_selector,
@@ -78,11 +80,10 @@ class Switch:
         for side, batch in ((Side.FRONT, front), (Side.BACK, back)):
             for parts in batch:
                 try:
-                    envelope = self._admit(side, parts, now_ms, out)
+                    envelope = self._admission.admit(side, parts, now_ms, wall_us, out)
                 except Dropped as dropped:
                     self.counts.dropped[dropped.reason] += 1
                     continue
-                self.counts.hop.add(wall_us - envelope.head.sent_us)
                 if envelope.head.lane == _CONTROL:
                     self._route(envelope, out)
                 else:
@@ -96,7 +97,7 @@ class Switch:
         peer = _receiver(envelope)
         if not peer.is_known:
             return self.on_unreachable(envelope)
-        self._count_sent(peer, envelope, -1)
+        self._undo_send(peer, envelope)
         if not envelope.is_queueable:
             return []
         envelope.credited = False
@@ -111,7 +112,7 @@ class Switch:
     def on_unreachable(self, envelope: Envelope) -> list[Envelope]:
         """The receiver is unreachable: remove it and redirect its messages."""
         peer = _receiver(envelope)
-        self._count_sent(peer, envelope, -1)
+        self._undo_send(peer, envelope)
         out: list[Envelope] = []
         if peer.is_known:
             peer.queues.put_back(envelope)  # redirected with the rest, and first
@@ -122,9 +123,9 @@ class Switch:
 
     def tick(self, now_ms: int) -> list[Envelope]:
         """Remove peers that were silent for dead_ms, and beat to the rest. Call it no later than `next_due_ms`."""
-        if now_ms < self._next_beat_ms:
+        if now_ms < self.next_due_ms:
             return []
-        late_ms = now_ms - self._next_beat_ms
+        late_ms = now_ms - self.next_due_ms
         out: list[Envelope] = []
         for peer in list(self.directory.peers.values()):
             # If this process was stalled, their beats may still be in the socket.
@@ -132,7 +133,7 @@ class Switch:
             if now_ms - peer.last_seen_ms >= self.limits.dead_ms:
                 self._remove(peer, RemovalReason.SILENT, out)
         out += [self._beat(peer) for peer in self.directory.peers.values()]
-        self._next_beat_ms = now_ms + self.limits.beat_ms
+        self.next_due_ms = now_ms + self.limits.beat_ms
         return out
 
     def flush(self, peer: Peer, wall_us: int) -> Iterator[Envelope]:
@@ -142,28 +143,22 @@ class Switch:
         """
         self._wall_ms = wall_us // 1_000
         while peer.is_known and (envelope := peer.queues.pop()) is not None:
-            if self._expired(envelope.head):
-                out: list[Envelope] = []
+            out: list[Envelope] = []
+            if 0 < envelope.head.deadline_ms < self._wall_ms:
                 self._bounce(envelope, BounceReason.EXPIRED, out)
-                yield from out
-                continue
-            envelope.receiver = peer
-            self._count_sent(peer, envelope, 1)
-            yield envelope
+            else:
+                self._send(peer, envelope, out)
+            yield from out
         if peer.is_known:
             self.directory.unblock(peer)
 
     def put_back(self, envelope: Envelope) -> None:
         """A flushed message could not be sent; it returns to the head of its queue."""
         peer = _receiver(envelope)
-        self._count_sent(peer, envelope, -1)
+        self._undo_send(peer, envelope)
         peer.queues.put_back(envelope)
 
     # --- state ------------------------------------------------------------------------------------
-
-    def next_due_ms(self) -> int:
-        """Time of the next `tick`."""
-        return self._next_beat_ms
 
     def check(self) -> None:
         """Assert the invariants; tests call it after every step."""
@@ -172,37 +167,18 @@ class Switch:
         lost = self.counts.unaccounted(queued)
         assert lost == 0, f"{lost} messages neither sent, nor queued, nor replied to"
 
-    # --- admission --------------------------------------------------------------------------------
-
-    def _admit(self, side: Side, parts: Parts, now_ms: int, out: list[Envelope]) -> Envelope:
-        """The message, with its sender known and checked. Raises Dropped."""
-        head = read_head(parts)
-        peer = self.directory.peers.get(parts[0])
-        if peer is None:
-            check_new_peer(parts[0], head)
-            if self.directory.is_full():
-                raise Dropped(DropReason.TOO_MANY_PEERS)
-            peer = self.directory.add(parts[0], side, now_ms)
-            out.append(self._beat(peer))
-        if peer.name != head.source or peer.side is not side:
-            raise Dropped(DropReason.SOURCE)
-        peer.last_seen_ms = now_ms
-        size = sum(map(len, parts))
-        self.counts.messages_in[head.lane] += 1
-        self.counts.bytes_in += size
-        return Envelope(parts, head, size, peer)
-
     # --- routing ----------------------------------------------------------------------------------
 
     def _route(self, envelope: Envelope, out: list[Envelope]) -> None:
-        if self._expired(envelope.head):
+        if 0 < envelope.head.deadline_ms < self._wall_ms:
             self._bounce(envelope, BounceReason.EXPIRED, out)
         else:
             self._by_address.get(envelope.head.to, self._to_peer)(envelope, out)
 
     def _to_selector(self, envelope: Envelope, out: list[Envelope]) -> None:
         """Send to the first live selector with credit and an open pipe; else queue for one; else Bounce or Busy."""
-        order = self.directory.routes.order(envelope.head.cell)
+        routes, cell = self.directory.routes, envelope.head.cell
+        order = routes.orders.get(cell) or routes.order(cell)
         work = envelope.head.lane == _WORK
         for peer in order:
             if not peer.blocked and (not work or (peer.credit() > 0 and not peer.draining)):
@@ -240,8 +216,20 @@ class Switch:
     def _send(self, peer: Peer, envelope: Envelope, out: list[Envelope]) -> None:
         envelope.parts[0] = peer.identity
         envelope.receiver = peer
-        self._count_sent(peer, envelope, 1)
+        if envelope.credited:
+            peer.window.sent += 1
+        if envelope.sender is not None:
+            self.counts.messages_out[envelope.head.lane] += 1
+            self.counts.bytes_out += envelope.size
         out.append(envelope)
+
+    def _undo_send(self, peer: Peer, envelope: Envelope) -> None:
+        """The message was not sent after all: undo the counts of `_send`."""
+        if envelope.credited:
+            peer.window.sent -= 1
+        if envelope.sender is not None:
+            self.counts.messages_out[envelope.head.lane] -= 1
+            self.counts.bytes_out -= envelope.size
 
     def _enqueue(self, peer: Peer, envelope: Envelope, out: list[Envelope]) -> None:
         if peer.queues.has_capacity(envelope.head.lane):
@@ -249,14 +237,6 @@ class Switch:
             peer.queues.put(envelope)
         else:
             self._bounce(envelope, BounceReason.QUEUE_FULL, out)
-
-    def _count_sent(self, peer: Peer, envelope: Envelope, change: int) -> None:
-        """Count a message as sent to the peer (`change` 1), or undo that (-1)."""
-        if envelope.credited:
-            peer.window.sent += change
-        if envelope.sender is not None:
-            self.counts.messages_out[envelope.head.lane] += change
-            self.counts.bytes_out += change * envelope.size
 
     def _redirect(self, envelope: Envelope, out: list[Envelope]) -> None:
         """Reroute a message whose receiver was removed, or bounce it."""
@@ -304,6 +284,9 @@ class Switch:
 
     # --- peers ------------------------------------------------------------------------------------
 
+    def _greet(self, peer: Peer, out: list[Envelope]) -> None:
+        out.append(self._beat(peer))
+
     def _remove(self, peer: Peer, reason: RemovalReason, out: list[Envelope]) -> None:
         """Remove a peer and redirect its queued messages."""
         if not peer.is_known:
@@ -311,9 +294,6 @@ class Switch:
         self.directory.remove(peer, reason)
         while (envelope := peer.queues.pop()) is not None:
             self._redirect(envelope, out)
-
-    def _expired(self, head: Head) -> bool:
-        return 0 < head.deadline_ms < self._wall_ms
 
 
 def _receiver(envelope: Envelope) -> Peer:

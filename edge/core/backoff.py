@@ -22,4 +22,5 @@ def retry_wait_ms(first_ms: int, retries: int, early_ms_max: int, max_ms: int) -
     Until the failure detector fires, all retries reach the same dead peer; an interval that has already doubled would
     add to the failover time.
     """
-    return backoff_ms(first_ms, retries, min(early_ms_max, max_ms) if retries < EARLY_RETRIES else max_ms)
+    cap_ms = min(early_ms_max, max_ms) if retries < EARLY_RETRIES else max_ms
+    return min(first_ms << min(retries, _DOUBLINGS_MAX), cap_ms)

@@ -15,6 +15,8 @@ class RecentKeys:
         self._kept_max = kept_max
         self._kept_ms = kept_ms
         self._ended: OrderedDict[str, tuple[int, str]] = OrderedDict()
+        #: No key expires before then.
+        self._expiry_ms = 0
 
     def __len__(self) -> int:
         return len(self._ended)
@@ -25,7 +27,8 @@ class RecentKeys:
 
     def how(self, key: str, now_ms: int) -> str | None:
         """The outcome given to `add`; None if the key is not recent."""
-        self._expire(now_ms)
+        if now_ms >= self._expiry_ms:
+            self._evict(now_ms)
         ended = self._ended.get(key)
         return ended[1] if ended is not None else None
 
@@ -33,16 +36,19 @@ class RecentKeys:
         """Record that `key` ended now with outcome `how`; evict keys beyond the bounds."""
         self._ended[key] = (now_ms, how)
         self._ended.move_to_end(key)
-        self._expire(now_ms)
+        if now_ms >= self._expiry_ms or len(self._ended) > self._kept_max:
+            self._evict(now_ms)
 
     def drop(self, key: str) -> None:
         """Remove a key; no error if it is not here."""
         self._ended.pop(key, None)
 
-    def _expire(self, now_ms: int) -> None:
+    def _evict(self, now_ms: int) -> None:
         """Evict the keys older than `kept_ms`, and the oldest beyond `kept_max`."""
+        self._expiry_ms = now_ms + self._kept_ms
         while self._ended:
             key, (ended_ms, _) = next(iter(self._ended.items()))
             if len(self._ended) <= self._kept_max and ended_ms + self._kept_ms > now_ms:
+                self._expiry_ms = ended_ms + self._kept_ms
                 return
             del self._ended[key]

@@ -81,13 +81,18 @@ class Timers(Generic[K]):
     def pop_due(self, now_ms: int) -> list[K]:
         """The keys that are due, earliest first. Their timers are removed."""
         keys: list[K] = []
-        while (due_ms := self.next_due_ms()) is not None and due_ms <= now_ms:
-            key = heappop(self._heap)[2]
-            del self._due[key]
-            keys.append(key)
-        self._announced_ms = due_ms
-        if due_ms is not None:
-            self.wake(due_ms)
+        self._announced_ms = None
+        while self._heap:
+            due_ms, serial, key = self._heap[0]
+            is_live = self._due.get(key) == (due_ms, serial)
+            if is_live and due_ms > now_ms:
+                self._announced_ms = due_ms
+                self.wake(due_ms)
+                break
+            heappop(self._heap)
+            if is_live:
+                del self._due[key]
+                keys.append(key)
         return keys
 
     def check(self) -> None:

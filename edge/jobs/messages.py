@@ -16,7 +16,6 @@ from edge.link.link import EdgeLink
 from edge.metrics import EdgeMetrics
 from edge.nodes.socket import NodeSocket
 from mesh.cells import cell_of, cell_of_job
-from mesh.clock import now_ms
 from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import ModelMissing
@@ -66,14 +65,13 @@ class JobMessages:
 
     def _on_progress(self, socket: NodeSocket, message: JobAck | JobStarted, text: bytes) -> None:
         socket.node.check_owns(message.node_id)
-        event = _EVENT_OF[type(message)]
-        self._jobs.run(self._tracker.on_progress(message.node_id, message.job_id, message.attempt_id, event, now_ms()))
+        event, now = _EVENT_OF[type(message)], socket.heard_ms
+        self._jobs.run(self._tracker.on_progress(message.node_id, message.job_id, message.attempt_id, event, now))
 
     def _on_partial(self, socket: NodeSocket, message: NodeAsrPartial, text: bytes) -> None:
         socket.node.check_owns(message.node_id)
-        self._jobs.run(
-            self._tracker.on_progress(message.node_id, message.job_id, None, JobAction.START, now_ms(), text)
-        )
+        now = socket.heard_ms
+        self._jobs.run(self._tracker.on_progress(message.node_id, message.job_id, None, JobAction.START, now, text))
 
     def _on_result(self, socket: NodeSocket, message: JobResult, text: bytes) -> None:
         socket.node.check_owns(message.node_id)
@@ -93,7 +91,7 @@ class JobMessages:
             success=message.success,
             measures_node=_measures_node(message),
         )
-        self._jobs.run(self._tracker.on_result(report, text, now_ms()))
+        self._jobs.run(self._tracker.on_result(report, text, socket.heard_ms))
 
     def _on_error(self, socket: NodeSocket, message: NodeError, text: bytes) -> None:
         socket.node.check_owns(message.node_id)
@@ -106,7 +104,7 @@ class JobMessages:
             return
         job_id = scope.job_id or "all"
         log.warning("node_error", node_id=message.node_id, job_id=job_id, code=message.code, message=message.message)
-        self._jobs.run(self._tracker.on_node_error(message.node_id, scope.job_id, scope.attempt, now_ms()))
+        self._jobs.run(self._tracker.on_node_error(message.node_id, scope.job_id, scope.attempt, socket.heard_ms))
 
     def _report_missing(self, socket: NodeSocket, code: str, message: str, details: Any) -> None:
         missing = missing_model(code, message, details)
@@ -120,7 +118,7 @@ class JobMessages:
             version=missing.version,
             reason=missing.reason,
         )
-        self.missing_models.add(report, now_ms())
+        self.missing_models.add(report, socket.heard_ms)
 
 
 def _measures_node(result: JobResult) -> bool:

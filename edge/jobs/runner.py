@@ -16,8 +16,7 @@ from edge.metrics import EdgeMetrics
 from edge.nodes.socket import NodeSocket
 from mesh.clock import now_ms, wall_ms
 from mesh.config import Config
-from mesh.frames import Assign, AssignFailed, CancelJob, ControlNode, Frame, JobDone, ResultAck, decode_work
-from mesh.link.link import Received
+from mesh.frames import Assign, AssignFailed, CancelJob, ControlNode, JobDone, ResultAck, decode_work
 from mesh.log import get_logger
 from mesh.messages.node import JobCancel, JobResultAck, NodeControl
 from mesh.words import JobOutcome, NodeCommand, ResultDrop, ResultVerdict
@@ -67,36 +66,29 @@ class JobRunner:
 
     # --- frames -------------------------------------------------------------------------------
 
-    def on_assign(self, message: Received) -> None:
+    def on_assign(self, assign: Assign, payload: list[bytes], now: int) -> None:
         """A job for a node of this edge."""
-        assign = message.frame
-        assert isinstance(assign, Assign)
-        work, audio = message.payload
+        work, audio = payload
         epoch = self._epoch_of(assign.node_id)
-        self.run(self.tracker.on_assign(assign, effects.Payload(work, audio), epoch, now_ms()))
+        self.run(self.tracker.on_assign(assign, effects.Payload(work, audio), epoch, now))
 
-    def on_control(self, message: Received) -> None:
+    def on_control(self, control: ControlNode, payload: list[bytes], now: int) -> None:
         """An operator's command for a node of this edge."""
-        control = message.frame
-        assert isinstance(control, ControlNode)
         log.info("node_control", node_id=control.node_id, command=control.command, reason=control.reason)
-        due_ms = now_ms() + max(0, control.deadline_ms - wall_ms())
+        due_ms = now + max(0, control.deadline_ms - wall_ms())
         self.run(self.tracker.on_control(control, self._epoch_of(control.node_id), due_ms))
 
-    def on_cancel(self, message: Received) -> None:
+    def on_cancel(self, cancel: CancelJob, payload: list[bytes], now: int) -> None:
         """A job of a node of this edge is cancelled."""
-        assert isinstance(message.frame, CancelJob)
-        self.run(self.tracker.on_cancel(message.frame, now_ms()))
+        self.run(self.tracker.on_cancel(cancel, now))
 
-    def on_result_ack(self, message: Received) -> None:
+    def on_result_ack(self, ack: ResultAck, payload: list[bytes], now: int) -> None:
         """A result is acknowledged."""
-        assert isinstance(message.frame, ResultAck)
-        self.run(self.tracker.on_ack(message.frame, now_ms()))
+        self.run(self.tracker.on_ack(ack, now))
 
-    def on_done_back(self, frame: Frame, retry_after_ms: int) -> None:
+    def on_done_back(self, done: JobDone, retry_after_ms: int, now: int) -> None:
         """A broker returned a JobDone."""
-        assert isinstance(frame, JobDone)
-        self.tracker.on_done_returned(frame, retry_after_ms, now_ms())
+        self.tracker.on_done_returned(done, retry_after_ms, now)
 
     def _epoch_of(self, node_id: str) -> int | None:
         """The epoch of the node's connection here; None if it has none that accepts messages."""
@@ -141,8 +133,8 @@ class JobRunner:
     def _send_done(self, effect: effects.SendDone) -> None:
         if effect.done.resend:
             self._metrics.resends_total.labels(JobDone.__name__).inc()
-        broker = self._link.to_job_cell(effect.done.job_id, effect.done, effect.text, avoid=effect.avoid)
-        self.tracker.sent(effect.key, broker)
+        result, done = effect.result, effect.done
+        result.broker = self._link.to_job_cell(done.job_id, done, result.text, avoid=effect.avoid)
 
     def _ack_to_node(self, effect: effects.AckToNode) -> None:
         socket = self._socket_of(effect.node_id)

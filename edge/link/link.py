@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 
@@ -17,23 +17,16 @@ from mesh.cells import cell_of, cell_of_job
 from mesh.clock import now_ms
 from mesh.config import Config
 from mesh.frames import (
+    BROKER,
     FRAME_VERSION,
     Bounce,
     Busy,
-    Failed,
     Frame,
     Head,
     Mail,
-    NodeRegistered,
-    Paired,
-    PairingCode,
-    Posted,
     Query,
     QueryAnswer,
     Role,
-    RoomState,
-    SessionClaimed,
-    SessionReleased,
     decode_frame,
     frames_to,
     lane_of,
@@ -46,9 +39,11 @@ from mesh.words import ProcessKind
 #: Each has a handler; any other received frame is logged and dropped.
 RECEIVED: Final = frames_to(Role.EDGE)
 
-Handler = Callable[[Received], None]
-#: A frame of this edge that a broker returned, and after how many ms it may be retried (0 = not given).
-GivenBack = Callable[[Frame, int], None]
+F = TypeVar("F", bound=Frame)
+#: Handles a frame with its payload, at that time.
+Handler = Callable[[F, list[bytes], int], None]
+#: A frame of this edge that a broker returned, after how many ms it may be retried (0 = not given), and the time.
+ReturnHandler = Callable[[F, int, int], None]
 
 log = get_logger()
 
@@ -81,26 +76,20 @@ class EdgeLink:
             metrics=metrics,
         )
         self._serial = 0
-        self._returned: dict[type[Frame], GivenBack] = {}
-        self._handlers: dict[type[Frame], Handler] = {
-            NodeRegistered: self._on_reply,
-            SessionClaimed: self._on_reply,
-            SessionReleased: self._on_reply,
-            Posted: self._on_reply,
-            RoomState: self._on_reply,
-            PairingCode: self._on_reply,
-            Paired: self._on_reply,
-            Failed: self._on_reply,
-            QueryAnswer: self._on_query_reply,
-            Mail: self._on_mail,
-            Busy: self._on_returned,
-            Bounce: self._on_returned,
-        }
+        self._handlers: dict[type[Frame], Handler[Any]] = dict.fromkeys(get_args(rpc.PlainReply), self._on_reply)
+        self._return_handlers: dict[type[Frame], ReturnHandler[Any]] = {}
+        self.on(QueryAnswer, self._on_query_reply)
+        self.on(Mail, self._on_mail)
+        self.on(Busy, self._on_busy)
+        self.on(Bounce, self._on_bounce)
 
-    def handle(self, handlers: dict[type[Frame], Handler], given_back: dict[type[Frame], GivenBack]) -> None:
-        """Add handlers of frames, and of own frames that a broker returned."""
-        self._handlers |= handlers
-        self._returned |= given_back
+    def on(self, kind: type[F], handle: Handler[F]) -> None:
+        """Pass received frames of this type to `handle`."""
+        self._handlers[kind] = handle
+
+    def on_return(self, kind: type[F], handle: ReturnHandler[F]) -> None:
+        """Pass frames of this type that a broker returned to `handle`; calls are handled here."""
+        self._return_handlers[kind] = handle
 
     async def start(self) -> None:
         """Connect to all brokers."""
@@ -245,44 +234,43 @@ class EdgeLink:
 
     def on_messages(self, messages: Iterable[Received]) -> None:
         """Dispatch each message to its handler. A handler that fails affects this one message only."""
+        now = now_ms()
         for message in messages:
             handler = self._handlers.get(type(message.frame))
             if handler is None:
                 log.warning("frame_not_for_edges", frame=type(message.frame).__name__, source=message.head.source)
                 continue
             try:
-                handler(message)
+                handler(message.frame, message.payload, now)
             except Exception:
                 # The gateway from the mesh: a message that cannot be handled must not stop the others.
                 log.exception("frame_failed", frame=type(message.frame).__name__, source=message.head.source)
 
-    def _on_reply(self, message: Received) -> None:
-        frame = message.frame
-        assert isinstance(frame, rpc.PlainReply)
-        self.asks.on_answer(frame)
+    def _on_reply(self, reply: rpc.PlainReply, payload: list[bytes], now: int) -> None:
+        self.asks.on_answer(reply)
 
-    def _on_query_reply(self, message: Received) -> None:
-        frame = message.frame
-        assert isinstance(frame, QueryAnswer)
-        self.asks.on_answer(rpc.QueryReply(frame.ref, frame.status, message.payload[0] if message.payload else b""))
+    def _on_query_reply(self, answer: QueryAnswer, payload: list[bytes], now: int) -> None:
+        self.asks.on_answer(rpc.QueryReply(answer.ref, answer.status, payload[0] if payload else b""))
 
-    def _on_mail(self, message: Received) -> None:
-        frame = message.frame
-        assert isinstance(frame, Mail)
-        self.asks.on_answer(rpc.MailPage(frame.ref, frame, tuple(message.payload)))
+    def _on_mail(self, mail: Mail, payload: list[bytes], now: int) -> None:
+        self.asks.on_answer(rpc.MailPage(mail.ref, mail, tuple(payload)))
 
-    def _on_returned(self, message: Received) -> None:
-        """Busy or Bounce: find the frame of this edge that was returned."""
-        assert isinstance(message.frame, Busy | Bounce)
-        retry_ms = message.frame.retry_after_ms if isinstance(message.frame, Busy) else 0
+    def _on_busy(self, busy: Busy, payload: list[bytes], now: int) -> None:
+        self._on_returned(payload, busy.retry_after_ms, now)
+
+    def _on_bounce(self, bounce: Bounce, payload: list[bytes], now: int) -> None:
+        self._on_returned(payload, 0, now)
+
+    def _on_returned(self, payload: list[bytes], retry_ms: int, now: int) -> None:
+        """Find the frame of this edge that was returned."""
         try:
-            original = decode_frame(message.payload[1])
+            original = decode_frame(payload[1])
         except (IndexError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            log.warning("returned_frame_unreadable", error=str(error), source=message.head.source)
+            log.warning("returned_frame_unreadable", error=str(error), source=BROKER)
             return
         if isinstance(original, rpc.CallFrame):
-            self.asks.on_lost(original.ref, retry_ms or self.asks.limits.retry_ms // 4, now_ms())
+            self.asks.on_lost(original.ref, retry_ms or self.asks.limits.retry_ms // 4, now)
             return
-        handler = self._returned.get(type(original))
+        handler = self._return_handlers.get(type(original))
         if handler is not None:
-            handler(original, retry_ms)
+            handler(original, retry_ms, now)

@@ -27,12 +27,11 @@ from edge.transport.websocket import internal_error
 from mesh.clock import now_ms, wall_ms
 from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError
-from mesh.frames import Failed, Frame, NodeRegistered, NodeStale, StatusChanged
+from mesh.frames import Failed, NodeRegistered, NodeStale, StatusChanged
 from mesh.frames import NodeHeartbeat as HeartbeatFrame
 from mesh.frames import NodeOffline as OfflineFrame
 from mesh.frames import NodeRegister as RegisterFrame
 from mesh.ids import is_id
-from mesh.link.link import Received
 from mesh.log import get_logger
 from mesh.messages.base import Message
 from mesh.messages.node import (
@@ -119,7 +118,7 @@ class NodeEndpoint:
             log.exception("node_message_failed", type=type(message).__name__, node_id=socket.node.node_id)
             socket.tell_error(internal_error())
         finally:
-            socket.count_in(message)
+            socket.received[type(message)].inc()
 
     def _detach(self, socket: NodeSocket) -> None:
         self._run_node(socket, socket.node.on_closed(socket.close_reason or "closed"))
@@ -157,8 +156,8 @@ class NodeEndpoint:
         if self._current.get(message.node_id) is socket:
             # First, so that a lost job is not reported as running.
             has = None if message.jobs is None else {key_of(message.node_id, *job) for job in named}
-            self.jobs.run(self.tracker.on_jobs_reported(message.node_id, has, now_ms()))
-        self._run_node(socket, socket.node.on_heartbeat(message.node_id, load_from(message), caps, now_ms()))
+            self.jobs.run(self.tracker.on_jobs_reported(message.node_id, has, socket.heard_ms))
+        self._run_node(socket, socket.node.on_heartbeat(message.node_id, load_from(message), caps, socket.heard_ms))
         if socket.node.heartbeat_due_ms is not None:
             self._throttled_beats.set(socket, socket.node.heartbeat_due_ms)
 
@@ -171,18 +170,14 @@ class NodeEndpoint:
 
     # --- frames -------------------------------------------------------------------------------
 
-    def on_stale(self, message: Received) -> None:
+    def on_stale(self, stale: NodeStale, payload: list[bytes], now: int) -> None:
         """A selector does not know the node's connection of that epoch."""
-        stale = message.frame
-        assert isinstance(stale, NodeStale)
         socket = self._current.get(stale.node_id)
         if socket is not None:
             self._run_node(socket, socket.node.on_stale(stale.epoch, stale.reason))
 
-    def on_status(self, message: Received) -> None:
+    def on_status(self, changed: StatusChanged, payload: list[bytes], now: int) -> None:
         """The node's status in the mesh changed: notify the node."""
-        changed = message.frame
-        assert isinstance(changed, StatusChanged)
         socket = self._current.get(changed.node_id)
         if socket is None or socket.node.epoch != changed.epoch:
             return  # about an earlier connection, or one to another edge
@@ -197,12 +192,11 @@ class NodeEndpoint:
             )
         )
 
-    def on_heartbeat_back(self, frame: Frame, retry_after_ms: int) -> None:
+    def on_heartbeat_back(self, heartbeat: HeartbeatFrame, retry_after_ms: int, now: int) -> None:
         """A broker returned a heartbeat. It is not retried: the next one is newer."""
-        assert isinstance(frame, HeartbeatFrame)
-        socket = self._current.get(frame.node_id)
+        socket = self._current.get(heartbeat.node_id)
         if socket is not None:
-            socket.node.heartbeat_undelivered(frame.caps is not None)
+            socket.node.heartbeat_undelivered(heartbeat.caps is not None)
 
     # --- effects of one node ------------------------------------------------------------------
 

@@ -73,7 +73,7 @@ class ControlEndpoint:
             ours = internal_error()
             answer = ControlError(status=500, code=ours.code.name, message=ours.message)
         finally:
-            socket.count_in(command)
+            socket.received[type(command)].inc()
         if isinstance(answer, ControlError):
             self._metrics.errors_total.labels(SocketKind.CONTROL, answer.code).inc()
         socket.tell(answer)

@@ -16,8 +16,7 @@ from edge.requests.core.tracker import RequestTracker
 from mesh.clock import now_ms
 from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError
-from mesh.frames import Dispatch, Frame, Notice, Placed, Push, Refused, ResultAck, Undone, Waiting
-from mesh.link.link import Received
+from mesh.frames import Dispatch, Notice, Placed, Push, Refused, ResultAck, Undone, Waiting
 from mesh.log import get_logger
 from mesh.messages.node import JobResult, NodeAsrPartial, decode_from_node, decode_job_result
 from mesh.words import NoticeEvent, ResultOutcome, ResultVerdict
@@ -111,50 +110,38 @@ class RequestRunner:
 
     # --- frames -------------------------------------------------------------------------------
 
-    def on_placed(self, message: Received) -> None:
+    def on_placed(self, placed: Placed, payload: list[bytes], now: int) -> None:
         """A node has the job."""
-        assert isinstance(message.frame, Placed)
-        now = now_ms()
-        self.run(self.tracker.on_placed(message.frame, now), now)
+        self.run(self.tracker.on_placed(placed, now), now)
 
-    def on_refused(self, message: Received) -> None:
+    def on_refused(self, refused: Refused, payload: list[bytes], now: int) -> None:
         """No node can take it now."""
-        assert isinstance(message.frame, Refused)
-        now = now_ms()
-        self.run(self.tracker.on_refused(message.frame, now), now)
+        self.run(self.tracker.on_refused(refused, now), now)
 
-    def on_waiting(self, message: Received) -> None:
+    def on_waiting(self, waiting: Waiting, payload: list[bytes], now: int) -> None:
         """It is in a selector's wait queue."""
-        assert isinstance(message.frame, Waiting)
-        now = now_ms()
-        self.run(self.tracker.on_waiting(message.frame, now), now)
+        self.run(self.tracker.on_waiting(waiting, now), now)
 
-    def on_undone(self, message: Received) -> None:
+    def on_undone(self, undone: Undone, payload: list[bytes], now: int) -> None:
         """The attempt failed."""
-        assert isinstance(message.frame, Undone)
-        now = now_ms()
-        self.run(self.tracker.on_undone(message.frame, now), now)
+        self.run(self.tracker.on_undone(undone, now), now)
 
-    def on_push(self, message: Received) -> None:
+    def on_push(self, push: Push, payload: list[bytes], now: int) -> None:
         """A result arrived. One for a session that moved is forwarded to its owner."""
-        push, now = message.frame, now_ms()
-        assert isinstance(push, Push)
         if push.session_id not in self.tracker.table.sessions:
             owner = self._moved.how(push.session_id, now)
             if owner is not None:
-                self._link.to_peer(owner, push, *message.payload)
+                self._link.to_peer(owner, push, *payload)
                 return
-        self.run(self.tracker.on_push(push, read_result(push, message.payload[0]), now), now)
+        self.run(self.tracker.on_push(push, read_result(push, payload[0]), now), now)
 
     def take(self, push: Push, result: JobResult | None) -> None:
         """A result was in the mail; None: it cannot be decoded."""
         now = now_ms()
         self.run(self.tracker.on_push(push, result, now), now)
 
-    def on_notice(self, message: Received) -> None:
+    def on_notice(self, notice: Notice, payload: list[bytes], now: int) -> None:
         """Progress of a job."""
-        notice = message.frame
-        assert isinstance(notice, Notice)
         request = self.tracker.requests.get(notice.request_id)
         # With a hedge there are two attempts: the client sees the progress of the current one.
         if request is None or request.current.number != notice.attempt:
@@ -162,21 +149,19 @@ class RequestRunner:
         if notice.event == NoticeEvent.ACCEPTED:
             progress = effects.RequestProgressed(request, "NODE_ACCEPTED", notice.job_id)
         elif notice.event == NoticeEvent.ASR_PARTIAL:
-            partial = decode_from_node(message.payload[0])
+            partial = decode_from_node(payload[0])
             assert isinstance(partial, NodeAsrPartial)
             progress = effects.RequestProgressed(request, "ASR_PARTIAL", partial=partial)
         else:
             return
-        self._notify(request.session_id, progress, now_ms())
+        self._notify(request.session_id, progress, now)
 
-    def on_dispatch_back(self, frame: Frame, retry_after_ms: int) -> None:
+    def on_dispatch_back(self, dispatch: Dispatch, retry_after_ms: int, now: int) -> None:
         """A broker returned a Dispatch."""
-        assert isinstance(frame, Dispatch)
-        now = now_ms()
         if retry_after_ms:
-            self.run(self.tracker.on_busy(frame, retry_after_ms, now), now)
+            self.run(self.tracker.on_busy(dispatch, retry_after_ms, now), now)
         else:
-            self.run(self.tracker.on_bounce(frame, now), now)
+            self.run(self.tracker.on_bounce(dispatch, now), now)
 
     # --- effects ------------------------------------------------------------------------------
 

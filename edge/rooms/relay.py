@@ -17,7 +17,6 @@ from edge.rooms.core.relay_sender import RelaySender
 from mesh.clock import now_ms
 from mesh.config import Config
 from mesh.frames import Post, Posted
-from mesh.link.link import Received
 from mesh.log import get_logger
 from mesh.words import PostFailure
 
@@ -74,13 +73,11 @@ class Relay:
         """Do what is due."""
         self.run(self.sender.tick(now))
 
-    def on_post(self, message: Received) -> None:
+    def on_post(self, post: Post, payload: list[bytes], now: int) -> None:
         """A message for a session of this edge. Without one, no reply: the sender retries and finds the owner."""
-        post = message.frame
-        assert isinstance(post, Post)
         session = self._session_of(post.session_id)
         if session is not None:
-            session.handle(RelayReceived(post, message.payload[0]))
+            session.handle(RelayReceived(post, payload[0]))
 
     def reply(self, post: Post, queue: str, verdict: str) -> None:
         """The outcome of a message that a session of this edge received."""

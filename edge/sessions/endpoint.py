@@ -26,7 +26,6 @@ from mesh.clock import now_ms
 from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import SessionTaken
-from mesh.link.link import Received
 from mesh.log import get_logger
 from mesh.words import CloseCode, ConnectionRefusal, ResultOutcome, SocketKind
 
@@ -138,13 +137,11 @@ class Sessions:
         self._detached.pop(actor.session_id, None)
         self._timers.drop(actor.session_id)
 
-    def on_taken(self, message: Received) -> None:
+    def on_taken(self, taken: SessionTaken, payload: list[bytes], now: int) -> None:
         """Another edge owns the session; or the mesh lost its record."""
-        taken = message.frame
-        assert isinstance(taken, SessionTaken)
         if taken.edge not in ("", self._link.identity):
             epoch = max(taken.epoch, self.taken_epoch(taken.session_id))
-            self._taken.add(taken.session_id, now_ms(), str(epoch))
+            self._taken.add(taken.session_id, now, str(epoch))
         actor = self.actors.get(taken.session_id)
         if actor is not None:
             actor.handle(OwnerReported(taken.edge, taken.epoch))

@@ -73,7 +73,7 @@ class ClientMessages:
             log.exception("client_message_failed", type=type(message).__name__)
             socket.tell_error(internal_error())
         finally:
-            socket.count_in(message)
+            socket.received[type(message)].inc()
         return None
 
     def on_binary(self, socket: ClientSocket, data: bytes) -> None:

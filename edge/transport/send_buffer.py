@@ -74,12 +74,9 @@ class SendBuffer:
 
     def put(self, data: bytes, *, text: bool = True) -> bool:
         """Send UTF-8 `data` as a text frame, or any as a binary one; False if the socket is closed."""
-        if not self.is_open:
+        if self._aborted or self._closing is not None or self._connection.state is not State.OPEN:
             return False
-        buffered = self._buffered()
-        # A single message may exceed the bound on bytes: only a reader that lags is aborted for its bytes.
-        too_much = bool(self._unsent) and buffered + len(data) > self._limits.bytes_max
-        if too_much or len(self._unsent) >= self._limits.messages_max:
+        if self._unsent and self._is_full(len(data)):
             self.abort("the reader is too slow: its send buffer is full")
             return False
         try:
@@ -128,6 +125,13 @@ class SendBuffer:
             self.abort("closing failed")
 
     # --- unsent messages ----------------------------------------------------------------------
+
+    def _is_full(self, size: int) -> bool:
+        """True if a message of that size exceeds a bound. It may exceed that on bytes if it is the only one: only a
+        reader that lags is aborted for its bytes."""
+        buffered = self._buffered()
+        too_much = bool(self._unsent) and buffered + size > self._limits.bytes_max
+        return too_much or len(self._unsent) >= self._limits.messages_max
 
     def _buffered(self) -> int:
         """Bytes in the transport's buffer; messages that left it are removed here."""

@@ -32,6 +32,9 @@ class Socket:
         #: When the last message arrived.
         self.heard_ms = now_ms()
         self.outbox = SendBuffer(connection, limits, self._on_aborted)
+        #: Counters of received messages by class; NoneType: the message was malformed.
+        self.received = metrics.received[peer]
+        self._sent = metrics.sent[peer]
         self._connection = connection
         self._metrics = metrics
 
@@ -50,10 +53,6 @@ class Socket:
         """Why the socket closed, for logs."""
         return f"{self._connection.close_code} {self._connection.close_reason or ''}".strip()
 
-    def count_in(self, message: Message | None) -> None:
-        """Count a received message; None if it was malformed."""
-        self._metrics.messages_total.labels(self.peer, "in", type_of(message)).inc()
-
     def count_binary(self) -> None:
         """Count a received binary frame."""
         self._metrics.messages_total.labels(self.peer, "in", "binary").inc()
@@ -66,7 +65,7 @@ class Socket:
 
     def tell(self, message: Message) -> bool:
         """Send a message; False if the socket is closed."""
-        self._metrics.messages_total.labels(self.peer, "out", type_of(message)).inc()
+        self._sent[type(message)].inc()
         return self.outbox.put(encode_utf8(message))
 
     def tell_encoded(self, message_type: str, data: bytes) -> bool:
@@ -87,8 +86,3 @@ class Socket:
 def internal_error() -> PeerError:
     """The error for a peer whose message failed because of our own bug."""
     return PeerError(ErrorCode.INTERNAL_ERROR, "the message could not be handled")
-
-
-def type_of(message: Message | None) -> str:
-    """The type of a message, as a metric label; None: it was malformed."""
-    return "invalid" if message is None else str(message.__struct_config__.tag)

@@ -14,7 +14,6 @@ from linguamesh.errors import JobFailed
 from linguamesh.node.job import Gpu, Result, Usage
 from mesh.clock import wall_ms
 from mesh.messages import node as wire
-from mesh.messages.base import audio_raw
 
 SDK_VERSION: Final = "0.1.0"
 #: Longest text of an error that is sent; the full text is in the node's log.
@@ -141,7 +140,7 @@ def job_result(assign: wire.JobAssign, node_id: str, result: Result, processing_
         success=True,
         text_asr=result.text_asr,
         text_translated=result.text_translated,
-        tts_audio=audio_raw(base64.b64encode(result.tts_audio).decode()),
+        tts_audio=msgspec.Raw(b'"%b"' % base64.b64encode(result.tts_audio)),
         tts_format=result.tts_format,
         extra=extra,
         processing_time_ms=processing_ms,

@@ -25,8 +25,8 @@ from linguamesh.node.control import Control, ControlState, PairingRequests
 from linguamesh.node.job import Gpu, Usage
 from linguamesh.node.messages import Profile
 from linguamesh.node.runner import Handler, JobRunner
-from linguamesh.websocket import OPEN_TIMEOUT_S, decode_known, dial, reconnect_delay_s, send, with_path
-from mesh.errors import ErrorCode
+from linguamesh.websocket import OPEN_TIMEOUT_S, Outbound, decode_known, dial, ignore, reconnect_delay_s, with_path
+from mesh.errors import ErrorCode, PeerError
 from mesh.messages import node as wire
 from mesh.words import CloseCode
 
@@ -106,6 +106,9 @@ class Node:
         self._control = ControlState(on_control)
         self._heartbeat_interval_s = heartbeat_interval_s
         self._connect_timeout_s = connect_timeout_s
+        self._outbound = Outbound(self.url)  # has a connection while registered
+        #: True if it went into a live connection. Otherwise results are retried, and other messages are dropped.
+        self._send = self._outbound.send
         self._jobs = JobRunner(handler, max_jobs, self._send)
         self._pairing = PairingRequests(self._send)
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -117,7 +120,6 @@ class Node:
             wire.PairingCodeMessage: self._pairing.on_code,
             wire.ErrorMessage: self._on_error,
         }
-        self._connection: ClientConnection | None = None  # set while registered
         self._registered = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None  # set by `async with`
         self._last_failure = "no answer"  # the error of the last connection attempt
@@ -224,7 +226,7 @@ class Node:
             self._check_close_code(connection)
         finally:
             self._registered.clear()
-            self._connection = None
+            self._outbound.connection = None
             self._pairing.on_disconnected()
             if heartbeats:
                 heartbeats.cancel()
@@ -243,7 +245,7 @@ class Node:
             raise Unreachable(f"{self.url} closed the connection on node_register: {error}") from None
         self.node_id = self._jobs.node_id = ack.node_id
         self._control.on_registered(ack)
-        self._connection = connection
+        self._outbound.connection = connection
         # Results first: the mesh counts a job as lost that is in neither a result nor the heartbeat.
         for text in self._jobs.unacked_results():
             await self._send(text)
@@ -282,15 +284,14 @@ class Node:
             _log.exception("the usage callback failed; no load is reported")
             return Usage()
 
-    async def _send(self, text: str) -> bool:
-        """True if it went into a live connection. Otherwise results are retried, and other messages are dropped."""
-        connection = self._connection
-        return connection is not None and await send(connection, text, self.url)
-
     # --- messages ---------------------------------------------------------------------------------
 
     def _on_message(self, text: str | bytes) -> None:
-        message = decode_known(wire.decode_from_scheduler, text)
+        try:
+            message = wire.decode_from_scheduler(text)
+        except PeerError as error:
+            ignore(error)
+            return
         handler = self._handlers.get(type(message))
         if handler:
             handler(message)

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from linguamesh.errors import JobFailed
 from linguamesh.node.job import Job, Result
@@ -20,7 +20,6 @@ from mesh.errors import ErrorCode
 from mesh.messages import node as wire
 
 Handler = Callable[[Job], Awaitable[Result]]
-T = TypeVar("T")
 
 #: Jobs accepted beyond `max_jobs`, waiting for a slot; more are refused with NODE_OVERLOADED.
 JOBS_WAITING_MAX: Final = 16
@@ -58,12 +57,15 @@ class JobRunner:
             replaced = self._tasks.get(assign.job_id)
             if replaced:
                 replaced.cancel()
-            self._tasks[assign.job_id] = task = self._start(self._run(assign), assign.job_id)
+            task = self._tasks[assign.job_id] = asyncio.create_task(self._run(assign), name=f"job {assign.job_id}")
+            self._background.add(task)
             task.add_done_callback(partial(self._on_job_done, assign))
         elif state is not AssignmentState.DONE:
             unacked = self._history.unacked_result(assign.job_id) if state is AssignmentState.UNACKED else None
             text = unacked or wire.encode(job_event(wire.JobAck, assign, self.node_id))
-            self._start(self._send(text), assign.job_id)
+            resend = asyncio.create_task(self._send(text), name=f"resend {assign.job_id}")
+            self._background.add(resend)
+            resend.add_done_callback(self._on_task_done)
 
     def on_cancel(self, cancel: wire.JobCancel) -> None:
         """job_cancel: cancel the handler; there will be no result."""
@@ -101,14 +103,21 @@ class JobRunner:
             async with self._slots:
                 await self._send(wire.encode(job_event(wire.JobStarted, assign, self.node_id)))
                 result = await self._call_handler(assign)
-            text = _checked(wire.encode(job_result(assign, self.node_id, result, now_ms() - started_ms)))
+            ended_ms = now_ms()
+            text = wire.encode(job_result(assign, self.node_id, result, ended_ms - started_ms))
+            # A character takes up to 4 bytes, so a short text need not be measured.
+            if len(text) * 4 > RESULT_BYTES_MAX and len(text.encode()) > RESULT_BYTES_MAX:
+                message = f"the result is larger than {RESULT_BYTES_MAX} bytes"
+                raise JobFailed(ErrorCode.MESSAGE_TOO_LARGE.name, message)
         except JobFailed as failure:
-            text = wire.encode(job_failure(assign, self.node_id, failure, now_ms() - started_ms))
+            ended_ms = now_ms()
+            text = wire.encode(job_failure(assign, self.node_id, failure, ended_ms - started_ms))
         except Exception as error:  # noqa: BLE001 - the handler is the user's code; any exception fails the job
             _log.exception("the handler failed on job %s", assign.job_id)
             reason = JobFailed(ErrorCode.PROCESSING_ERROR.name, f"{type(error).__name__}: {error}")
-            text = wire.encode(job_failure(assign, self.node_id, reason, now_ms() - started_ms))
-        if self._history.finish(assign.job_id, assign.attempt_id, text, now_ms()):
+            ended_ms = now_ms()
+            text = wire.encode(job_failure(assign, self.node_id, reason, ended_ms - started_ms))
+        if self._history.finish(assign.job_id, assign.attempt_id, text, ended_ms):
             await self._send(text)
 
     async def _call_handler(self, assign: wire.JobAssign) -> Result:
@@ -124,28 +133,16 @@ class JobRunner:
     async def _partial(self, assign: wire.JobAssign, text: str, is_final: bool) -> None:
         await self._send(wire.encode(asr_partial(assign, self.node_id, text, is_final)))
 
-    def _start(self, work: Coroutine[Any, Any, T], job_id: str) -> asyncio.Task[T]:
-        task = asyncio.create_task(work, name=f"job {job_id}")
-        self._background.add(task)
-        task.add_done_callback(self._on_task_done)
-        return task
-
     def _on_task_done(self, task: asyncio.Task[Any]) -> None:
         self._background.discard(task)
         if not task.cancelled() and task.exception():
             _log.error("a job's task failed; this is a defect of the SDK", exc_info=task.exception())
 
     def _on_job_done(self, assign: wire.JobAssign, task: asyncio.Task[None]) -> None:
-        # No effect on a job that ended with a result; a cancelled one, perhaps before its first step, leaves none.
-        self._history.finish(assign.job_id, assign.attempt_id, None, now_ms())
         if self._tasks.get(assign.job_id) is task:
             del self._tasks[assign.job_id]
-
-
-def _checked(text: str) -> str:
-    """The text itself; JobFailed if the mesh would not accept it."""
-    # A character takes up to 4 bytes, so a short text need not be measured.
-    if len(text) * 4 > RESULT_BYTES_MAX and len(text.encode()) > RESULT_BYTES_MAX:
-        message = f"the result is larger than {RESULT_BYTES_MAX} bytes"
-        raise JobFailed(ErrorCode.MESSAGE_TOO_LARGE.name, message)
-    return text
+        self._background.discard(task)
+        if task.cancelled() or task.exception():
+            # It left no result; it may have been cancelled before its first step.
+            self._history.finish(assign.job_id, assign.attempt_id, None, now_ms())
+            self._on_task_done(task)

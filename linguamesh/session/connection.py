@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed
 
 from linguamesh.errors import RETRYABLE_CODES, LinguaError, SessionError, Unreachable
 from linguamesh.session.messages import error_from
-from linguamesh.websocket import decode_known, dial, send
+from linguamesh.websocket import Outbound, decode_known, dial
 from mesh.clock import now_ms
 from mesh.errors import ErrorCode
 from mesh.messages import client as wire
@@ -56,7 +56,7 @@ class ConnectionHandler(Protocol):
         """The connection is lost; messages in flight may be lost."""
 
 
-class Connection:
+class Connection(Outbound):
     """One socket after the other, at one of `urls` at a time. `reconnect_delay_s`: the backoff after that many failures
     in a row."""
 
@@ -69,16 +69,14 @@ class Connection:
         reconnect_for_s: float,
         reconnect_delay_s: Callable[[int], float],
     ) -> None:
+        super().__init__(urls[0])
         self.reconnects = 0
-        #: The address in use, or tried last.
-        self.url = urls[0]
         self._urls = urls
         self._url_index = 0
         self._handler = handler
         self._open_timeout_s = open_timeout_s
         self._reconnect_for_s = reconnect_for_s
         self._reconnect_delay_s = reconnect_delay_s
-        self._socket: ClientConnection | None = None
         self._opened_ms = 0
         self._unstable = 0  # connections in a row that did not last STABLE_MS
 
@@ -111,14 +109,9 @@ class Connection:
                 if error is not None:
                     return error
         finally:
-            socket, self._socket = self._socket, None
+            socket, self.connection = self.connection, None
             if socket is not None:
                 await socket.close()
-
-    async def send(self, data: str | bytes) -> bool:
-        """True if it went into a live connection."""
-        socket = self._socket
-        return socket is not None and await send(socket, data, self.url)
 
     # --- one socket -------------------------------------------------------------------------------
 
@@ -137,12 +130,12 @@ class Connection:
             if isinstance(error, ConnectionClosed):
                 raise Unreachable(f"{url} closed the connection on session_init: {error}") from None
             raise
-        self._socket, self._opened_ms = socket, now_ms()
+        self.connection, self._opened_ms = socket, now_ms()
         self._handler.on_session_init_ack(ack)
 
     async def _read(self) -> SessionError | None:
         """Read until the connection ends; the error if a reconnect cannot succeed."""
-        socket = self._socket
+        socket = self.connection
         assert socket is not None
         try:
             async for data in socket:
@@ -151,7 +144,7 @@ class Connection:
                     return self._handler.error
         except ConnectionClosed as error:
             _log.info("connection to %s lost: %s", self.url, error)
-        self._socket = None
+        self.connection = None
         self._unstable = self._unstable + 1 if now_ms() - self._opened_ms < STABLE_MS else 0
         fatal = _FATAL_CLOSE_CODES.get(socket.close_code or 0)
         return SessionError(fatal[0].name, fatal[1]) if fatal else None

@@ -18,7 +18,7 @@ from linguamesh.session.results import PeerIndices, PendingResults, Translation,
 from linguamesh.session.rooms import Rooms
 from linguamesh.session.send_buffer import SendBuffer
 from linguamesh.session.sender import Sender
-from linguamesh.websocket import decode_known
+from linguamesh.websocket import ignore
 from mesh.clock import now_ms
 from mesh.errors import ErrorCode, PeerError
 from mesh.messages import audio_frames
@@ -115,16 +115,18 @@ class Receiver:
         if isinstance(data, bytes):
             self._on_binary(data)
             return
-        message = decode_known(wire.decode_from_server, data)
+        try:
+            message = wire.decode_from_server(data)
+        except PeerError as error:
+            ignore(error)
+            return
         if isinstance(message, wire.ServerHeartbeat):
             self.heartbeat.set()
-            return
-        if message is None:
             return
         handler = self._handlers.get(type(message))
         if handler is not None:
             handler(message)
-        if not isinstance(message, wire.TranslationResult):
+        if self._on_event is not None and not isinstance(message, wire.TranslationResult):
             self.emit(message)
 
     def _on_binary(self, data: bytes) -> None:
@@ -188,7 +190,8 @@ class Receiver:
             self._announced_errors.pop(wire_index, None)
         if self._buffer.is_resumable and self._buffer.last_index >= 0:
             self._sender.acknowledge(self._session_id, self._buffer.last_index)
-        self._sender.wake()
+        else:
+            self._sender.wake()
         return index
 
     def _is_new_of_peer(self, peer: str, wire_index: int) -> bool:

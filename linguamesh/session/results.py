@@ -67,15 +67,15 @@ def translation_from(message: wire.TranslationResult, index: int, total_ms: int,
         job_id=message.job_id,
         trace_id=message.trace_id,
         total_ms=total_ms,
-        service_timings=_set_fields(timings),
-        network_timings=_set_fields(message.network_timings),
+        service_timings=_set_fields(timings) if timings else {},
+        network_timings=_set_fields(message.network_timings) if message.network_timings else {},
         speaker=speaker,
         message=message,
     )
 
 
-def _set_fields(timings: msgspec.Struct | None) -> dict[str, int]:
-    fields: dict[str, Any] = msgspec.structs.asdict(timings) if timings else {}
+def _set_fields(timings: msgspec.Struct) -> dict[str, int]:
+    fields: dict[str, Any] = msgspec.structs.asdict(timings)
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -187,7 +187,9 @@ class PendingResults:
     def complete(self, translation: Translation) -> None:
         """Deliver a result; a duplicate has no effect."""
         future = self._futures.pop(translation.utterance_index, None)
-        self.unread.extend(self._order.put(translation.utterance_index, translation if future is None else None))
+        released = self._order.put(translation.utterance_index, translation if future is None else None)
+        if released:
+            self.unread.extend(released)
         if future is not None and not future.done():
             future.set_result(translation)
 

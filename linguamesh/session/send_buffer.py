@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from mesh.messages.client import Utterance
@@ -64,11 +64,11 @@ class WholeUtterance:
     sent_ms: int = 0
     #: Its caller has cancelled it. The mesh may have it, so it keeps its number until it has ended.
     is_cancelled: bool = False
+    #: Its share of the buffer's capacity.
+    size_bytes: int = field(init=False)
 
-    @property
-    def size_bytes(self) -> int:
-        """Its share of the buffer's capacity."""
-        return len(self.message.audio) + ITEM_OVERHEAD_BYTES
+    def __post_init__(self) -> None:
+        self.size_bytes = len(self.message.audio) + ITEM_OVERHEAD_BYTES
 
 
 Sendable: TypeAlias = Chunk | WholeUtterance

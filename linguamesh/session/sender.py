@@ -38,28 +38,28 @@ class FlowControl:
     def __init__(self) -> None:
         #: When audio was last sent; the sender sets it.
         self.sent_ms = -SLOW_INTERVAL_MS
-        self._paused_until_ms = 0
-        self._slow_until_ms = 0
+        self.paused_until_ms = 0
+        self.slow_until_ms = 0
 
     def on_backpressure(self, action: str, resume_after_ms: int | None, now_ms: int) -> None:
         """`backpressure`: throttle, or pause, until then."""
         limit_ms = BACKPRESSURE_MS_DEFAULT if resume_after_ms is None else resume_after_ms
         until_ms = now_ms + min(limit_ms, BACKPRESSURE_MS_MAX)
         if action == BackpressureAction.SLOW_DOWN:
-            self._slow_until_ms = max(self._slow_until_ms, until_ms)
+            self.slow_until_ms = max(self.slow_until_ms, until_ms)
         else:
-            self._paused_until_ms = max(self._paused_until_ms, until_ms)
+            self.paused_until_ms = max(self.paused_until_ms, until_ms)
 
     def on_rejected(self, now_ms: int) -> None:
         """An item was rejected: it is retried after the pause that the mesh requested, or the default one."""
-        if self._paused_until_ms <= now_ms:
+        if self.paused_until_ms <= now_ms:
             self.on_backpressure(BackpressureAction.BUSY, None, now_ms)
 
     def limits(self, now_ms: int) -> tuple[int, int]:
         """Milliseconds to wait before the next message, and the milliseconds of audio to join in it; 0 = none."""
-        next_slow_ms = min(self._slow_until_ms, self.sent_ms + SLOW_INTERVAL_MS)
-        wait_ms = max(0, self._paused_until_ms - now_ms, next_slow_ms - now_ms)
-        return wait_ms, SLOW_INTERVAL_MS if now_ms < self._slow_until_ms else 0
+        next_slow_ms = min(self.slow_until_ms, self.sent_ms + SLOW_INTERVAL_MS)
+        wait_ms = max(0, self.paused_until_ms - now_ms, next_slow_ms - now_ms)
+        return wait_ms, SLOW_INTERVAL_MS if now_ms < self.slow_until_ms else 0
 
 
 class _Message(NamedTuple):
@@ -115,7 +115,8 @@ class Sender:
 
     async def add_utterance(self, utterance: WholeUtterance, result: asyncio.Future[Translation] | None) -> int:
         """Send a whole utterance; returns its index once it is sent."""
-        await self.wait_for_capacity(utterance.size_bytes)
+        if self._error or not self._buffer.has_capacity_for(utterance.size_bytes):
+            await self.wait_for_capacity(utterance.size_bytes)
         caller = self._callers[utterance] = _Caller(asyncio.get_running_loop().create_future(), result)
         self._buffer.add(utterance)
         self._wake.set()
@@ -172,6 +173,7 @@ class Sender:
         """The user has all results of that session up to that index."""
         self._acks[session_id] = max(index, self._acks.get(session_id, -1))
         self._wake.set()
+        self._progress.set()
 
     def on_ping(self, ping: audio_frames.PingFrame) -> None:
         """Reply to the latest ping."""
@@ -233,17 +235,21 @@ class Sender:
         """Send all that is due; the milliseconds until more is due, 0 = until `wake`."""
         while self._online:
             message = self._messages.popleft() if self._messages and not self._first else None
-            data = wire.encode(message.build(self._session_id)) if message else self._next_control()
-            if data is None:
-                now = now_ms()
-                wait_ms, join_ms = self.flow.limits(now)
+            if message:
+                data: str | bytes = wire.encode(message.build(self._session_id))
+            elif self._first or self._acks or self._pong is not None:
+                data = self._next_control()
+            else:
+                now, flow = now_ms(), self.flow
+                is_throttled = now < flow.paused_until_ms or now < flow.slow_until_ms
+                wait_ms, join_ms = flow.limits(now) if is_throttled else (0, 0)
                 if wait_ms:
                     return wait_ms
                 item = self._buffer.take_due(now, join_ms)
                 if item is None:
                     self._progress.set()
                     return 0
-                self.flow.sent_ms = now
+                flow.sent_ms = now
                 data = self._encoded(item)
             is_sent = await self._transmit(data)
             if message and not message.is_sent.done():
@@ -254,17 +260,15 @@ class Sender:
             await asyncio.sleep(0)  # a socket that accepts everything at once must not starve the other tasks
         return 0
 
-    def _next_control(self) -> str | bytes | None:
+    def _next_control(self) -> str | bytes:
         """The next message that has no caller: first messages of a connection, pong, acknowledgements."""
         if self._first:
             return wire.encode(self._first.popleft())
         if self._pong is not None:
             pong, self._pong = self._pong, None
             return pong
-        if self._acks:
-            session_id = next(iter(self._acks))
-            return wire.encode(wire.ResultAckMessage(session_id=session_id, utterance_index=self._acks.pop(session_id)))
-        return None
+        session_id = next(iter(self._acks))
+        return wire.encode(wire.ResultAckMessage(session_id=session_id, utterance_index=self._acks.pop(session_id)))
 
     def _encoded(self, item: Sendable) -> str | bytes:
         if isinstance(item, Chunk):

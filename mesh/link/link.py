@@ -34,7 +34,7 @@ from mesh.frames import (
     encode,
 )
 from mesh.link.credit import LinkCredit
-from mesh.link.sockets import open_dealer, receiver, sender
+from mesh.link.sockets import drainer, open_dealer, sender
 from mesh.log import get_logger
 from mesh.metrics import LinkMetrics
 from mesh.words import ProcessKind
@@ -42,6 +42,9 @@ from mesh.words import ProcessKind
 #: Parts before the payload: head and frame.
 _PAYLOAD: Final = 2
 _LANE: Final = attrgetter("head.lane")
+# Plain integers: looking up a member of an enum costs more than the comparison.
+_WORK: Final = int(Lane.WORK)
+_POLLOUT: Final = int(zmq.POLLOUT)
 
 
 class LinkError(Exception):
@@ -55,11 +58,8 @@ class Received(NamedTuple):
     frame: Frame
     payload: list[bytes]
     broker: str
-
-    @property
-    def costs_credit(self) -> bool:
-        """True for work to any selector: must be released by `Link.consumed` when it is done."""
-        return self.head.to == "" and self.head.lane == Lane.WORK
+    #: Work for any selector: must be released by `Link.consumed` when it is done.
+    costs_credit: bool = False
 
 
 @dataclass(slots=True)
@@ -80,13 +80,13 @@ class LinkCounts:
 class _BrokerSocket:
     """The socket of one broker, with its liveness and credit."""
 
-    __slots__ = ("credit", "endpoint", "fd", "read_scheduled", "receive", "send", "socket", "writable")
+    __slots__ = ("credit", "drain", "endpoint", "fd", "read_scheduled", "send", "socket", "writable")
 
-    def __init__(self, endpoint: str, socket: zmq.Socket[bytes], credit: LinkCredit) -> None:
+    def __init__(self, endpoint: str, socket: zmq.Socket[bytes], credit: LinkCredit, drain_max: int) -> None:
         self.endpoint = endpoint
         self.socket = socket
         self.fd = cast(int, socket.getsockopt(zmq.FD))
-        self.receive = receiver(socket)
+        self.drain = drainer(socket, drain_max)
         self.send = sender(socket, copy=True)
         self.credit = credit
         #: The socket was writable when last checked; becoming writable means a new connection.
@@ -159,7 +159,7 @@ class Link:
                 socket.close(linger=0)
                 raise ConfigError(f"link: {endpoint!r} is no endpoint: {error.strerror}") from None
             credit = LinkCredit(kind=self._kind, window=self._window_each, dead_ms=self._config.dead_ms)
-            broker = _BrokerSocket(endpoint, socket, credit)
+            broker = _BrokerSocket(endpoint, socket, credit, self._config.drain_max)
             self._brokers[endpoint] = broker
             loop.add_reader(broker.fd, self._on_readable, broker)
             self._schedule_read(broker)
@@ -179,7 +179,7 @@ class Link:
             self._timer.cancel()
         loop = asyncio.get_running_loop()
         for broker in self._brokers.values():
-            self._send_to(broker, BROKER, 0, Goodbye(), (), 0)
+            self._send_own(broker, Goodbye())
         # The I/O thread needs a moment to write it. Otherwise brokers detect the end by link.dead_ms.
         await asyncio.sleep(0.01)
         for broker in self._brokers.values():
@@ -210,19 +210,25 @@ class Link:
             # The broker would close the connection, and again at each retry.
             self._log.error("message_too_large", frame=type(frame).__name__)
         else:
-            for step, broker in enumerate(self._in_order(to, cell, avoid, prefer)):
-                if self._send_to(broker, to, cell, frame, payload, deadline_ms):
-                    self.counts.sent += 1
-                    self.counts.diverted += step > 0
-                    return broker.endpoint
+            head = Head(FRAME_VERSION, frame.lane, to, cell, self.identity, clock.wall_us(), deadline_ms)
+            parts = (encode(head), encode(frame), *payload)
+            live = self._live
+            for step, broker in enumerate(live if len(live) < 2 else self._in_order(to, cell, avoid, prefer)):
+                try:
+                    broker.send(parts)
+                except zmq.Again:
+                    continue
+                if broker.socket.getsockopt(zmq.EVENTS) != _POLLOUT or not broker.writable:
+                    self._schedule_read(broker)
+                self.counts.sent += 1
+                self.counts.diverted += step > 0
+                return broker.endpoint
         self.counts.unsent += 1
         return ""
 
     def _in_order(self, to: str, cell: int, avoid: str, prefer: str) -> list[_BrokerSocket]:
         """The live brokers, best first. A destination keeps its broker while the live set is unchanged: keeps order."""
         live = self._live
-        if len(live) < 2:
-            return live
         first = (cell + hash(to)) % len(live)
         order = live[first:] + live[:first]
         if avoid or prefer:
@@ -235,7 +241,7 @@ class Link:
             broker = self._brokers.get(endpoint)
             if broker is not None and count > 0 and broker.credit.release(count):
                 # If the pipe is full, the next beat carries the same counter.
-                self._send_to(broker, BROKER, 0, broker.credit.credit(), (), 0)
+                self._send_own(broker, broker.credit.credit())
 
     def drain(self) -> None:
         """Selectors: ask all brokers for no more work; messages in flight still arrive."""
@@ -255,26 +261,25 @@ class Link:
         """Work messages received and not released by `consumed`."""
         return sum(broker.credit.outstanding for broker in self._brokers.values())
 
-    def _send_to(
-        self, broker: _BrokerSocket, to: str, cell: int, frame: Frame, payload: tuple[bytes, ...], deadline_ms: int
-    ) -> bool:
-        head = Head(FRAME_VERSION, frame.lane, to, cell, self.identity, clock.wall_us(), deadline_ms)
+    def _send_own(self, broker: _BrokerSocket, frame: Frame) -> None:
+        """Send a frame of the link itself to that broker, unless its pipe is full."""
+        head = Head(FRAME_VERSION, frame.lane, BROKER, 0, self.identity, clock.wall_us())
         try:
-            broker.send((encode(head), encode(frame), *payload))
+            broker.send((encode(head), encode(frame)))
         except zmq.Again:
-            return False
+            return
         self._schedule_read(broker)
-        return True
 
     def _beat(self, broker: _BrokerSocket) -> None:
-        self._send_to(broker, BROKER, 0, broker.credit.beat(draining=self._draining), (), 0)
+        self._send_own(broker, broker.credit.beat(draining=self._draining))
 
     # --- receiving --------------------------------------------------------------------------------
 
     def _schedule_read(self, broker: _BrokerSocket) -> None:
-        if not broker.read_scheduled:
-            broker.read_scheduled = True
-            asyncio.get_running_loop().call_soon(self._on_readable, broker)
+        if broker.read_scheduled:
+            return
+        broker.read_scheduled = True
+        asyncio.get_running_loop().call_soon(self._on_readable, broker)
 
     def _on_readable(self, broker: _BrokerSocket) -> None:
         """Read up to link.drain_max messages and pass them on, control first."""
@@ -287,23 +292,15 @@ class Link:
             # A new connection: register with the broker now rather than at the next beat.
             self._beat(broker)
         broker.writable = writable
-        batch = self._read(broker) if events & zmq.POLLIN else []
+        if not events & zmq.POLLIN:
+            return
+        arrived = broker.drain()
+        if len(arrived) == self._config.drain_max:
+            self._schedule_read(broker)  # there may be more; other sockets and timers first
+        batch = [received for parts in arrived if (received := self._decode(broker, parts)) is not None]
         if batch:
-            # sorted() is stable: order of arrival within a lane.
-            self._on_messages(sorted(batch, key=_LANE))
-
-    def _read(self, broker: _BrokerSocket) -> list[Received]:
-        batch: list[Received] = []
-        for _ in range(self._config.drain_max):
-            try:
-                parts = broker.receive()
-            except zmq.Again:
-                return batch
-            received = self._decode(broker, parts)
-            if received is not None:
-                batch.append(received)
-        self._schedule_read(broker)  # there may be more; other sockets and timers first
-        return batch
+            batch.sort(key=_LANE)  # stable: order of arrival within a lane
+            self._on_messages(batch)
 
     def _decode(self, broker: _BrokerSocket, parts: list[Any]) -> Received | None:
         """The message, charged to the credit in order of arrival; None for beats and malformed messages."""
@@ -316,10 +313,10 @@ class Link:
             self._on_broker_beat(broker, frame)
             return None
         self.counts.received += 1
-        received = Received(head, frame, [part.bytes for part in parts[_PAYLOAD:]], broker.endpoint)
-        if received.costs_credit:
+        costs_credit = head.to == "" and head.lane == _WORK
+        if costs_credit:
             broker.credit.on_work()
-        return received
+        return Received(head, frame, [part.bytes for part in parts[_PAYLOAD:]], broker.endpoint, costs_credit)
 
     def _on_broker_beat(self, broker: _BrokerSocket, frame: BrokerBeat) -> None:
         was_live = broker.credit.live

@@ -23,8 +23,10 @@ _LAST: Final = int(zmq.DONTWAIT)
 _MORE: Final = int(zmq.DONTWAIT) | int(zmq.SNDMORE)
 
 
-def receiver(socket: zmq.Socket[bytes]) -> Callable[[], list[Any]]:
-    """A function that receives one message: parts as zmq.Frame, an identity (on a ROUTER) as bytes. zmq.Again if none.
+def drainer(socket: zmq.Socket[bytes], messages_max: int) -> Callable[[], list[list[Any]]]:
+    """A function that receives the messages that have arrived, at most `messages_max`, without waiting.
+
+    The parts of a message are zmq.Frame; an identity (on a ROUTER) is bytes.
 
     A zmq.Frame knows whether another follows; RCVMORE, as recv_multipart uses it, costs twice a recv. Frames are also
     forwarded without a copy, and msgspec decodes from them directly.
@@ -32,16 +34,22 @@ def receiver(socket: zmq.Socket[bytes]) -> Callable[[], list[Any]]:
     recv = socket.recv
     is_router = socket.type == zmq.ROUTER
 
-    def receive() -> list[Any]:
-        parts: list[Any] = [recv(_LAST)] if is_router else []
-        frame = recv(_LAST, False)
-        parts.append(frame)
-        while frame.more:
-            frame = recv(_LAST, False)
-            parts.append(frame)
-        return parts
+    def drain() -> list[list[Any]]:
+        batch: list[list[Any]] = []
+        try:
+            while len(batch) < messages_max:
+                parts: list[Any] = [recv(_LAST)] if is_router else []
+                frame = recv(_LAST, False)
+                parts.append(frame)
+                while frame.more:
+                    frame = recv(_LAST, False)
+                    parts.append(frame)
+                batch.append(parts)
+        except zmq.Again:
+            pass
+        return batch
 
-    return receive
+    return drain
 
 
 def sender(socket: zmq.Socket[bytes], *, copy: bool) -> Callable[[Sequence[Any]], None]:

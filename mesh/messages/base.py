@@ -9,7 +9,9 @@ and decoded again, so leniency costs nothing for well-formed messages.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from copy import copy
+from functools import partial
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 import msgspec
@@ -52,7 +54,7 @@ class Message(Part, frozen=True, tag_field="type", tag=_wire_name):
 
 def always(value: Any) -> Any:
     """A default for input that is written on output nevertheless: peers of the original require the field."""
-    return msgspec.field(default_factory=lambda: copy(value))
+    return msgspec.field(default_factory=partial(copy, value))
 
 
 # --- parts that sessions and nodes share ----------------------------------------------------------
@@ -133,11 +135,6 @@ def error_of(error: PeerError) -> ErrorMessage:
 NO_AUDIO: Final = Raw(b'""')
 
 
-def audio_raw(audio_base64: str) -> Raw:
-    """Base64 text as the JSON that goes into `tts_audio`."""
-    return Raw(msgspec.json.encode(audio_base64))
-
-
 def audio_text(raw: Raw) -> str:
     """The base64 text of a `tts_audio`; "" if there is none."""
     return msgspec.json.decode(raw, type=str | None) or ""
@@ -165,9 +162,8 @@ def encode(message: Message) -> str:
     return _encoder.encode(message).decode()
 
 
-def encode_utf8(message: Message) -> bytes:
-    """`message` as UTF-8 for a socket that sends bytes as a text frame; saves one copy of the audio."""
-    return _encoder.encode(message)
+#: A message as UTF-8 for a socket that sends bytes as a text frame; saves one copy of the audio.
+encode_utf8: Final[Callable[[Message], bytes]] = _encoder.encode
 
 
 T = TypeVar("T")

@@ -62,7 +62,7 @@ def test_every_request_is_answered_and_credit_heals(seed: int) -> None:
     full = {name: {selector.identity: WINDOW for selector in world.selectors} for name in world.brokers}
     run_until(world, lambda: credit_of(world) == full)
     assert credit_of(world) == full, f"seed {seed}: credit did not heal"
-    assert not any(broker.switch.directory.blocked() for broker in world.brokers.values()), f"seed {seed}: stuck"
+    assert not any(broker.switch.directory.blocked for broker in world.brokers.values()), f"seed {seed}: stuck"
 
     # Nothing vanishes: without faults each message gets one answer, of whatever kind, and is never sent twice.
     asked = ask_once(world, 10)

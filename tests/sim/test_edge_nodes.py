@@ -183,7 +183,7 @@ class World:
             elif isinstance(effect, job_effects.SendToJob) and isinstance(effect.frame, AssignFailed):
                 self.carry(lambda frame=effect.frame: self.on_failed(frame))
             elif isinstance(effect, job_effects.SendDone):
-                self.core.sent(effect.key, "broker")
+                effect.result.broker = "broker"
                 self.carry(lambda done=effect.done: self.on_done(done))
             elif isinstance(effect, job_effects.StopJob):
                 stop = effect.cancel

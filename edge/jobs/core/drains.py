@@ -23,27 +23,23 @@ class Drains:
     """The drains that have not reached their deadline."""
 
     def __init__(self, timers: Timers[tuple[TimerKind, str]]) -> None:
-        self._drains: dict[str, NodeDrain] = {}
+        self.nodes: dict[str, NodeDrain] = {}
         self._timers = timers
-
-    def of(self, node_id: str) -> NodeDrain | None:
-        """The node's drain, if it is in one."""
-        return self._drains.get(node_id)
 
     def start(self, control: ControlNode, due_ms: int) -> None:
         """Drain the node until `due_ms`; a later command replaces an earlier one."""
-        self._drains[control.node_id] = NodeDrain(control, due_ms)
+        self.nodes[control.node_id] = NodeDrain(control, due_ms)
         self._timers.set((TimerKind.DRAIN_END, control.node_id), due_ms)
 
     def stop(self, node_id: str) -> None:
         """End the drain: the node is resumed or offline."""
-        self._drains.pop(node_id, None)
+        self.nodes.pop(node_id, None)
         self._timers.drop((TimerKind.DRAIN_END, node_id))
         self._timers.drop((TimerKind.DRAINED, node_id))
 
     def has_no_job(self, node_id: str) -> None:
         """The node's last job ended; reported once per drain."""
-        drain = self._drains.get(node_id)
+        drain = self.nodes.get(node_id)
         if drain is not None and not drain.reported_empty:
             drain.reported_empty = True
             self._timers.set((TimerKind.DRAINED, node_id), 0)  # at the next tick
@@ -51,5 +47,5 @@ class Drains:
     def check(self) -> None:
         """Every drain has its deadline, and no other node has one."""
         timers = set(self._timers)
-        assert {node_id for kind, node_id in timers if kind is TimerKind.DRAIN_END} == self._drains.keys()
-        assert {node_id for kind, node_id in timers if kind is TimerKind.DRAINED} <= self._drains.keys()
+        assert {node_id for kind, node_id in timers if kind is TimerKind.DRAIN_END} == self.nodes.keys()
+        assert {node_id for kind, node_id in timers if kind is TimerKind.DRAINED} <= self.nodes.keys()

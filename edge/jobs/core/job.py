@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum, auto
 from typing import NamedTuple
 
@@ -38,13 +38,13 @@ class Job:
     """A job that a node of this edge runs."""
 
     assign: Assign
-    #: `key_of_assign(assign)`.
+    #: `key_of` the attempt that is assigned.
     key: str
     #: When it was written to the node's socket.
     written_ms: int
     #: The furthest event so far, and the events that are not reported yet (edge/jobs/core/running_jobs.py).
-    reached: JobAction | None = None
-    unreported: list[str] = field(default_factory=list)
+    reached: JobAction
+    unreported: list[str]
     #: Written to a socket that the node has replaced; the node has not confirmed that it has the job.
     unconfirmed: bool = False
     #: The node reconnected meanwhile: the duration is no measure of its speed.
@@ -62,6 +62,7 @@ class UnackedResult:
     known: bool
     sends: int = 0
     no_session_acks: int = 0
+    #: The broker that accepted the last JobDone ("" = none was live). The retry avoids it.
     broker: str = ""
 
 
@@ -109,11 +110,10 @@ class SendToJob:
 
 @dataclass(frozen=True, slots=True)
 class SendDone:
-    """Send the result; then call `sent` with the broker that took it."""
+    """Send `done` with the result's text; then set the result's `broker`."""
 
-    key: str
+    result: UnackedResult
     done: JobDone
-    text: bytes
     avoid: str
 
 
@@ -155,11 +155,6 @@ Effect = WriteJob | SendToEdge | SendToJob | SendDone | AckToNode | StopJob | Se
 def key_of(node_id: str, job_id: str, attempt: int) -> str:
     """The key of one attempt at a job by one node. A message of another node about the job has another key."""
     return f"{node_id}/{job_id}#{attempt}"
-
-
-def key_of_assign(assign: Assign) -> str:
-    """`key_of` the attempt that is assigned."""
-    return key_of(assign.node_id, assign.job_id, assign.attempt)
 
 
 # --- frames about a job -----------------------------------------------------------------------------

@@ -55,38 +55,35 @@ class ReconnectGrace:
 
     def __init__(self, limits: GraceLimits, timers: Timers[tuple[TimerKind, str]]) -> None:
         self.limits = limits
-        self._nodes: dict[str, DetachedNode] = {}
+        #: Nodes whose last connection here closed within the grace.
+        self.nodes: dict[str, DetachedNode] = {}
         self._timers = timers
         self._jobs = 0
         self._bytes = 0
 
     def __contains__(self, node_id: str) -> bool:
-        node = self._nodes.get(node_id)
+        node = self.nodes.get(node_id)
         return node is not None and not node.is_back
 
     def detach(self, node_id: str, epoch: int, now_ms: int, has_jobs: bool) -> None:
         """The socket of that epoch closed. Beyond the bound only nodes with jobs are listed: their jobs must end."""
-        if node_id not in self._nodes and len(self._nodes) >= self.limits.nodes_max and not has_jobs:
+        if node_id not in self.nodes and len(self.nodes) >= self.limits.nodes_max and not has_jobs:
             return
-        node = self._nodes.setdefault(node_id, DetachedNode(epoch))
+        node = self.nodes.setdefault(node_id, DetachedNode(epoch))
         node.epoch, node.is_back = epoch, False
         self._timers.set((TimerKind.GRACE, node_id), now_ms + self.limits.grace_ms)
 
     def reattach(self, node_id: str) -> list[BufferedJob]:
         """The node has a socket here again; the jobs buffered for it."""
-        node = self._nodes.get(node_id)
+        node = self.nodes.get(node_id)
         if node is None:
             return []
         node.is_back = True
         return [self._drop(node, key) for key in list(node.buffered)]
 
-    def get(self, node_id: str) -> DetachedNode | None:
-        """The node, if its last connection here closed within the grace."""
-        return self._nodes.get(node_id)
-
     def buffer(self, job: BufferedJob) -> bool:
         """Buffer a job for a detached node; False if the node is not detached or the buffer is full."""
-        node = self._nodes.get(job.assign.node_id)
+        node = self.nodes.get(job.assign.node_id)
         limits = self.limits
         if (
             node is None
@@ -105,12 +102,12 @@ class ReconnectGrace:
 
     def drop(self, node_id: str, key: str) -> BufferedJob | None:
         """Remove a buffered job; None if it is not buffered."""
-        node = self._nodes.get(node_id)
+        node = self.nodes.get(node_id)
         return self._drop(node, key) if node is not None and key in node.buffered else None
 
     def drop_all(self, node_id: str) -> list[BufferedJob]:
         """Remove and return all buffered jobs of a node."""
-        node = self._nodes.get(node_id)
+        node = self.nodes.get(node_id)
         return [self._drop(node, key) for key in list(node.buffered)] if node else []
 
     def on_due(self, nodes: Iterable[str]) -> list[tuple[str, list[BufferedJob]]]:
@@ -118,7 +115,7 @@ class ReconnectGrace:
         offline: list[tuple[str, list[BufferedJob]]] = []
         for node_id in nodes:
             buffered = self.drop_all(node_id)
-            if not self._nodes.pop(node_id).is_back:
+            if not self.nodes.pop(node_id).is_back:
                 offline.append((node_id, buffered))
         return offline
 
@@ -131,15 +128,15 @@ class ReconnectGrace:
 
     def keys(self) -> set[str]:
         """The keys of all buffered jobs, for checks."""
-        return {key for node in self._nodes.values() for key in node.buffered}
+        return {key for node in self.nodes.values() for key in node.buffered}
 
     def check(self) -> None:
         """All bounds hold, all counts are true, and every node has its timer."""
         limits = self.limits
-        assert {node_id for kind, node_id in self._timers if kind is TimerKind.GRACE} == self._nodes.keys()
-        assert self._jobs == sum(len(node.buffered) for node in self._nodes.values()) <= limits.jobs_max
-        assert self._bytes == sum(node.bytes for node in self._nodes.values()) <= limits.bytes_max
-        for node in self._nodes.values():
+        assert {node_id for kind, node_id in self._timers if kind is TimerKind.GRACE} == self.nodes.keys()
+        assert self._jobs == sum(len(node.buffered) for node in self.nodes.values()) <= limits.jobs_max
+        assert self._bytes == sum(node.bytes for node in self.nodes.values()) <= limits.bytes_max
+        for node in self.nodes.values():
             assert node.bytes == sum(job.bytes for job in node.buffered.values()) <= limits.bytes_per_node_max
             assert len(node.buffered) <= limits.jobs_per_node_max
             assert not (node.buffered and node.is_back)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final
 
 from edge.core.timers import Timers
-from edge.jobs.core.job import Job, TimerKind, key_of
+from edge.jobs.core.job import Job, TimerKind
 from mesh.frames import Assign, JobEvent
 from mesh.states.job import JobAction
 
@@ -30,6 +30,8 @@ class RunningJobs:
         self._timers = timers
         self._per_node_max = per_node_max
         self._delay_ms = job_event_delay_ms
+        #: All jobs by key, and the same by node.
+        self.jobs: dict[str, Job] = {}
         self._nodes: dict[str, OrderedDict[str, Job]] = {}
         #: Jobs with unreported events.
         self._unreported: dict[str, Job] = {}
@@ -41,48 +43,44 @@ class RunningJobs:
     def add(self, assign: Assign, key: str, now_ms: int) -> int:
         """Add a job that is about to be written. Returns how many older ones were evicted for it."""
         jobs = self._nodes.setdefault(assign.node_id, OrderedDict())
-        job = jobs[key] = Job(assign, key, now_ms)
+        self.jobs[key] = jobs[key] = job = Job(assign, key, now_ms, JobAction.DISPATCH, [JobAction.DISPATCH])
         evicted = 0
         while len(jobs) > self._per_node_max:
-            self._drop_events(jobs.popitem(last=False)[0])
+            self.pop(assign.node_id, next(iter(jobs)))
             evicted += 1
-        self.note(job, JobAction.DISPATCH, now_ms)
+        self._unreported[key] = job
+        self._timers.set((TimerKind.EVENTS, key), now_ms + self._delay_ms)
         return evicted
 
-    def find(self, node_id: str, job_id: str, attempt: int | None) -> Job | None:
-        """The job; without an attempt its latest one."""
-        jobs = self.of(node_id)
-        if attempt is not None:
-            return jobs.get(key_of(node_id, job_id, attempt))
-        attempts = [job for job in jobs.values() if job.assign.job_id == job_id]
+    def latest(self, node_id: str, job_id: str) -> Job | None:
+        """The node's latest attempt at the job."""
+        attempts = [job for job in self.of(node_id).values() if job.assign.job_id == job_id]
         return max(attempts, key=lambda job: job.assign.attempt, default=None)
 
     def pop(self, node_id: str, key: str) -> Job | None:
         """Remove a job; None if it is not here. Its unreported events are dropped."""
-        jobs = self._nodes.get(node_id)
-        job = jobs.pop(key, None) if jobs else None
+        job = self.jobs.pop(key, None)
         if job is not None:
-            self._drop_events(key)
+            jobs = self._nodes[node_id]
+            del jobs[key]
             if not jobs:
                 del self._nodes[node_id]
+            if self._unreported.pop(key, None) is not None:
+                self._timers.drop((TimerKind.EVENTS, key))
         return job
 
     def pop_node(self, node_id: str) -> list[Job]:
         """Remove all jobs of a node."""
-        jobs = self._nodes.pop(node_id, OrderedDict())
-        for key in jobs:
-            self._drop_events(key)
-        return list(jobs.values())
-
-    def keys(self) -> set[str]:
-        """The keys of all jobs, for checks."""
-        return {key for jobs in self._nodes.values() for key in jobs}
+        jobs = list(self.of(node_id).values())
+        for job in jobs:
+            self.pop(node_id, job.key)
+        return jobs
 
     # --- progress -----------------------------------------------------------------------------
 
     def note(self, job: Job, event: JobAction, now_ms: int) -> None:
         """Record an event of a job. Only an event that takes the job further is reported, and each once."""
-        if job.reached is not None and _ORDER[event] <= _ORDER[job.reached]:
+        if _ORDER[event] <= _ORDER[job.reached]:
             return
         job.reached = event
         job.unreported.append(event)
@@ -101,14 +99,11 @@ class RunningJobs:
                 job.unreported.clear()
         return frames
 
-    def _drop_events(self, key: str) -> None:
-        if self._unreported.pop(key, None) is not None:
-            self._timers.drop((TimerKind.EVENTS, key))
-
     def check(self) -> None:
         """All bounds hold; every job with unreported events has a due time."""
         for node_id, jobs in self._nodes.items():
             assert 0 < len(jobs) <= self._per_node_max, node_id
+        assert self.jobs == {key: job for jobs in self._nodes.values() for key, job in jobs.items()}
         unreported = {key for jobs in self._nodes.values() for key, job in jobs.items() if job.unreported}
         assert unreported == self._unreported.keys()
         assert unreported == {key for kind, key in self._timers if kind is TimerKind.EVENTS}

@@ -31,7 +31,6 @@ from edge.jobs.core.job import (
     assign_failed,
     job_done,
     key_of,
-    key_of_assign,
     notice,
     placed,
     stop,
@@ -77,6 +76,8 @@ class JobTracker:
         self.outcomes: Counter[str] = Counter()
         self.timers: Timers[tuple[TimerKind, str]] = Timers(wake)
         self._unacked = UnackedResults(limits.unacked, self.timers)
+        #: The unacked results, oldest first.
+        self.results: Mapping[str, UnackedResult] = self._unacked.results
         self._running = RunningJobs(limits.jobs_per_node_max, limits.job_event_delay_ms, self.timers)
         self._detached = ReconnectGrace(limits.grace, self.timers)
         self._drains = Drains(self.timers)
@@ -91,25 +92,20 @@ class JobTracker:
         }
         assert set(self._on_due) == set(TimerKind), "every timer has a handler"
 
-    @property
-    def results(self) -> Mapping[str, UnackedResult]:
-        """The unacked results, oldest first."""
-        return self._unacked.results
-
     # --- jobs towards the node ----------------------------------------------------------------
 
     def on_assign(self, assign: Assign, payload: Payload, epoch: int | None, now_ms: int) -> list[Effect]:
         """Give the job to the node, whose connection here has that epoch (None = it has none). Idempotent."""
-        key = key_of_assign(assign)
+        key = key_of(assign.node_id, assign.job_id, assign.attempt)
         if key in self.results:
             self._unacked.retry_now(key, now_ms)  # finished, and the sender of the Assign does not know
             return [SendToEdge(assign.session_edge, placed(assign))]
         ended = self._recent.how(key, now_ms)
         if ended is not None:
             return [] if ended in _ENDED else [assign_failed(assign, ended)]
-        if key in self._running.of(assign.node_id):
+        if key in self._running.jobs:
             return [SendToEdge(assign.session_edge, placed(assign))]
-        node = self._detached.get(assign.node_id)
+        node = self._detached.nodes.get(assign.node_id)
         if node is not None and key in node.buffered:
             return []
         was_here = node is not None and node.epoch == assign.node_epoch
@@ -122,7 +118,7 @@ class JobTracker:
 
     def write_failed(self, assign: Assign) -> list[Effect]:
         """The node's socket did not accept the job."""
-        self._drop(assign.node_id, key_of_assign(assign))
+        self._drop(assign.node_id, key_of(assign.node_id, assign.job_id, assign.attempt))
         return [assign_failed(assign, AssignFailure.NODE_STUCK)]
 
     def on_cancel(self, cancel: CancelJob, now_ms: int) -> list[Effect]:
@@ -136,7 +132,7 @@ class JobTracker:
 
     def on_control(self, control: ControlNode, epoch: int | None, due_ms: int) -> list[Effect]:
         """An operator drains the node until `due_ms`, or resumes it. Ignored if the node is not of this edge."""
-        node = self._detached.get(control.node_id)
+        node = self._detached.nodes.get(control.node_id)
         is_connected = epoch is not None and epoch >= control.epoch
         if not is_connected and not (node is not None and node.epoch == control.epoch):
             self.outcomes[JobOutcome.CONTROL_STALE] += 1
@@ -155,7 +151,10 @@ class JobTracker:
         self, node_id: str, job_id: str, attempt: int | None, event: JobAction, now_ms: int, partial: bytes = b""
     ) -> list[Effect]:
         """`event` is ACCEPT or START; an asr_partial is a START that names no attempt (then it is the latest)."""
-        job = self._running.find(node_id, job_id, attempt)
+        if attempt is None:
+            job = self._running.latest(node_id, job_id)
+        else:
+            job = self._running.jobs.get(key_of(node_id, job_id, attempt))
         if job is None:
             self.outcomes[JobOutcome.PROGRESS_UNKNOWN] += 1
             return []
@@ -179,7 +178,9 @@ class JobTracker:
         if key in self.results:
             self.outcomes[JobOutcome.RESULT_REPEATED] += 1
             return []
-        self._detached.drop(report.node_id, key)  # the node cannot have that job from here: it was not written yet
+        if report.node_id in self._detached.nodes:
+            # The node cannot have that job from here: it was not written yet.
+            self._detached.drop(report.node_id, key)
         job = self._drop(report.node_id, key)
         if job is None:
             self.outcomes[JobOutcome.RESULT_UNKNOWN] += 1
@@ -247,7 +248,7 @@ class JobTracker:
             job.unconfirmed = job.interrupted = True
         buffered = self._detached.reattach(node_id)
         effects: list[Effect] = [self._write(job.assign, job.key, job.payload, now_ms) for job in buffered]
-        drain = self._drains.of(node_id)
+        drain = self._drains.nodes.get(node_id)
         return [SendControl(drain.control, drain.due_ms), *effects] if drain is not None else effects
 
     # --- acknowledgements ---------------------------------------------------------------------
@@ -264,10 +265,6 @@ class JobTracker:
                 return []  # the retry timer goes on; at the next retry the selector looks the owner up
         self._end(key, ack.verdict, now_ms)
         return [AckToNode(result.done.node_id, ack.job_id, ack.attempt)]
-
-    def sent(self, key: str, broker: str) -> None:
-        """The broker that accepted the last JobDone ("" = none is live)."""
-        self._unacked.sent(key, broker)
 
     def on_done_returned(self, frame: JobDone, retry_after_ms: int, now_ms: int) -> None:
         """A broker returned that JobDone undelivered."""
@@ -303,12 +300,12 @@ class JobTracker:
         return effects
 
     def _report_drained(self, nodes: list[str], now_ms: int) -> list[Effect]:
-        return [NodeDrained(node_id, 0) for node_id in nodes if self._drains.of(node_id) is not None]
+        return [NodeDrained(node_id, 0) for node_id in nodes if node_id in self._drains.nodes]
 
     def _end_drains(self, nodes: list[str], now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
         for node_id in nodes:
-            if self._drains.of(node_id) is not None:
+            if node_id in self._drains.nodes:
                 self._drains.stop(node_id)
                 effects += self._hand_over(node_id, now_ms)
         return effects
@@ -325,13 +322,13 @@ class JobTracker:
 
     def _drop(self, node_id: str, key: str) -> Job | None:
         job = self._running.pop(node_id, key)
-        if job is not None and not self._running.of(node_id):
+        if job is not None and node_id in self._drains.nodes and not self._running.of(node_id):
             self._drains.has_no_job(node_id)
         return job
 
     def _give_back(self, assign: Assign, reason: AssignFailure, now_ms: int) -> SendToJob:
         """The node will not finish the job. A retried Assign gets the same reason: this frame may be lost."""
-        key = key_of_assign(assign)
+        key = key_of(assign.node_id, assign.job_id, assign.attempt)
         self._drop(assign.node_id, key)
         self._recent.add(key, now_ms, reason)
         return assign_failed(assign, reason)
@@ -359,5 +356,5 @@ class JobTracker:
         self._detached.check()
         self._drains.check()
         assert len(self._recent) <= self.limits.recent_max
-        running, buffered = self._running.keys(), self._detached.keys()
+        running, buffered = self._running.jobs.keys(), self._detached.keys()
         assert not (running & buffered or running & self.results.keys() or buffered & self.results.keys())

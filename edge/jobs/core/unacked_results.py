@@ -91,19 +91,14 @@ class UnackedResults:
 
     def send(self, key: str, now_ms: int) -> SendDone:
         """Send a result now, and schedule its retry."""
-        result = self.results[key]
-        self._timers.set((TimerKind.RETRY, key), now_ms + self._wait_ms(self.limits.retry_ms, result.sends))
+        result, limits = self.results[key], self.limits
+        wait_ms = retry_wait_ms(limits.retry_ms, result.sends, limits.retry_early_ms_max, limits.retry_ms_max)
+        self._timers.set((TimerKind.RETRY, key), now_ms + wait_ms)
         frame = result.done
         if result.sends:
             frame = msgspec.structs.replace(frame, resend=frame.resend + result.sends)
         result.sends += 1
-        return SendDone(key, frame, result.text, result.broker if result.sends > 1 else "")
-
-    def sent(self, key: str, broker: str) -> None:
-        """The broker that accepted the last JobDone ("" = none is live). The retry avoids it."""
-        result = self.results.get(key)
-        if result is not None:
-            result.broker = broker
+        return SendDone(result, frame, result.broker)
 
     def retry_now(self, key: str, now_ms: int) -> None:
         """Retry at the next tick: a selector does not know of the result."""
@@ -111,10 +106,11 @@ class UnackedResults:
 
     def on_returned(self, key: str, retry_after_ms: int, now_ms: int) -> None:
         """A broker returned the JobDone: retry sooner than after a loss."""
-        result = self.results.get(key)
+        result, limits = self.results.get(key), self.limits
         if result is not None:
-            wait_ms = max(retry_after_ms, self.limits.retry_ms // 4)
-            self._timers.set((TimerKind.RETRY, key), now_ms + self._wait_ms(wait_ms or 1, result.sends - 1))
+            first_ms = max(1, retry_after_ms, limits.retry_ms // 4)
+            wait_ms = retry_wait_ms(first_ms, result.sends - 1, limits.retry_early_ms_max, limits.retry_ms_max)
+            self._timers.set((TimerKind.RETRY, key), now_ms + wait_ms)
 
     def on_due(self, keys: Iterable[str], now_ms: int) -> tuple[list[SendDone], list[str]]:
         """The retries of these results, and the keys of expired ones, which the caller must `pop`."""
@@ -126,9 +122,6 @@ class UnackedResults:
             else:
                 retries.append(self.send(key, now_ms))
         return retries, expired
-
-    def _wait_ms(self, first_ms: int, retries: int) -> int:
-        return retry_wait_ms(first_ms, retries, self.limits.retry_early_ms_max, self.limits.retry_ms_max)
 
     def check(self) -> None:
         """All bounds hold, all counts are true, and every result has its timer."""

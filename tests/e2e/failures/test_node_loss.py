@@ -81,8 +81,8 @@ async def test_node_that_reconnects_within_the_grace_keeps_its_job(redis_server,
             waiting = asyncio.create_task(session.translate(AUDIO))
             await until(lambda: first.jobs, "node-a has the job")
             async with workers(mesh.url("edge-1"), other):
-                assert node._connection is not None
-                node._connection.transport.abort()
+                assert node._outbound.connection is not None
+                node._outbound.connection.transport.abort()
                 await until(lambda: not node.is_registered, "node-a lost its connection")
                 await until(lambda: node.is_registered, "node-a is back")
                 gate.set()

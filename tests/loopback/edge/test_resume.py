@@ -182,9 +182,9 @@ async def test_result_for_a_session_that_moved_there_and_back_and_closed_goes_no
         for number, edge in enumerate(rig.edges):
             on_push, to_peer = edge.link._handlers[Push], edge.link.to_peer
 
-            def counted(message: Any, number: int = number, on_push: Any = on_push) -> None:
+            def counted(*event: Any, number: int = number, on_push: Any = on_push) -> None:
                 handled.append(number)
-                on_push(message)
+                on_push(*event)
 
             def watched(peer: str, frame: Any, *payload: bytes, number: int = number, to_peer: Any = to_peer) -> Any:
                 if isinstance(frame, Push):

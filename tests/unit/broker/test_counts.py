@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.core.counts import HOP_EDGES_US, Counts, Histogram
+from broker.core.counts import HOP_EDGES_US, Counts
+from mesh.frames import BROKER, Beat
 from mesh.words import BounceReason
+from tests.support.builders.broker import EDGE, WALL_US, Bench, message
 
 
 @pytest.mark.parametrize(
@@ -11,10 +13,12 @@ from mesh.words import BounceReason
     [(-5, 0), (0, 0), (50, 0), (51, 1), (1_000_000, len(HOP_EDGES_US) - 1), (1_000_001, len(HOP_EDGES_US))],
 )
 def test_hop_counts_in_the_bucket_of_its_upper_edge(hop_us: int, bucket: int) -> None:
-    hops = Histogram()
-    hops.add(hop_us)
-    assert [index for index, count in enumerate(hops.counts) if count] == [bucket]
-    assert hops.total_us == max(0, hop_us), "clocks of two hosts may disagree"
+    bench = Bench()
+    bench.wall_us = WALL_US + hop_us
+    bench.front(message(EDGE, BROKER, Beat("edge", 0, 0)))
+    counts = bench.switch.counts
+    assert [index for index, count in enumerate(counts.hops) if count] == [bucket]
+    assert counts.hops_us == max(0, hop_us), "clocks of two hosts may disagree"
 
 
 def test_hop_edges_increase() -> None:

@@ -41,9 +41,9 @@ def test_peer_is_listed_as_blocked_until_unblocked_or_removed() -> None:
     peer = known.add(b"edge:a:1", Side.FRONT, 0)
     known.block(peer)
     known.block(peer)
-    assert known.blocked() == [peer]
+    assert list(known.blocked.values()) == [peer]
     known.remove(peer, RemovalReason.UNREACHABLE)
-    assert known.blocked() == []
+    assert not known.blocked
     known.check()
 
 

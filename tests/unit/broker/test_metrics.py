@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from broker.core.counts import HOP_EDGES_US, Histogram
+from broker.core.counts import HOP_EDGES_US
 from broker.metrics import BrokerCollector
 from mesh import metrics
 from mesh.frames import BROKER, Beat
-from tests.support.builders.broker import EDGE, WORK, Bench, message
+from tests.support.builders.broker import EDGE, WALL_US, WORK, Bench, message
 
 
 def test_every_counter_of_the_switch_is_exported() -> None:
@@ -38,9 +38,11 @@ def test_every_counter_of_the_switch_is_exported() -> None:
 
 
 def test_hop_is_exported_in_the_bucket_of_its_upper_edge() -> None:
-    histogram = Histogram()
+    bench = Bench()
     for hop_us in (-5, 50, 51, 10**9):
-        histogram.add(hop_us)
-    assert histogram.counts[:2] == [2, 1]
-    assert histogram.counts[-1] == 1
-    assert len(histogram.counts) == len(HOP_EDGES_US) + 1
+        bench.wall_us = WALL_US + hop_us
+        bench.front(message(EDGE, BROKER, Beat("edge", 0, 0)))
+    hops = bench.switch.counts.hops
+    assert hops[:2] == [2, 1]
+    assert hops[-1] == 1
+    assert len(hops) == len(HOP_EDGES_US) + 1

@@ -55,7 +55,7 @@ def test_any_cell_number_is_routed_and_the_cache_stays_bounded() -> None:
     routes.replace([selector("selector:a:1")])
     for cell in (-5, 10**18, *range(1_000)):
         assert routes.order(cell)
-    assert len(routes._orders) == CELLS
+    assert len(routes.orders) == CELLS
 
 
 def test_order_without_selectors_is_empty() -> None:

@@ -215,7 +215,7 @@ def test_stall_of_the_broker_does_not_count_as_silence_of_peers() -> None:
 def test_tick_does_nothing_before_it_is_due() -> None:
     bench = Bench()
     bench.edge()
-    assert bench.switch.tick(bench.switch.next_due_ms() - 1) == []
+    assert bench.switch.tick(bench.switch.next_due_ms - 1) == []
 
 
 # --- full pipes and lost peers ------------------------------------------------------------------------

@@ -106,7 +106,7 @@ def test_later_drain_of_a_node_replaces_the_deadline() -> None:
     drains.start(later, 900)
     drains.check()
     assert timers.pop_due(500) == [] and timers.next_due_ms() == 900
-    drain = drains.of("n")
+    drain = drains.nodes.get("n")
     assert drain is not None and drain.control is later
     assert timers.pop_due(900) == [(TimerKind.DRAIN_END, "n")]
 

@@ -110,10 +110,10 @@ def test_node_is_listed_until_its_grace_ends_even_if_reattached() -> None:
     timers: Timers[tuple[TimerKind, str]] = Timers()
     nodes = ReconnectGrace(LIMITS.grace, timers)
     nodes.detach("n", 7, 0, has_jobs=False)
-    node = nodes.get("n")
+    node = nodes.nodes.get("n")
     assert node is not None and node.epoch == 7 and "n" in nodes and "m" not in nodes
     nodes.reattach("n")
-    assert "n" not in nodes and nodes.get("n") is node
+    assert "n" not in nodes and nodes.nodes.get("n") is node
     assert timers.pop_due(GRACE_MS - 1) == [] and timers.pop_due(GRACE_MS) == [(TimerKind.GRACE, "n")]
-    assert nodes.on_due(["n"]) == [] and nodes.get("n") is None
+    assert nodes.on_due(["n"]) == [] and nodes.nodes.get("n") is None
     nodes.check()

@@ -126,9 +126,9 @@ def test_job_without_an_attempt_is_its_latest_one() -> None:
     jobs = RunningJobs(per_node_max=9, job_event_delay_ms=DELAY_MS, timers=timers)
     for attempt in (1, 10, 9):
         add(jobs, 1, attempt=attempt)
-    found = [jobs.find("n", "job-00-1", attempt) for attempt in (None, 9, 2)]
+    found = [jobs.latest("n", "job-00-1"), *(jobs.jobs.get(key_of("n", "job-00-1", attempt)) for attempt in (9, 2))]
     assert [job and job.assign.attempt for job in found] == [10, 9, None]
-    assert jobs.find("m", "job-00-1", None) is None
+    assert jobs.latest("m", "job-00-1") is None
 
 
 def test_removed_jobs_leave_no_events_and_no_node() -> None:
@@ -141,4 +141,4 @@ def test_removed_jobs_leave_no_events_and_no_node() -> None:
     assert jobs.pop("n", KEY) is None
     assert [job.assign.job_id for job in jobs.pop_node("n")] == ["job-00-2", "job-00-3"] and jobs.pop_node("n") == []
     jobs.check()
-    assert (jobs.keys(), timers.next_due_ms()) == (set(), None)
+    assert (jobs.jobs, timers.next_due_ms()) == ({}, None)

@@ -59,7 +59,7 @@ def test_result_of_another_node_does_not_affect_the_node_that_has_the_job() -> N
     core.check()
     (done,) = core.on_result(report(), b"text", 10)
     core.check()
-    assert isinstance(done, SendDone) and (done.done.request_id, done.text) == ("r1", b"text")
+    assert isinstance(done, SendDone) and (done.done.request_id, done.result.text) == ("r1", b"text")
     fenced = core.on_ack(ResultAck("job-00-1", 1, "thief", "fenced"), 20)
     assert fenced == [AckToNode("thief", "job-00-1", 1)] and [kept.text for kept in core.results.values()] == [b"text"]
     assert core.on_result(report(), b"text", 30) == [], "a repeat: it is here, and not yet acknowledged"

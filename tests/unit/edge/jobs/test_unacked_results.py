@@ -17,7 +17,7 @@ def test_result_is_retried_with_backoff_until_acknowledged() -> None:
     assert isinstance(done, SendDone)
     assert (done.done.request_id, done.done.session_id, done.done.utterance_index) == ("r1", "s", 1)
     assert (done.done.session_edge, done.done.node_edge, done.done.resend) == ("a", "b", 0)
-    core.sent(done.key, "broker-1")
+    done.result.broker = "broker-1"
     times = []
     for number in range(1, 5):
         due = core.timers.next_due_ms()

@@ -36,7 +36,7 @@ HEAD = Head(FRAME_VERSION, 0, "edge:x:1", 0, "broker", 0)
 
 
 def return_frame(link: EdgeLink, *payload: bytes) -> None:
-    link._on_returned(Received(HEAD, Bounce("unroutable"), list(payload), "b"))
+    link.on_messages([Received(HEAD, Bounce("unroutable"), list(payload), "b")])
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,8 @@ def return_frame(link: EdgeLink, *payload: bytes) -> None:
 def test_unreadable_returned_frame_reaches_no_handler(payload: tuple[bytes, ...]) -> None:
     link = EdgeLink(Config(), "edge:x:1", Schedule())
     seen: list[Frame] = []
-    link.handle({}, dict.fromkeys((Dispatch, ResultAck), lambda frame, retry_ms: seen.append(frame)))
+    for kind in (Dispatch, ResultAck):
+        link.on_return(kind, lambda frame, retry_ms, now: seen.append(frame))
     return_frame(link, *payload)
     assert seen == []
     return_frame(link, b"head", encode(ResultAck("job-00-1", 1, "n", "fenced")))

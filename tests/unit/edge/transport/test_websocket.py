@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from edge.metrics import MESSAGE_TYPES
-from edge.transport.websocket import internal_error, type_of
+from prometheus_client import CollectorRegistry
+
+from edge.metrics import EdgeMetrics
+from edge.transport.websocket import internal_error
 from mesh.errors import ErrorCode
 from mesh.messages.client import ServerHeartbeat
+from mesh.words import SocketKind
 
 
-def test_type_of_a_message_is_its_tag_and_a_label() -> None:
-    message = ServerHeartbeat(session_id="s-1", timestamp=0)
-    assert type_of(message) == "server_heartbeat" and type_of(message) in MESSAGE_TYPES
+def test_message_is_counted_by_its_tag() -> None:
+    metrics = EdgeMetrics(CollectorRegistry())
+    metrics.sent[SocketKind.SESSION][ServerHeartbeat].inc()
+    metrics.sent[SocketKind.SESSION][ServerHeartbeat].inc()
+    assert metrics.messages_total.totals() == {(SocketKind.SESSION, "out", "server_heartbeat"): 2}
 
 
-def test_type_of_a_malformed_message_is_a_label_of_its_own() -> None:
-    assert type_of(None) == "invalid" and type_of(None) in MESSAGE_TYPES
+def test_malformed_message_has_a_type_of_its_own() -> None:
+    metrics = EdgeMetrics(CollectorRegistry())
+    metrics.received[SocketKind.NODE][type(None)].inc()
+    assert metrics.messages_total.totals() == {(SocketKind.NODE, "in", "invalid"): 1}
 
 
 def test_own_bug_is_an_internal_error_without_details() -> None:

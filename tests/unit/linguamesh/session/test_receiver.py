@@ -114,7 +114,7 @@ async def test_slow_down_retries_the_rejected_chunk_after_a_pause() -> None:
     assert inbound.buffer.is_all_sent
     inbound.receive("error", code="SLOW_DOWN", message="later", details={"seq": 0})
     assert not inbound.buffer.is_all_sent
-    assert inbound.sender.flow._paused_until_ms > 0
+    assert inbound.sender.flow.paused_until_ms > 0
 
 
 async def test_error_without_an_index_fails_the_only_pending_utterance() -> None:

@@ -145,7 +145,7 @@ async def test_paused_sender_returns_the_time_until_audio_is_due() -> None:
     wire = Wire()
     sender, _, _ = sender_on(wire.transmit)
     await sender.add_audio(piece(b"aa"))
-    sender.flow._paused_until_ms = 2**60
+    sender.flow.paused_until_ms = 2**60
     assert await sender.send_due() > 0
     assert wire.sent == []
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import pytest
+import zmq
 
 from mesh.config.network import LinkConfig
-from mesh.frames import BROKER, Dispatch, Frame, Goodbye, Head, Lane
-from mesh.link.link import Link, Received
+from mesh.frames import BROKER, Dispatch, Frame, Goodbye, Head, Lane, encode
+from mesh.link.credit import LinkCredit
+from mesh.link.link import Link, _BrokerSocket
 from mesh.words import ProcessKind
 from tests.support.builders.golden_frames import plain
 
@@ -31,7 +33,14 @@ def link(*endpoints: str, window: int = 0) -> Link:
 )
 def test_only_work_for_any_selector_costs_credit(to: str, frame: Frame, costs: bool) -> None:
     head = Head(1, frame.lane, to, 0, "edge:a:1", 0)
-    assert Received(head, frame, [], "ipc://b").costs_credit is costs
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    credit = LinkCredit(kind=ProcessKind.SELECTOR, window=8, dead_ms=1_000)
+    with context, context.socket(zmq.DEALER) as socket:
+        broker = _BrokerSocket("ipc://b", socket, credit, 1)
+        received = link("ipc://b", window=8)._decode(broker, [encode(head), encode(frame)])
+    assert received is not None
+    assert received.costs_credit is costs
+    assert (credit.received, credit.outstanding) == (int(costs), int(costs))
     assert (head.lane == Lane.WORK) is (frame.lane is Lane.WORK)
 
 

@@ -9,7 +9,7 @@ import zmq
 
 from mesh.config.network import LinkConfig
 from mesh.errors import ConfigError
-from mesh.link.sockets import bind, open_dealer, open_router, receiver, sender
+from mesh.link.sockets import bind, drainer, open_dealer, open_router, sender
 
 CONFIG = LinkConfig(high_water=7, beat_ms=500, dead_ms=1_500, handshake_ms=900, message_bytes_max=2_048)
 
@@ -95,11 +95,25 @@ def test_messages_of_any_parts_cross_unchanged(sockets: Sockets) -> None:
     for parts in ([b"one"], [b"", b""], [b"head", b"frame", b"x" * 1_500, b""]):
         sender(dealer, copy=True)(parts)
         assert router.poll(5_000)
-        there = receiver(router)()
+        (there,) = drainer(router, 9)()
         assert there[0] == b"edge:a:1"
         assert [part.bytes for part in there[1:]] == parts
         sender(router, copy=False)(there)
         assert dealer.poll(5_000)
-        assert [part.bytes for part in receiver(dealer)()] == parts
-    with pytest.raises(zmq.Again):
-        receiver(router)()
+        (back,) = drainer(dealer, 9)()
+        assert [part.bytes for part in back] == parts
+    assert drainer(router, 9)() == []
+
+
+def test_drain_stops_at_its_bound_and_leaves_the_rest(sockets: Sockets) -> None:
+    router, dealer = sockets.router(), sockets.dealer("edge:a:1")
+    dealer.connect(bind(router, "tcp://127.0.0.1:*"))
+    assert dealer.poll(5_000, zmq.POLLOUT)
+    for number in range(3):
+        sender(dealer, copy=True)([b"%d" % number, b"last"])
+    drain, batches = drainer(router, 2), []
+    while sum(map(len, batches)) < 3:
+        assert router.poll(5_000)
+        batches.append(drain())
+    assert max(map(len, batches)) <= 2
+    assert [parts[1].bytes for batch in batches for parts in batch] == [b"0", b"1", b"2"]
