@@ -323,8 +323,8 @@ class World:
             elif isinstance(effect, job_effects.SendToJob):
                 self.to_job(effect.frame)
             elif isinstance(effect, job_effects.SendDone):
-                self.carry(lambda done=effect.done, text=effect.text: self.on_done(done, text))
-                self.b[edge].sent(effect.key, "broker")
+                self.carry(lambda done=effect.done, text=effect.result.text: self.on_done(done, text))
+                effect.result.broker = "broker"
             elif isinstance(effect, job_effects.StopJob):
                 self.nodes[effect.cancel.node_id].jobs.pop(effect.cancel.job_id, None)
 
