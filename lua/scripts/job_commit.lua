@@ -1,5 +1,5 @@
 -- job_commit: bind a request to the first candidate with a free slot, lease the slot and create the job; atomic.
--- Idempotent: a request bound by this attempt or a higher one keeps its binding.
+-- Idempotent (deduplicated by request): one bound by this attempt or a higher one keeps its binding.
 -- USES capacity, lease, job, binding
 -- CONFIRMED
 -- KEYS

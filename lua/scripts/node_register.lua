@@ -1,6 +1,6 @@
 -- node_register: write a node's record for a new connection and add it to the lists and its pools.
 -- The epoch names the connection: a later registration always gets a higher one, even if Redis has forgotten the last.
--- Edges retry unacknowledged registrations, and a duplicate may arrive late: it changes nothing. A duplicate of the
+-- Edges retry unacknowledged registrations; late ones are deduplicated by `ref` and change nothing. A duplicate of the
 -- registration in force gets its epoch, one of an earlier registration an epoch that is no longer in force.
 -- USES lease, node_state, node_index
 -- KEYS

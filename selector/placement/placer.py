@@ -102,7 +102,7 @@ class Placer:
     # --- placements -------------------------------------------------------------------------------------
 
     def _placements(self, messages: list[Received], now_ms: int, wall_ms: int) -> list[Placement]:
-        """The batch without duplicates, expired and cancelled Dispatches."""
+        """The batch, deduplicated by request, without expired and cancelled Dispatches."""
         outcomes = self._metrics.dispatch_total
         latest: dict[str, tuple[Dispatch, Received]] = {}
         for message in messages:

@@ -96,7 +96,7 @@ class RequestTable:
         return None
 
     def verdict_on(self, push: Push, now_ms: int) -> ResultVerdict:
-        """The verdict on a result that belongs to no pending request."""
+        """Deduplicate results: the verdict on one that belongs to no pending request."""
         if self._recent.how(push.request_id, now_ms) is not None:
             return ResultVerdict.DUPLICATE
         if push.session_id not in self.sessions:

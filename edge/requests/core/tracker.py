@@ -104,7 +104,7 @@ class RequestTracker:
     # --- requests -----------------------------------------------------------------------------
 
     def submit(self, dispatch: Dispatch, work: bytes, audio: bytes, deadline_ms: int, now_ms: int) -> list[Effect]:
-        """Accept an utterance. A duplicate of a known request has no effect."""
+        """Accept an utterance; deduplicated by its request id."""
         assert dispatch.session_id in self.table.sessions, "the session is opened first"
         if self.table.is_known(dispatch.request_id, dispatch.session_id, now_ms):
             return []

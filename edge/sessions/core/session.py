@@ -106,7 +106,7 @@ class Session:
         self.preferred_node = ""
         #: Of streamed audio.
         self.audio_format, self.sample_rate = negotiated(init)
-        #: Accepted utterances: a duplicate makes no second job.
+        #: Accepted utterances, for deduplication: a repeat makes no second job.
         self.seen: OrderedDict[JobKey, None] = OrderedDict()
         self._features = features_hash(init.features)
         #: Those of an utterance with the session's own pipeline and features; None until there was one.
@@ -191,7 +191,7 @@ class Session:
         return (int(found[1]), int(found[2])) if found else None
 
     def remember(self, utterance: Utterance) -> None:
-        """The utterance is accepted: later ones with its job key are duplicates."""
+        """The utterance is accepted: later ones with its job key are deduplicated."""
         self.seen[self.key_of(utterance)] = None
         while len(self.seen) > self._seen_max:
             self.seen.popitem(last=False)

@@ -127,7 +127,7 @@ class ResultOrder:
         return is_first or index < self.next_index + self._limits.pending_max
 
     def arrive(self, index: int, item: object, now_ms: int) -> Released:
-        """A result arrived, expected or not; the releases that follow. A late or duplicate one is dropped."""
+        """A result, expected or not, arrived; the releases. Deduplicated: a late or second one is dropped."""
         slot = self._accepting(index)
         if slot is None:
             return []

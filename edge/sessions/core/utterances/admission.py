@@ -12,7 +12,7 @@ A message of the client passes up to three checks:
 2. A whole utterance at its turn (`gate_of`); a streamed one is not subject to these, because its audio is accepted.
        ENDED             its index has its result: UTTERANCE_ENDED
        TOO_FAR_AHEAD     too many earlier indices have not ended: TOO_MANY_UTTERANCES
-       DUPLICATE         accepted before: ignored
+       DUPLICATE         accepted before: ignored (deduplicated by its job key)
        TOO_MANY_PENDING  too many requests of the session have no result: TOO_MANY_UTTERANCES
        TOO_MUCH_AUDIO    too much audio of pending requests, of this session or of all: SLOW_DOWN
 3. Every complete utterance before it becomes requests (`holding`). It waits here, and with it all that follows.
