@@ -20,6 +20,8 @@ run: $(VENV)/.run ## start a whole mesh on this machine (Ctrl-C stops it)
 
 test: $(VENV)/.dev ## lint, type-check and run every test
 	@$(MAKE) --no-print-directory lint
+	@# Tests start hundreds of processes; with PYTHONDONTWRITEBYTECODE set each of them would compile every module.
+	@$(BIN)/python -m compileall -q broker edge linguamesh lua mesh selector tests/support
 	@$(BIN)/python -m pytest $(WORKERS) $(ARGS)
 
 lint: $(VENV)/.dev ## ruff, mypy --strict, import contracts, Lua headers

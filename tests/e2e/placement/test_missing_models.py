@@ -16,7 +16,7 @@ from tests.support.clients.sdk import AUDIO, Worker, at_once, query, sessions, s
 from tests.support.conditions import until
 from tests.support.processes.running_mesh import PATIENT, RunningMesh
 
-SELECTORS = [f"selector-{index}" for index in range(3)]
+SELECTORS = [f"selector-{index}" for index in range(2)]
 ENV = {**PATIENT, "LINGUA_SELECTOR_SNAPSHOT_IDLE_MS": "100"}
 DETAILS = {"service_id": "nmt-sdk", "service_version": "1", "reason": "model not found"}
 
@@ -41,7 +41,8 @@ async def failed_once(mesh: RunningMesh, lacking: Worker, clients: list[Session]
         async with workers(mesh.url("edge-0"), Worker("node-b", at_once)):
             await until(lambda: is_ready(mesh, "node-b"), "node-b is ready")
             await until(
-                lambda: counts(mesh, "lingua_selector_snapshot_rows") == [2] * 3, "all selectors have both nodes"
+                lambda: counts(mesh, "lingua_selector_snapshot_rows") == [2] * len(SELECTORS),
+                "all selectors have both nodes",
             )
             other_is_ready.set()
             assert (await first).text_asr == "node-b#2"
@@ -69,9 +70,13 @@ async def test_marked_node_gets_no_such_work_from_any_selector(redis_server, mes
     env = {**ENV, "LINGUA_MODELS_UNAVAILABLE_MS": "600000"}
 
     async def are_all_selectors_aware() -> bool:
-        """Add the selectors that decided in a round in which the filter removed a node from every decision."""
+        """Add the selectors that decided in a round in which the filter removed a node from every decision.
+
+        New sessions in each round, so that each selector has some of their cells at last.
+        """
         before = counts(mesh, "lingua_selector_dispatch_total")
-        jobs = await translate_in_all(clients)
+        async with sessions(8, mesh.url("edge-1")) as others:
+            jobs = await translate_in_all(others)
         after = counts(mesh, "lingua_selector_dispatch_total")
         decisions = [await query(mesh.operator(), "explain", job_id) for job_id in jobs]
         if all(decision["rounds"][-1]["removed"].get(FilterName.MODEL) == 1 for decision in decisions):
