@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
+from websockets.protocol import State
 
 from mesh.messages import audio_frames
 from mesh.messages import client as wire
@@ -146,9 +147,10 @@ class ScriptedMesh:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._stop_accepting()
+        self._abort([connection for connection in self._accepted if connection.state is State.CONNECTING])
         self._server.close()
         await self._server.wait_closed()
-        # A browser opens idle sockets in advance: one may have been accepted while the server closed.
         async with asyncio.timeout(DEADLINE_S):
             while not await self._is_quiet():  # noqa: ASYNC110 - only the connections can tell
                 await asyncio.sleep(0.01)
@@ -158,18 +160,30 @@ class ScriptedMesh:
         self._accepted.append(ServerConnection(*args, **options))
         return self._accepted[-1]
 
+    async def _stop_accepting(self) -> None:
+        """A browser opens idle sockets in advance. asyncio leaks one that it has accepted when the server closes."""
+        for listener in self._server.sockets:
+            asyncio.get_running_loop().remove_reader(listener.fileno())
+        for _ in range(2):  # what was accepted before gets its transport
+            await asyncio.sleep(0)
+
     async def _is_quiet(self) -> bool:
         """True if no socket is left. Those that are left are aborted."""
         await asyncio.sleep(0)  # one that was accepted just now gets its connection
         left = [connection for connection in self._accepted if not connection.connection_lost_waiter.done()]
-        for connection in left:
+        self._abort(left)
+        return not left
+
+    @staticmethod
+    def _abort(connections: list[ServerConnection]) -> None:
+        for connection in connections:
             transport = getattr(connection, "transport", None)  # none yet, if it is being set up
             if transport is not None:
                 transport.abort()
-        return not left
 
     async def stop_listening(self) -> None:
         """Accept no more connections; open ones stay."""
+        await self._stop_accepting()
         self._server.close(close_connections=False)
 
     async def client(self) -> Client:
