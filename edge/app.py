@@ -106,7 +106,7 @@ class Edge:
         self._schedule_idle_check(now_ms())
 
     async def stop(self) -> None:
-        """Let results under way arrive, tell every peer and the mesh goodbye, and leave."""
+        """Let results under way arrive, close every socket with its code, withdraw from the mesh, and leave."""
         self.server.refuse_more()
         await self._drained()
         sockets = self._sockets()

@@ -195,11 +195,11 @@ class PostVerdict(StrEnum):
     """`Posted.verdict`."""
 
     #: Delivered: acknowledged by a resumable client, written to the socket of another.
-    TOLD = "told"
+    DELIVERED = "told"
     #: It is in the session's mail.
     PARKED = "parked"
     #: Dropped: the session is detached.
-    AWAY = "away"
+    DETACHED = "away"
     NO_SESSION = "no_session"
 
 
@@ -385,7 +385,7 @@ class RefusalReason(StrEnum):
     NO_NODES = "no_nodes"
     #: No node could finish before the deadline.
     TOO_LATE = "deadline_unreachable"
-    LINE_FULL = "waiting_line_full"
+    WAIT_QUEUE_FULL = "waiting_line_full"
 
 
 class SelectorStage(StrEnum):

@@ -175,7 +175,7 @@ class SelectorMetrics(Metrics):
         self.posts_total = self._counters(
             "lingua_selector_posts_total",
             "Posts by outcome",
-            {"outcome": (FORWARDED, PostVerdict.PARKED, PostVerdict.AWAY, PostVerdict.NO_SESSION)},
+            {"outcome": (FORWARDED, PostVerdict.PARKED, PostVerdict.DETACHED, PostVerdict.NO_SESSION)},
         )
 
     def _rooms(self) -> None:

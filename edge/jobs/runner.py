@@ -117,7 +117,7 @@ class JobRunner:
         socket = self._socket_of(assign.node_id)
         assert socket is not None, "its epoch was just read"
         work, audio = effect.payload
-        if not socket.tell(job_assign_from(assign, decode_work(work), audio)):
+        if not socket.send(job_assign_from(assign, decode_work(work), audio)):
             self.run(self.tracker.write_failed(assign))
             return
         self._link.to_peer(assign.session_edge, effect.placed)
@@ -139,20 +139,20 @@ class JobRunner:
     def _ack_to_node(self, effect: effects.AckToNode) -> None:
         socket = self._socket_of(effect.node_id)
         if socket is not None and socket.node.wants_result_ack:
-            socket.tell(JobResultAck(job_id=effect.job_id, attempt_id=effect.attempt))
+            socket.send(JobResultAck(job_id=effect.job_id, attempt_id=effect.attempt))
 
     def _stop_job(self, effect: effects.StopJob) -> None:
         cancel = effect.cancel
         socket = self._socket_of(cancel.node_id)
         if socket is not None:
-            socket.tell(JobCancel(job_id=cancel.job_id, trace_id=cancel.trace_id or None, reason=cancel.reason))
+            socket.send(JobCancel(job_id=cancel.job_id, trace_id=cancel.trace_id or None, reason=cancel.reason))
 
     def _send_control(self, effect: effects.SendControl) -> None:
         control = effect.control
         socket = self._socket_of(control.node_id)
         if socket is not None:
             is_drain = control.command == NodeCommand.DRAIN
-            socket.tell(
+            socket.send(
                 NodeControl(
                     command=control.command,
                     reason=control.reason or None,

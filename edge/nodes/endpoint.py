@@ -112,11 +112,11 @@ class NodeEndpoint:
             self._on_message[type(message)](socket, message, text)
         except PeerError as error:
             socket.count_error()
-            socket.tell_error(error)
+            socket.send_error(error)
         except Exception:
             # The gateway from nodes: our own bug must fail this one message, not the socket.
             log.exception("node_message_failed", type=type(message).__name__, node_id=socket.node.node_id)
-            socket.tell_error(internal_error())
+            socket.send_error(internal_error())
         finally:
             socket.received[type(message)].inc()
 
@@ -183,7 +183,7 @@ class NodeEndpoint:
             return  # about an earlier connection, or one to another edge
         log.info("node_status", node_id=changed.node_id, status=changed.status, reason=changed.reason)
         socket.node.status = changed.status
-        socket.tell(
+        socket.send(
             NodeStatus(
                 node_id=changed.node_id,
                 status=changed.status,
@@ -264,13 +264,13 @@ class NodeEndpoint:
 
     def _acknowledge(self, socket: NodeSocket, effect: connection.Acknowledge) -> None:
         log.info("node_registered", node_id=effect.node_id, epoch=socket.node.epoch, status=effect.status)
-        socket.tell(NodeRegisterAck(node_id=effect.node_id, status=effect.status))
+        socket.send(NodeRegisterAck(node_id=effect.node_id, status=effect.status))
 
     def _refuse(self, socket: NodeSocket, effect: connection.Refuse) -> None:
-        socket.tell_error(PeerError(effect.code, effect.message))
+        socket.send_error(PeerError(effect.code, effect.message))
 
     def _close(self, socket: NodeSocket, effect: connection.Close) -> None:
         self._metrics.refused_total.labels(ConnectionRefusal.SUPERSEDED).inc()
         log.info("node_superseded", node_id=socket.node.node_id, epoch=socket.node.epoch)
-        socket.tell_error(PeerError(ErrorCode.NODE_SUPERSEDED, effect.reason))
+        socket.send_error(PeerError(ErrorCode.NODE_SUPERSEDED, effect.reason))
         socket.outbox.close(effect.code, effect.reason)

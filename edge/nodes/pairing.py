@@ -40,9 +40,9 @@ class NodePairing:
             self._pending.discard(socket)
             if isinstance(reply, PairingCode):
                 code = PairingCodeMessage(node_id=reply.node_id, code=reply.code, expires_in_ms=reply.expires_in_ms)
-                socket.tell(code)
+                socket.send(code)
             else:
-                socket.tell_error(refusal_of(reply))
+                socket.send_error(refusal_of(reply))
 
         self._pending.add(socket)
         self._link.ask(call, message.node_id, on_reply, lambda: socket.node.is_open)

@@ -76,7 +76,7 @@ class ControlEndpoint:
             socket.received[type(command)].inc()
         if isinstance(answer, ControlError):
             self._metrics.errors_total.labels(SocketKind.CONTROL, answer.code).inc()
-        socket.tell(answer)
+        socket.send(answer)
 
     async def _execute(self, command: Command) -> ControlAnswer:
         kind, params, record_id = query_of(command)

@@ -89,15 +89,15 @@ class Actor:
 
     def _send(self, effect: effects.SendToClient) -> None:
         if self.socket is not None:
-            self.socket.tell(effect.message)
+            self.socket.send(effect.message)
 
     def _send_encoded(self, effect: effects.SendEncoded) -> None:
         if self.socket is not None:
-            self.socket.tell_encoded(effect.message_type, effect.body)
+            self.socket.send_encoded(effect.message_type, effect.body)
 
     def _send_error(self, effect: effects.SendError) -> None:
         if self.socket is not None:
-            self.socket.tell_error(effect.error)
+            self.socket.send_error(effect.error)
 
     def _close_superseded(self, effect: effects.CloseSuperseded) -> None:
         if self.socket is not None:

@@ -97,7 +97,7 @@ class Sessions:
         socket.actor = None
         self._metrics.refused_total.labels(ConnectionRefusal.SUPERSEDED).inc()
         text = "superseded by a newer connection of this session"
-        socket.tell_error(PeerError(ErrorCode.SESSION_SUPERSEDED, text))
+        socket.send_error(PeerError(ErrorCode.SESSION_SUPERSEDED, text))
         socket.outbox.close(CloseCode.SUPERSEDED, text)
 
     # --- the table of sessions --------------------------------------------------------------------

@@ -67,11 +67,11 @@ class ClientMessages:
                 message = msgspec.structs.replace(message, trace_id=trace_of(message.trace_id))
             actor.handle(MessageReceived(message, len(text)), socket.heard_ms)
         except PeerError as error:
-            socket.tell_error(_with_index(error, message))
+            socket.send_error(_with_index(error, message))
         except Exception:
             # Our own bug costs this one message, not the socket.
             log.exception("client_message_failed", type=type(message).__name__)
-            socket.tell_error(internal_error())
+            socket.send_error(internal_error())
         finally:
             socket.received[type(message)].inc()
         return None
@@ -94,10 +94,10 @@ class ClientMessages:
             elif isinstance(frame, PingFrame):
                 socket.outbox.put(audio_frames.encode(PongFrame(*frame)), text=False)
         except PeerError as error:
-            socket.tell_error(error)
+            socket.send_error(error)
         except Exception:
             log.exception("client_message_failed", type="binary")
-            socket.tell_error(internal_error())
+            socket.send_error(internal_error())
         finally:
             socket.count_binary()
 
@@ -124,7 +124,7 @@ class ClientMessages:
     def _on_heartbeat(self, socket: ClientSocket, message: ClientHeartbeat) -> None:
         actor = socket.own()
         actor.state.check_open(message.session_id, may_close=True)
-        socket.tell(ServerHeartbeat(session_id=actor.session_id, timestamp=wall_ms()))
+        socket.send(ServerHeartbeat(session_id=actor.session_id, timestamp=wall_ms()))
 
     def _on_ack(self, socket: ClientSocket, message: ResultAckMessage) -> None:
         socket.own().handle(ClientAcked(message.session_id, message.utterance_index), socket.heard_ms)

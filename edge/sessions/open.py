@@ -49,11 +49,11 @@ class Opener:
             if not (message.resume_token and await self._resume(socket, message)):
                 await self._begin(socket, message)
         except PeerError as error:
-            socket.tell_error(error)
+            socket.send_error(error)
         except Exception:
             # Our own bug costs this one message, not the socket.
             log.exception("client_message_failed", type="SessionInit")
-            socket.tell_error(internal_error())
+            socket.send_error(internal_error())
 
     # --- a new session ----------------------------------------------------------------------------
 

@@ -63,20 +63,20 @@ class Socket:
         peer = self._connection.remote_address
         return str(peer[0]) if peer else ""
 
-    def tell(self, message: Message) -> bool:
+    def send(self, message: Message) -> bool:
         """Send a message; False if the socket is closed."""
         self._sent[type(message)].inc()
         return self.outbox.put(encode_utf8(message))
 
-    def tell_encoded(self, message_type: str, data: bytes) -> bool:
+    def send_encoded(self, message_type: str, data: bytes) -> bool:
         """The same for an encoded message."""
         self._metrics.messages_total.labels(self.peer, "out", message_type).inc()
         return self.outbox.put(data)
 
-    def tell_error(self, error: PeerError) -> None:
+    def send_error(self, error: PeerError) -> None:
         """Reply with an error; the connection stays open."""
         self._metrics.errors_total.labels(self.peer, error.code.name).inc()
-        self.tell(error_of(error))
+        self.send(error_of(error))
 
     def _on_aborted(self, reason: str) -> None:
         self._metrics.slow_consumers_total.labels(self.peer).inc()

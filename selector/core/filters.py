@@ -2,7 +2,7 @@
 
 The order is the testing order, and a node is counted under the first filter that removes it. POOL comes first: whole
 pools are skipped without reading their nodes. Then EXCLUDED: nothing else about such a node matters. SLOT comes last: a
-node that only lacks a free slot is the nearest possible miss. How to add a filter: docs/choosing.md, section 4.
+node that only lacks a free slot is the nearest possible miss. How to add a filter: docs/changing.md, recipe 1.
 """
 
 from __future__ import annotations

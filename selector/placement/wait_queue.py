@@ -74,7 +74,7 @@ class WaitQueue:
             queued = self.queued.get(placement.dispatch.request_id)
             if queued is not None and queued.item is placement:
                 self._send_waiting(placement)
-        await self._abandon(evicted, RefusalReason.LINE_FULL)
+        await self._abandon(evicted, RefusalReason.WAIT_QUEUE_FULL)
         self._measure()
 
     def is_behind(self, placement: Placement) -> bool:

@@ -104,7 +104,7 @@ class Membership:
             self._send_error(ErrorCode.INTERNAL_ERROR.name, "the mesh did not answer in time")
         elif isinstance(reply, Failed):
             self._send_error(reply.code, reply.message)
-        elif reply.verdict != PostVerdict.TOLD:
+        elif reply.verdict != PostVerdict.DELIVERED:
             self._send_error(ErrorCode.MEMBER_NOT_FOUND.name, "that member is not connected now")
 
     def _is_elsewhere(self, code: str) -> bool:

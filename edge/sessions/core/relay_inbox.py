@@ -62,7 +62,7 @@ class RelayInbox:
         else:
             if self._membership.accepts(post):
                 self._turn.send_encoded(_TYPES.get(post.kind, post.kind), event.body)
-            self._reply(post, queue, PostVerdict.TOLD)
+            self._reply(post, queue, PostVerdict.DELIVERED)
 
     def _receive_result(self, event: RelayReceived) -> None:
         post, sender = event.post, (event.post, event.queue)
@@ -72,7 +72,7 @@ class RelayInbox:
             if unacked is not None:
                 unacked.senders[post.edge] = sender
             else:
-                self._reply(*sender, PostVerdict.TOLD)
+                self._reply(*sender, PostVerdict.DELIVERED)
             return
         self._last.pop(speaker, None)
         self._last[speaker] = index
@@ -80,7 +80,7 @@ class RelayInbox:
             del self._last[next(iter(self._last))]
         self._turn.send_encoded("translation_result", event.body)
         if not self._is_resumable:
-            self._reply(*sender, PostVerdict.TOLD)
+            self._reply(*sender, PostVerdict.DELIVERED)
             return
         self._unacked[speaker, index] = _Unacked(event.body, {post.edge: sender})
         if len(self._unacked) > self._unacked_max:
@@ -89,7 +89,7 @@ class RelayInbox:
     def acknowledge(self, speaker: str, index: int) -> None:
         """The client has every result of that speaker up to that index."""
         for key in [key for key in self._unacked if key[0] == speaker and key[1] <= index]:
-            self._reply_all(self._unacked.pop(key), PostVerdict.TOLD)
+            self._reply_all(self._unacked.pop(key), PostVerdict.DELIVERED)
 
     def resend(self) -> None:
         """The client has a new connection: resend its unacked results, which may not have arrived."""

@@ -145,7 +145,7 @@ def on_post(frame: Post, body: bytes, session: SessionOwner, *, is_owner_live: b
     if reach is Reach.MAIL and frame.park:
         entry = MailEntry(frame.session_id, frame.key, encode(frame), body)
         return Posting(park=entry, forward=None if session.away else Reply(session.owner, frame))
-    return Posting(verdict=PostVerdict.AWAY)
+    return Posting(verdict=PostVerdict.DETACHED)
 
 
 def posted(frame: Post, verdict: PostVerdict | None) -> Reply | None:

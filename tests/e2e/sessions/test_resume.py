@@ -76,7 +76,7 @@ async def test_second_connection_takes_over_at_this_and_another_edge(redis_serve
             second, again = await opened(mesh.url("edge-0"), **resumed)
             assert again["resumed"] and again["next_utterance_index"] == 1
             assert again["resend_from_seq"] == 2, "this edge has the half still"
-            assert (await first.hear("error"))["code"] == "SESSION_SUPERSEDED"
+            assert (await first.receive("error"))["code"] == "SESSION_SUPERSEDED"
             await first.socket.wait_closed()
             assert first.socket.close_code == 4009
             await second.chunk(2, PIECES[2], is_final=True)
@@ -85,7 +85,7 @@ async def test_second_connection_takes_over_at_this_and_another_edge(redis_serve
             resumed = {**resumed, "last_index": 1, "last_seq": 2}
             third, again = await opened(mesh.url("edge-1"), **resumed)
             assert again["resumed"] and (again["next_utterance_index"], again["resend_from_seq"]) == (2, 3)
-            assert (await second.hear("error"))["code"] == "SESSION_SUPERSEDED"
+            assert (await second.receive("error"))["code"] == "SESSION_SUPERSEDED"
             await second.socket.wait_closed()
             await third.chunk(3, PIECES[3], is_final=True)
             await ended(third, 2)
@@ -100,8 +100,8 @@ async def test_unknown_token_opens_a_new_session_marked_as_lost(redis_server, me
             assert (again["resumed"], again["lost"]) == (False, True)
             assert again["session_id"] != client.id and "next_utterance_index" not in again
             await other.close()
-        await client.say({"type": "client_heartbeat", "session_id": client.id, "timestamp": 1})
-        await client.hear("server_heartbeat")
+        await client.send({"type": "client_heartbeat", "session_id": client.id, "timestamp": 1})
+        await client.receive("server_heartbeat")
         await client.close()
 
 
@@ -112,14 +112,14 @@ async def test_unacknowledged_result_is_redelivered(redis_server, mesh_dir) -> N
         async with workers(mesh.url("edge-1"), worker):
             client, ack = await opened(mesh.url("edge-0"))
             await client.chunk(0, PIECES[0], is_final=True)
-            await client.hear("translation_result", utterance_index=0)  # not acknowledged
+            await client.receive("translation_result", utterance_index=0)  # not acknowledged
             resumed = {"resume_token": ack["resume_token"], "last_index": -1, "last_seq": -1}
             for edge in ("edge-0", "edge-1"):
                 abort(client)
                 client, again = await opened(mesh.url(edge), **resumed)
                 if again["next_utterance_index"] == 0:
                     await client.chunk(0, PIECES[0], is_final=True)  # the mesh asks for it
-                again = await client.hear("translation_result", utterance_index=0)
+                again = await client.receive("translation_result", utterance_index=0)
                 assert again["text_translated"] == f"{client.id}/0"
             assert len(worker.jobs) == 1, "it was done once"
             await client.close()

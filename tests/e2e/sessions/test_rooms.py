@@ -35,27 +35,27 @@ class Member:
         self.id = talk.id
         self.lang = lang
         self.seq = 0
-        self.heard: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self.ack = False
         self._reading = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
         while True:
-            message = await self.talk.hear_any(
+            message = await self.talk.receive_any(
                 "translation_result", "missing_result", "room_members", "room_error", "room_expired", "webrtc_offer",
                 "room_create_ack", "utterance_ended", "error",
             )  # fmt: skip
-            self.heard.append(message)
+            self.received.append(message)
             if self.ack and message["type"] in ("translation_result", "missing_result"):
                 index, speaker = message["utterance_index"], message["session_id"]
-                await self.talk.say({"type": "result_ack", "session_id": speaker, "utterance_index": index})
+                await self.talk.send({"type": "result_ack", "session_id": speaker, "utterance_index": index})
 
     async def speak(self) -> None:
         await self.talk.chunk(self.seq, PIECES[self.seq % 39], is_final=True)
         self.seq += 1
 
     def of(self, kind: str) -> list[dict[str, Any]]:
-        return [message for message in self.heard if message["type"] == kind]
+        return [message for message in self.received if message["type"] == kind]
 
     def results(self) -> list[tuple[str, int, str]]:
         """Speaker, index and language of every result, in the order they came."""
@@ -81,11 +81,11 @@ async def members_of(mesh: RunningMesh, langs: list[str], edges: int, **fields: 
         members.append(member)
         about = {"display_name": f"m{number}", **({"preferred_lang": lang} if lang else {})}
         if number == 0:
-            await talk.say({"type": "room_create", "client_ts": 1, **about})
+            await talk.send({"type": "room_create", "client_ts": 1, **about})
             await until(lambda: members[0].of("room_create_ack"), "the room is there")
             code = members[0].of("room_create_ack")[0]["room_code"]
         else:
-            await talk.say({"type": "room_join", "room_code": code, **about})
+            await talk.send({"type": "room_join", "room_code": code, **about})
     for member in members:
         await until(
             lambda member=member: any(len(message["members"]) == len(langs) for message in member.of("room_members")),
@@ -136,7 +136,7 @@ async def test_members_who_left_or_vanished_receive_nothing(redis_server, mesh_d
     with RunningMesh(mesh_dir, redis_server.url, edges=2) as mesh:
         async with node(mesh.url("edge-0"), "n-0"):
             code, (ann, bob, cleo) = await members_of(mesh, ["en", "es", "fr"], 2)
-            await bob.talk.say({"type": "room_leave", "room_code": code})
+            await bob.talk.send({"type": "room_leave", "room_code": code})
             await until(lambda: len(ann.of("room_members")[-1]["members"]) == 2, "the others receive the new list")
             abort(cleo.talk)
             await until(lambda: len(ann.of("room_members")[-1]["members"]) == 1, "also without the one that vanished")
@@ -144,17 +144,17 @@ async def test_members_who_left_or_vanished_receive_nothing(redis_server, mesh_d
             await until(lambda: ann.results(), "alone, the speaker receives its own result")
             assert ann.results() == [(ann.id, 0, "es")], "in its own target language"
             assert not bob.results()
-            await bob.talk.say({"type": "room_join", "room_code": code, "preferred_lang": "de"})
+            await bob.talk.send({"type": "room_join", "room_code": code, "preferred_lang": "de"})
             await until(lambda: len(ann.of("room_members")[-1]["members"]) == 2, "bob is back")
             await ann.speak()
             await until(lambda: bob.results(), "bob receives results")
             assert bob.results() == [(ann.id, 1, "de")] and len(ann.results()) == 1
             for wrong, problem in (("999", "INVALID_ROOM_CODE"), ("100000", "ROOM_NOT_FOUND")):
                 loner, _ = await opened(mesh.url("edge-1"))
-                await loner.say({"type": "room_join", "room_code": wrong})
-                assert (await loner.hear("room_error"))["code"] == problem
+                await loner.send({"type": "room_join", "room_code": wrong})
+                assert (await loner.receive("room_error"))["code"] == problem
                 await loner.close()
-            await bob.talk.say({"type": "room_create", "client_ts": 1})
+            await bob.talk.send({"type": "room_create", "client_ts": 1})
             await until(lambda: bob.of("room_error"), "one room at a time")
             assert bob.of("room_error")[-1]["code"] == "ALREADY_IN_ROOM"
             await ann.close()
@@ -167,11 +167,11 @@ async def test_voices_are_relayed_to_members_who_want_them(redis_server, mesh_di
     with RunningMesh(mesh_dir, redis_server.url, edges=2) as mesh:
         code, (ann, bob) = await members_of(mesh, ["en", "es"], 2)
         offer = {"type": "webrtc_offer", "room_code": code, "to": bob.id, "sdp": {"deep": [1, None]}}
-        await ann.talk.say(offer)
+        await ann.talk.send(offer)
         await until(lambda: bob.of("webrtc_offer"), "the offer crosses edges")
         assert bob.of("webrtc_offer")[0] == {**offer, "to": ann.id}, "and names its sender"
         prefer = {"type": "room_raw_voice_preference", "room_code": code, "target_session_id": ann.id}
-        await bob.talk.say({**prefer, "receive_raw_voice": False})
+        await bob.talk.send({**prefer, "receive_raw_voice": False})
         await until(
             lambda: any(
                 one["raw_voice_preferences"] == {ann.id: False}
@@ -180,12 +180,12 @@ async def test_voices_are_relayed_to_members_who_want_them(redis_server, mesh_di
             ),
             "all members receive the preference",
         )
-        await ann.talk.say(offer)
+        await ann.talk.send(offer)
         await until(lambda: ann.of("room_error"), "bob does not want it")
         assert ann.of("room_error")[0]["code"] == "RAW_VOICE_DECLINED" and len(bob.of("webrtc_offer")) == 1
         stranger, _ = await opened(mesh.url("edge-0"))
-        await stranger.say({**offer, "to": ann.id})
-        assert (await stranger.hear("room_error"))["code"] == "NOT_IN_ROOM"
+        await stranger.send({**offer, "to": ann.id})
+        assert (await stranger.receive("room_error"))["code"] == "NOT_IN_ROOM"
         await stranger.close()
         await ann.close()
         await bob.close()
@@ -198,7 +198,7 @@ async def test_silent_room_expires_and_its_members_are_notified(redis_server, me
         for member in (ann, bob):
             await until(lambda member=member: member.of("room_expired"), "both are notified")
             assert [message["room_code"] for message in member.of("room_expired")] == [code]
-        await ann.talk.say({"type": "room_create", "client_ts": 1})
+        await ann.talk.send({"type": "room_create", "client_ts": 1})
         await until(lambda: len(ann.of("room_create_ack")) == 2, "ann is free for another room")
         await ann.close()
         await bob.close()
@@ -210,8 +210,8 @@ async def test_member_that_resumes_is_still_in_its_room_and_misses_nothing(redis
         async with node(mesh.url("edge-0"), "n-0"):
             talk, ack = await opened(mesh.url("edge-1"))
             code, (ann,) = await members_of(mesh, ["en"], 1)
-            await talk.say({"type": "room_join", "room_code": code, "preferred_lang": "fr"})
-            await talk.hear("room_members")
+            await talk.send({"type": "room_join", "room_code": code, "preferred_lang": "fr"})
+            await talk.receive("room_members")
             abort(talk)
             await until(lambda: len(ann.of("room_members")) >= 2, "ann knows")
             for _ in range(3):

@@ -14,7 +14,7 @@ MISSING = {"code": "MODEL_NOT_AVAILABLE", "message": "no model", "details": {"se
 
 async def first_to_hear(kind: str, *talks: Talk) -> tuple[Talk, dict[str, Any]]:
     """Which of several nodes gets the message, and the message."""
-    waiting = {asyncio.create_task(talk.hear(kind)): talk for talk in talks}
+    waiting = {asyncio.create_task(talk.receive(kind)): talk for talk in talks}
     done, rest = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     for task in rest:
         task.cancel()
@@ -32,9 +32,9 @@ async def test_waiting_in_the_wait_queue_is_not_sent_to_the_client_and_is_no_ret
         node, client = await rig.node(), await rig.session()
         rig.selector.in_line = 3
         await client.utter(0)
-        await node.answer(await node.hear("job_assign"))
-        await client.hear("translation_result")
-        kinds = {message["type"] for message in client.heard}
+        await node.answer(await node.receive("job_assign"))
+        await client.receive("translation_result")
+        kinds = {message["type"] for message in client.received}
         assert "backpressure" not in kinds and "error" not in kinds
         asked = rig.selector.seen_of(Dispatch)
         assert len(asked) == 4 and {frame.attempt for frame in asked} == {1}
@@ -46,7 +46,7 @@ async def test_wait_queue_that_never_moves_ends_in_a_refusal(tmp: Path) -> None:
         rig.selector.in_line = 1_000
         client = await rig.session()
         await client.utter(0)
-        error = await client.hear("error")
+        error = await client.receive("error")
         assert error["code"] == "NO_AVAILABLE_NODE" and error["details"]["reason"] == "capacity_exceeded"
         assert error["details"]["waited_ms"] >= 500
         await until(lambda: rig.selector.seen_of(Cancel), "its place in line is given back")
@@ -60,17 +60,17 @@ async def test_failed_attempt_is_followed_by_one_at_another_node(tmp: Path) -> N
         bad, job = await first_to_hear("job_assign", *nodes)
         (good,) = [node for node in nodes if node is not bad]
         await bad.answer(job, success=False, error=MISSING)
-        job = await good.hear("job_assign")
+        job = await good.receive("job_assign")
         assert job["attempt_id"] == 2
         await good.answer(job)
-        await client.hear("translation_result")
-        assert not [message for message in client.heard if message["type"] == "error"]
+        await client.receive("translation_result")
+        assert not [message for message in client.received if message["type"] == "error"]
         assert rig.selector.seen_of(Dispatch)[-1].excluded == [bad.id]
         # The session remembers who did it.
         await client.utter(1)
         worker, job = await first_to_hear("job_assign", *nodes)
         await worker.answer(job)
-        await client.hear("translation_result", utterance_index=1)
+        await client.receive("translation_result", utterance_index=1)
         assert rig.selector.seen_of(Dispatch)[-1].warm_node == good.id
 
 
@@ -78,14 +78,14 @@ async def test_failure_of_the_only_node_reaches_the_client_with_its_utterance_in
     async with running(tmp) as rig:
         node, client = await rig.node(), await rig.session()
         await client.utter(0)
-        await node.answer(await node.hear("job_assign"), success=False, error=MISSING)
-        error = await client.hear("error")
+        await node.answer(await node.receive("job_assign"), success=False, error=MISSING)
+        error = await client.receive("error")
         assert (error["code"], error["details"]["service_id"]) == ("MODEL_NOT_AVAILABLE", "nmt-m2m100")
         assert error["details"]["utterance_index"] == 0 and error["details"]["request_id"]
         assert counts(rig)["failed"] == 1
         await client.utter(1)
-        await node.answer(await node.hear("job_assign"))
-        await client.hear("translation_result")
+        await node.answer(await node.receive("job_assign"))
+        await client.receive("translation_result")
 
 
 async def test_node_without_a_result_loses_the_job_to_another(tmp: Path) -> None:
@@ -95,9 +95,9 @@ async def test_node_without_a_result_loses_the_job_to_another(tmp: Path) -> None
         await client.utter(0, sound=bytes(320))  # 10 ms
         silent, _ = await first_to_hear("job_assign", *nodes)
         (other,) = [node for node in nodes if node is not silent]
-        await other.answer(await other.hear("job_assign", attempt_id=2))
-        await client.hear("translation_result")
-        cancelled = await silent.hear("job_cancel")
+        await other.answer(await other.receive("job_assign", attempt_id=2))
+        await client.receive("translation_result")
+        cancelled = await silent.receive("job_cancel")
         assert cancelled["reason"] == "job_timeout"
 
 
@@ -109,19 +109,19 @@ async def test_late_job_is_hedged_and_the_first_result_counts(tmp: Path) -> None
         await client.utter(0)
         late, first_job = await first_to_hear("job_assign", *nodes)
         (other,) = [node for node in nodes if node is not late]
-        job = await other.hear("job_assign")
+        job = await other.receive("job_assign")
         assert job["attempt_id"] == 2
         hedge = rig.selector.seen_of(Dispatch)[-1]
         assert hedge.beside and hedge.excluded == [late.id]
         await other.answer(job)
-        await client.hear("translation_result")
-        assert (await late.hear("job_cancel"))["job_id"] == first_job["job_id"]
+        await client.receive("translation_result")
+        assert (await late.receive("job_cancel"))["job_id"] == first_job["job_id"]
         await late.answer(first_job, text_translated="too late")
         await client.utter(1)
         worker, job = await first_to_hear("job_assign", *nodes)
         await worker.answer(job)
-        await client.hear("translation_result", utterance_index=1)
-        told = [message for message in client.heard if message["type"] == "translation_result"]
+        await client.receive("translation_result", utterance_index=1)
+        told = [message for message in client.received if message["type"] == "translation_result"]
         assert [message["utterance_index"] for message in told] == [0, 1], "the late one is not told"
         assert counts(rig)["delivered"] == 2
         assert rig.edges[0].sessions.tracker.hedge_budget.outcomes["won"] == 1

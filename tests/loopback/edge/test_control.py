@@ -41,13 +41,13 @@ async def test_command_is_sent_to_a_selector(
     async with running(tmp) as rig:
         rig.selector.answers[kind] = (200, {"version": 4})
         operator = await rig.talk("/ws/control")
-        await operator.say(command)
-        assert await operator.hear("done") == {"type": "done", "status": 200, "answer": {"version": 4}}
+        await operator.send(command)
+        assert await operator.receive("done") == {"type": "done", "status": 200, "answer": {"version": 4}}
         (asked,) = rig.selector.seen_of(Query)
         assert (asked.kind, asked.params) == (kind, params)
         rig.selector.answers[kind] = (409, {"code": "INVALID_MESSAGE", "message": "another version"})
-        await operator.say(command)
-        error = await operator.hear("error")
+        await operator.send(command)
+        error = await operator.receive("error")
         assert (error["status"], error["code"], error["message"]) == (409, "INVALID_MESSAGE", "another version")
 
 
@@ -60,19 +60,19 @@ async def test_malformed_command_is_refused_and_the_socket_stays_open(tmp: Path,
     async with running(tmp) as rig:
         rig.selector.answers["drain"] = (200, {"status": "draining"})
         operator = await rig.talk("/ws/control")
-        await operator.say(text)
-        error = await operator.hear("error")
+        await operator.send(text)
+        error = await operator.receive("error")
         assert (error["status"], error["code"]) == (400, "INVALID_MESSAGE")
-        await operator.say({"type": "drain", "node_id": "n"})
-        await operator.hear("done")
+        await operator.send({"type": "drain", "node_id": "n"})
+        await operator.receive("done")
 
 
 async def test_command_is_not_retried_without_a_reply(tmp: Path) -> None:
     async with running(tmp, page_timeout_ms=1_000) as rig:
         rig.selector.mute = lambda frame: isinstance(frame, Query)
         operator = await rig.talk("/ws/control")
-        await operator.say({"type": "weights_set", "weights": {}})
-        error = await operator.hear("error")
+        await operator.send({"type": "weights_set", "weights": {}})
+        error = await operator.receive("error")
         assert (error["status"], error["code"]) == (504, "SCHEDULER_DEPENDENCY_DOWN")
         assert len(rig.selector.seen_of(Query)) == 1, "it may have taken effect"
 
@@ -86,11 +86,11 @@ async def test_command_returned_by_a_broker_is_retried(tmp: Path) -> None:
         rig.selector.mute = lambda frame: not isinstance(frame, Query)
         for index in range(80):  # fill the selector's window
             await client.utter(index, sound=b"12")
-        await client.hear("backpressure")
-        await operator.say({"type": "drain", "node_id": "n"})
+        await client.receive("backpressure")
+        await operator.send({"type": "drain", "node_id": "n"})
         rig.selector.mute = lambda frame: False
         rig.selector.give_credit()
-        await operator.hear("done")
+        await operator.receive("done")
         assert len(rig.selector.seen_of(Query)) == 1
 
 
@@ -117,14 +117,14 @@ def test_only_loopback_addresses_may_command(host: str, allowed: bool) -> None:
 async def test_operators_and_their_messages_are_bounded(tmp: Path) -> None:
     async with running(tmp, control_sockets_max=1, control_message_bytes_max=2_048) as rig:
         operator = await rig.talk("/ws/control")
-        await operator.say({"type": "drain", "node_id": "n"})
-        await operator.hear("error", status=400)
+        await operator.send({"type": "drain", "node_id": "n"})
+        await operator.receive("error", status=400)
         with pytest.raises(InvalidStatus) as refused:
             await rig.talk("/ws/control")
         assert refused.value.response.status_code == 503
-        await operator.say(json.dumps({"type": "drain", "node_id": "n" * 4_096}))
+        await operator.send(json.dumps({"type": "drain", "node_id": "n" * 4_096}))
         with pytest.raises(ConnectionClosed):
-            await operator.hear("anything")
+            await operator.receive("anything")
         assert operator.socket.close_code == 1009
 
 
@@ -134,5 +134,5 @@ async def test_operator_socket_is_closed_when_the_edge_stops(tmp: Path) -> None:
         operator = Talk(await connect(f"ws://127.0.0.1:{edge.server.own_port}/ws/control"))
         await asyncio.wait_for(edge.stop(), DEADLINE_S)
         with pytest.raises(ConnectionClosed):
-            await operator.hear("anything")
+            await operator.receive("anything")
         assert operator.socket.close_code == 1001

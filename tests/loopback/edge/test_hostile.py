@@ -72,12 +72,12 @@ async def test_bad_input_of_clients_gets_a_typed_error_and_the_connection_stays_
     async with running(tmp) as rig:
         talk = await rig.talk("/ws/session")
         for message, code in BAD_FROM_CLIENTS:
-            await talk.say(message)
-            error = await talk.hear("error")
+            await talk.send(message)
+            error = await talk.receive("error")
             assert error["code"] == code, (message[:60], error)
             assert error["message"] and error["details"]["number"]
-        await talk.say(INIT)
-        talk.id = (await talk.hear("session_init_ack"))["session_id"]
+        await talk.send(INIT)
+        talk.id = (await talk.receive("session_init_ack"))["session_id"]
         for fields, code in (
             ({"session_id": "s-other"}, "ID_MISMATCH"),
             ({"audio": "not base64!"}, "INVALID_AUDIO"),
@@ -85,18 +85,18 @@ async def test_bad_input_of_clients_gets_a_typed_error_and_the_connection_stays_
             ({"tgt_lang": "e n"}, "INVALID_MESSAGE"),
         ):
             await talk.utter(0, **fields)
-            error = await talk.hear("error")
+            error = await talk.receive("error")
             assert error["code"] == code and error["details"]["utterance_index"] == 0
-        await talk.say(
+        await talk.send(
             {"type": "tts_play_ended", "session_id": talk.id, "trace_id": "t", "group_id": "g", "ts_end_ms": 1}
         )
-        await talk.say({"type": "client_heartbeat", "session_id": talk.id, "timestamp": 1})
-        await talk.hear("server_heartbeat", session_id=talk.id)
-        assert talk.heard[-1] is not talk.heard[-2] and talk.heard[-2]["type"] == "error"
-        await talk.say({"type": "session_close", "session_id": talk.id, "reason": "done"})
-        await talk.hear("session_close_ack", session_id=talk.id)
+        await talk.send({"type": "client_heartbeat", "session_id": talk.id, "timestamp": 1})
+        await talk.receive("server_heartbeat", session_id=talk.id)
+        assert talk.received[-1] is not talk.received[-2] and talk.received[-2]["type"] == "error"
+        await talk.send({"type": "session_close", "session_id": talk.id, "reason": "done"})
+        await talk.receive("session_close_ack", session_id=talk.id)
         await talk.utter(1)
-        assert (await talk.hear("error"))["code"] == "SESSION_CLOSED"
+        assert (await talk.receive("error"))["code"] == "SESSION_CLOSED"
         await until(lambda: rig.selector.sessions == {}, "the session is released")
 
 
@@ -104,12 +104,12 @@ async def test_bad_input_of_nodes_gets_a_typed_error_and_the_connection_stays_op
     async with running(tmp) as rig:
         talk = await rig.talk("/ws/node")
         for message, code in BAD_FROM_NODES:
-            await talk.say(message)
-            error = await talk.hear("error")
+            await talk.send(message)
+            error = await talk.receive("error")
             assert error["code"] == code, (message[:60], error)
         assert rig.selector.seen_of(NodeRegister) == []
-        await talk.say(REGISTER)
-        talk.id = (await talk.hear("node_register_ack"))["node_id"]
+        await talk.send(REGISTER)
+        talk.id = (await talk.receive("node_register_ack"))["node_id"]
         for message, code in (
             ({**BEAT, "node_id": "node-OTHER"}, "ID_MISMATCH"),
             ({**REGISTER, "node_id": "node-OTHER"}, "ID_MISMATCH"),
@@ -119,10 +119,10 @@ async def test_bad_input_of_nodes_gets_a_typed_error_and_the_connection_stays_op
             ({**RESULT, "job_id": "job-xx-1", "node_id": talk.id}, "INVALID_ID"),
             ({**RESULT, "job_id": "job-00-1", "node_id": talk.id, "session_id": "a{b"}, "INVALID_ID"),
         ):
-            await talk.say(message)
-            assert (await talk.hear("error"))["code"] == code, message
-        await talk.say({"type": "node_error", "node_id": talk.id, "code": "X", "message": "m"})
-        await talk.say({**BEAT, "node_id": talk.id})
+            await talk.send(message)
+            assert (await talk.receive("error"))["code"] == code, message
+        await talk.send({"type": "node_error", "node_id": talk.id, "code": "X", "message": "m"})
+        await talk.send({**BEAT, "node_id": talk.id})
         await until(lambda: len(rig.selector.seen_of(NodeHeartbeat)) == 1, "the good heartbeat arrives")
 
 
@@ -130,12 +130,12 @@ async def test_second_init_releases_the_first_session(tmp: Path) -> None:
     async with running(tmp) as rig:
         client = await rig.session()
         first = client.id
-        await client.say(INIT)
-        client.id = (await client.hear("session_init_ack"))["session_id"]
+        await client.send(INIT)
+        client.id = (await client.receive("session_init_ack"))["session_id"]
         assert client.id != first
         await until(lambda: list(rig.selector.sessions) == [client.id], "only the second session is left")
-        await client.say({"type": "client_heartbeat", "session_id": first, "timestamp": 1})
-        assert (await client.hear("error"))["code"] == "ID_MISMATCH"
+        await client.send({"type": "client_heartbeat", "session_id": first, "timestamp": 1})
+        assert (await client.receive("error"))["code"] == "ID_MISMATCH"
 
 
 @pytest.mark.parametrize("other_edge", [0, 1])
@@ -145,15 +145,15 @@ async def test_superseded_socket_of_a_node_does_not_affect_the_new_one(tmp: Path
         new = await rig.node(edge=other_edge, node_id="node-1")
         epoch = rig.selector.nodes["node-1"][1]
         if other_edge:
-            await old.say({**BEAT, "node_id": "node-1"})  # the mesh answers that it is superseded
-        assert (await old.hear("error"))["code"] == "NODE_SUPERSEDED"
+            await old.send({**BEAT, "node_id": "node-1"})  # the mesh answers that it is superseded
+        assert (await old.receive("error"))["code"] == "NODE_SUPERSEDED"
         with pytest.raises(ConnectionClosed):
-            await old.hear("anything")
+            await old.receive("anything")
         assert old.socket.close_code == 4009
         client = await rig.session()
         await client.utter(0)
-        await new.answer(await new.hear("job_assign"))
-        await client.hear("translation_result")
+        await new.answer(await new.receive("job_assign"))
+        await client.receive("translation_result")
         assert rig.selector.nodes["node-1"][1] == epoch
         assert all(frame.epoch < epoch for frame in rig.selector.seen_of(NodeOffline))
 
@@ -165,23 +165,23 @@ async def test_late_close_of_the_old_socket_carries_its_own_epoch_only(tmp: Path
         await old.close()
         await until(lambda: rig.selector.seen_of(NodeOffline) != [], "the old edge says that its socket closed")
         assert "node-1" in rig.selector.nodes
-        await new.say({**BEAT, "node_id": "node-1"})
+        await new.send({**BEAT, "node_id": "node-1"})
         client = await rig.session()
         await client.utter(0)
-        await new.answer(await new.hear("job_assign"))
-        await client.hear("translation_result")
+        await new.answer(await new.receive("job_assign"))
+        await client.receive("translation_result")
 
 
 async def test_node_whose_record_expired_is_registered_again_by_the_edge(tmp: Path) -> None:
     async with running(tmp) as rig:
         node = await rig.node()
         rig.selector.nodes.clear()
-        await node.say({**BEAT, "node_id": node.id})
+        await node.send({**BEAT, "node_id": node.id})
         await until(lambda: node.id in rig.selector.nodes, "the node is registered again")
         client = await rig.session()
         await client.utter(0)
-        await node.answer(await node.hear("job_assign"))
-        await client.hear("translation_result")
+        await node.answer(await node.receive("job_assign"))
+        await client.receive("translation_result")
 
 
 async def test_flood_of_heartbeats_is_throttled_to_the_latest(tmp: Path) -> None:
@@ -189,7 +189,7 @@ async def test_flood_of_heartbeats_is_throttled_to_the_latest(tmp: Path) -> None
         node = await rig.node()
         for number in range(100):
             usage = {**BEAT["resource_usage"], "cpu_percent": number}
-            await node.say({**BEAT, "node_id": node.id, "resource_usage": usage})
+            await node.send({**BEAT, "node_id": node.id, "resource_usage": usage})
 
         def told() -> list[float]:
             return [frame.load.cpu_percent for frame in rig.selector.seen_of(NodeHeartbeat)]
@@ -202,15 +202,15 @@ async def test_mesh_without_a_reply_is_a_typed_error(tmp: Path) -> None:
     async with running(tmp, answer_timeout_ms=300) as rig:
         rig.selector.mute = lambda frame: True
         client, node = await rig.talk("/ws/session"), await rig.talk("/ws/node")
-        await client.say(INIT)
-        await node.say(REGISTER)
-        assert (await client.hear("error"))["code"] == "SCHEDULER_DEPENDENCY_DOWN"
-        assert (await node.hear("error"))["code"] == "SCHEDULER_DEPENDENCY_DOWN"
+        await client.send(INIT)
+        await node.send(REGISTER)
+        assert (await client.receive("error"))["code"] == "SCHEDULER_DEPENDENCY_DOWN"
+        assert (await node.receive("error"))["code"] == "SCHEDULER_DEPENDENCY_DOWN"
         rig.selector.mute = lambda frame: False
-        await client.say(INIT)
-        await node.say(REGISTER)
-        await client.hear("session_init_ack")
-        await node.hear("node_register_ack")
+        await client.send(INIT)
+        await node.send(REGISTER)
+        await client.receive("session_init_ack")
+        await node.receive("node_register_ack")
 
 
 async def test_too_many_utterances_and_too_much_audio_are_refused(tmp: Path) -> None:
@@ -219,21 +219,21 @@ async def test_too_many_utterances_and_too_much_audio_are_refused(tmp: Path) -> 
         client = await rig.session()
         for index in range(3):
             await client.utter(index)
-        assert (await client.hear("error"))["code"] == "TOO_MANY_UTTERANCES"
+        assert (await client.receive("error"))["code"] == "TOO_MANY_UTTERANCES"
         other = await rig.session()
         await other.utter(0, sound=bytes(90_000))
-        assert (await other.hear("error"))["code"] == "SLOW_DOWN"
+        assert (await other.receive("error"))["code"] == "SLOW_DOWN"
 
 
 async def test_oversize_messages_are_closed_with_1009(tmp: Path) -> None:
     async with running(tmp, session_message_bytes_max=10_000, node_message_bytes_max=50_000) as rig:
         for path, size in (("/ws/session", 10_001), ("/ws/node", 50_001)):
             talk = await rig.talk(path)
-            await talk.say(" " * (size - 100))
-            await talk.hear("error")
-            await talk.say(" " * size)
+            await talk.send(" " * (size - 100))
+            await talk.receive("error")
+            await talk.send(" " * size)
             with pytest.raises(ConnectionClosed):
-                await talk.hear("anything")
+                await talk.receive("anything")
             assert talk.socket.close_code == 1009
 
 
@@ -262,13 +262,13 @@ async def test_idle_sockets_are_closed(tmp: Path) -> None:
 
         async def beat() -> None:
             while True:
-                await busy.say({"type": "client_heartbeat", "session_id": busy.id, "timestamp": 1})
-                await busy.hear("server_heartbeat")
+                await busy.send({"type": "client_heartbeat", "session_id": busy.id, "timestamp": 1})
+                await busy.receive("server_heartbeat")
                 await asyncio.sleep(0.1)
 
         beating = asyncio.create_task(beat())
         with pytest.raises(ConnectionClosed):
-            await idle.hear("anything")
+            await idle.receive("anything")
         assert idle.socket.close_code == 1001
         await until(lambda: list(rig.selector.sessions) == [busy.id], "only the idle session is released")
         beating.cancel()
@@ -283,7 +283,7 @@ async def test_stuck_reader_is_aborted_while_others_go_on(tmp: Path) -> None:
 
         async def work() -> None:
             while True:
-                job = await node.hear("job_assign")
+                job = await node.receive("job_assign")
                 await node.answer(job, tts_audio=big if job["session_id"] == stuck.session_id else "QUJD")
 
         working = asyncio.create_task(work())
@@ -292,11 +292,11 @@ async def test_stuck_reader_is_aborted_while_others_go_on(tmp: Path) -> None:
             await stuck.utter(index)
         for index in range(20):
             await client.utter(index)
-            await client.hear("translation_result", utterance_index=index)
+            await client.receive("translation_result", utterance_index=index)
         await until(lambda: len(sockets) == 1, "the stuck reader is cut off")
         await until(lambda: list(rig.selector.sessions) == [client.id], "its session is released")
         await client.utter(20)
-        await client.hear("translation_result", utterance_index=20)
+        await client.receive("translation_result", utterance_index=20)
         working.cancel()
         await asyncio.wait([working])
         stuck.close()
@@ -311,7 +311,7 @@ async def test_stopping_edge_notifies_its_peers_and_the_mesh(tmp: Path) -> None:
         rig.edges.remove(edge)
         for talk in (node, client):
             with pytest.raises(ConnectionClosed):
-                await talk.hear("anything")
+                await talk.receive("anything")
             assert talk.socket.close_code == 1001
         await until(lambda: not rig.selector.sessions and not rig.selector.nodes, "the mesh knows")
 
@@ -340,7 +340,7 @@ async def raw_session(rig: Rig) -> RawSession:
     plain.connect(("127.0.0.1", rig.edges[0].server.own_port))
     plain.setblocking(False)
     talk = await rig.talk("/ws/session", sock=plain, max_queue=1)
-    await talk.say(INIT)
-    talk.id = (await talk.hear("session_init_ack"))["session_id"]
+    await talk.send(INIT)
+    talk.id = (await talk.receive("session_init_ack"))["session_id"]
     talk.socket.transport.pause_reading()
     return RawSession(plain, talk)

@@ -163,10 +163,10 @@ async def test_invariants_include_the_counts_of_this_edge_and_presence_reports_t
         rig.selector.answers["invariants"] = (200, {"ok": True, "oversold": []})
         node, client = await rig.node(), await rig.session()
         await client.utter(0)
-        await node.answer(await node.hear("job_assign"))
-        await client.hear("translation_result")
+        await node.answer(await node.receive("job_assign"))
+        await client.receive("translation_result")
         await client.utter(1)
-        await node.hear("job_assign")
+        await node.receive("job_assign")
         status, _, body = await page(rig, "/api/v1/invariants")
         assert status == 200 and body["ok"] is True and body["edge"]["balanced"] is True
         assert (body["edge"]["accepted"], body["edge"]["delivered"], body["edge"]["in_flight"]) == (2, 1, 1)

@@ -19,14 +19,14 @@ TOGETHER = 50
 
 
 async def close(client: Talk) -> None:
-    await client.say({"type": "session_close", "session_id": client.id, "reason": "done"})
-    await client.hear("session_close_ack")
+    await client.send({"type": "session_close", "session_id": client.id, "reason": "done"})
+    await client.receive("session_close_ack")
 
 
 async def one_that_streams(rig: Rig) -> None:
     client = await rig.session(**PCM)
     await client.chunk(0, PIECES[0], is_final=True)
-    await client.hear("translation_result")
+    await client.receive("translation_result")
     await client.chunk(1, PIECES[1])
     await close(client)  # which cuts the rest
     await client.close()
@@ -41,28 +41,28 @@ async def one_that_vanishes(rig: Rig) -> None:
 async def one_that_could_resume_and_does_not(rig: Rig) -> None:
     client = await rig.session(**PCM, resumable=True)
     await client.chunk(0, PIECES[0], is_final=True)
-    await client.hear("translation_result")  # and does not acknowledge it
+    await client.receive("translation_result")  # and does not acknowledge it
     client.socket.transport.abort()
 
 
 async def one_that_resumes(rig: Rig) -> None:
     client = await rig.session(**PCM, resumable=True)
     await client.chunk(0, PIECES[0])
-    token = client.heard[0]["resume_token"]
+    token = client.received[0]["resume_token"]
     client.socket.transport.abort()
     again = await rig.session(**PCM, resumable=True, resume_token=token, last_index=-1, last_seq=-1)
     await again.chunk(1, PIECES[1], is_final=True)
-    await again.hear("translation_result")
+    await again.receive("translation_result")
     await close(again)
     await again.close()
 
 
 async def one_in_a_room(rig: Rig) -> None:
     client = await rig.session(**PCM)
-    await client.say({"type": "room_create", "client_ts": 1, "preferred_lang": "en"})
-    await client.hear("room_members")
+    await client.send({"type": "room_create", "client_ts": 1, "preferred_lang": "en"})
+    await client.receive("room_members")
     await client.chunk(0, PIECES[0], is_final=True)
-    await client.hear("translation_result")
+    await client.receive("translation_result")
     client.socket.transport.abort()
 
 
@@ -86,8 +86,8 @@ async def test_nothing_is_kept_of_ten_thousand_sessions(tmp: Path, monkeypatch: 
 
         async def work() -> None:
             while True:
-                await node.answer(await node.hear("job_assign"))
-                node.heard.clear()
+                await node.answer(await node.receive("job_assign"))
+                node.received.clear()
 
         async def visit(number: int) -> None:
             for turn in range(number, SESSIONS, TOGETHER):

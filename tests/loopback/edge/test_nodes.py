@@ -81,7 +81,7 @@ async def beat(rig: Rig, node: Talk, **fields: Any) -> NodeHeartbeat:
     """Send a heartbeat; what the selector hears of it."""
     before = len(rig.selector.seen_of(NodeHeartbeat))
     usage = {"cpu_percent": 1.0, "mem_percent": 1.0, "running_jobs": 0}
-    await node.say({"type": "node_heartbeat", "node_id": node.id, "timestamp": 1, "resource_usage": usage, **fields})
+    await node.send({"type": "node_heartbeat", "node_id": node.id, "timestamp": 1, "resource_usage": usage, **fields})
     await until(lambda: len(rig.selector.seen_of(NodeHeartbeat)) > before, "the heartbeat is passed on")
     heard = rig.selector.seen_of(NodeHeartbeat)[-1]
     assert isinstance(heard, NodeHeartbeat)
@@ -105,15 +105,15 @@ async def test_registration_carries_models_pairs_tenant_and_the_number_of_jobs(t
         changed = await beat(rig, node, installed_models=[])
         assert changed.caps is not None and changed.caps.models == []
         stranger = await rig.talk("/ws/node")
-        await stranger.say({**REGISTER, "tenant_id": "not an id"})
-        assert (await stranger.hear("error"))["code"] == "INVALID_ID"
+        await stranger.send({**REGISTER, "tenant_id": "not an id"})
+        assert (await stranger.receive("error"))["code"] == "INVALID_ID"
 
 
 async def test_result_carries_duration_language_pair_and_audio_length(tmp: Path) -> None:
     async with running(tmp) as rig:
         node = await rig.node()
         give(rig, assign(rig, node))
-        job = await node.hear("job_assign")
+        job = await node.receive("job_assign")
         await until(lambda: rig.selector.seen_of(Placed) != [], "the job is placed")
         assert rig.selector.seen_of(Placed)[0].late_after_ms == 700
         await node.answer(job)
@@ -141,7 +141,7 @@ async def test_duration_is_measured_only_if_it_is_a_property_of_the_node(
     async with running(tmp) as rig:
         node = await rig.node()
         give(rig, assign(rig, node))
-        await node.answer(await node.hear("job_assign"), **said)
+        await node.answer(await node.receive("job_assign"), **said)
         await until(lambda: rig.selector.seen_of(JobDone) != [], "the result is on its way")
         assert (rig.selector.seen_of(JobDone)[0].took_ms >= 0) is is_telling
 
@@ -153,8 +153,8 @@ async def test_heartbeat_names_jobs_of_the_node_and_of_the_edge(tmp: Path) -> No
         first, second = assign(rig, node, 1), assign(rig, node, 2)
         for frame in (first, second):
             give(rig, frame)
-        job = await node.hear("job_assign")
-        await node.hear("job_assign")
+        job = await node.receive("job_assign")
+        await node.receive("job_assign")
         members = [f"{first.job_id}#1", f"{second.job_id}#1"]
         assert (await beat(rig, node)).jobs is None, "a node that names none may run what another edge gave it"
         await node.answer(job)
@@ -171,7 +171,7 @@ async def test_node_that_names_no_jobs_runs_those_of_this_edge_after_a_lease(tmp
         node = await rig.node()
         frame = assign(rig, node)
         give(rig, frame)
-        await node.hear("job_assign")
+        await node.receive("job_assign")
         assert (await beat(rig, node)).jobs == [f"{frame.job_id}#1"]
 
 
@@ -190,12 +190,12 @@ async def test_job_for_a_detached_node_is_buffered_until_it_reattaches(tmp: Path
         await until(lambda: tracker.running_at(node.id, [(cancelled.job_id, 1)]) == [], "it is cancelled")
         assert rig.selector.seen_of(Placed) == []
         again = await rig.node(node_id=node.id)
-        job = await again.hear("job_assign")
+        job = await again.receive("job_assign")
         assert job["job_id"] == held.job_id
         await again.answer(job)
         await until(lambda: rig.selector.seen_of(JobDone) != [], "its result is on its way")
         assert rig.selector.seen_of(JobDone)[0].request_id == "r1" and failures(rig) == []
-        assert [message["type"] for message in again.heard] == ["node_register_ack", "job_assign"]
+        assert [message["type"] for message in again.received] == ["node_register_ack", "job_assign"]
 
 
 async def test_buffered_job_fails_when_the_node_stays_detached(tmp: Path) -> None:
@@ -204,7 +204,7 @@ async def test_buffered_job_fails_when_the_node_stays_detached(tmp: Path) -> Non
         node = await rig.node()
         running_job, held = assign(rig, node, 1), assign(rig, node, 2)
         give(rig, running_job)
-        await node.hear("job_assign")
+        await node.receive("job_assign")
         await leave(rig, node)
         give(rig, held)
         await until(lambda: len(failures(rig)) == 2, "both jobs are given back")
@@ -217,13 +217,13 @@ async def test_node_error_fails_its_jobs_at_once(tmp: Path) -> None:
         node = await rig.node()
         for number in (1, 2, 3):
             give(rig, assign(rig, node, number))
-        jobs = [await node.hear("job_assign") for _ in range(3)]
+        jobs = [await node.receive("job_assign") for _ in range(3)]
         error = {"type": "node_error", "node_id": node.id, "code": "OOM", "message": "no memory"}
-        await node.say({**error, "details": {"job_id": jobs[1]["job_id"], "attempt_id": 1}})
+        await node.send({**error, "details": {"job_id": jobs[1]["job_id"], "attempt_id": 1}})
         await until(lambda: failures(rig) == [(2, "node_error")], "that job is given back")
-        await node.say({**error, "details": {"job_id": 7}})
-        assert (await node.hear("error"))["code"] == "INVALID_ID"
-        await node.say({**error, "details": "all is lost"})
+        await node.send({**error, "details": {"job_id": 7}})
+        assert (await node.receive("error"))["code"] == "INVALID_ID"
+        await node.send({**error, "details": "all is lost"})
         await until(lambda: len(failures(rig)) == 3, "and then the others")
         assert sorted(failures(rig)) == [(number, "node_error") for number in (1, 2, 3)]
         await node.answer(jobs[0])
@@ -240,11 +240,11 @@ async def test_error_on_a_superseded_connection_fails_no_job(tmp: Path) -> None:
         new = await rig.node(node_id=old.id)
         job = assign(rig, new)
         give(rig, job)
-        await new.hear("job_assign")
+        await new.receive("job_assign")
         error = {"type": "node_error", "node_id": old.id, "code": "OOM", "message": "no memory"}
         nodes._on_text(socket, json.dumps(error).encode())  # it was in flight when the socket was closed
         assert nodes.tracker.running_at(new.id, []) == [f"{job.job_id}#1"]
-        await new.say(error)
+        await new.send(error)
         await until(lambda: failures(rig) == [(1, "node_error")], "the connection in force is believed")
 
 
@@ -254,11 +254,11 @@ async def test_missing_model_reports_are_coalesced_and_fail_no_other_jobs(tmp: P
         node = await rig.node()
         for number in (1, 2):
             give(rig, assign(rig, node, number))
-        job = await node.hear("job_assign")
+        job = await node.receive("job_assign")
         details = {"service_id": "whisper", "service_version": "3", "reason": "not_found"}
         error = {"code": "MODEL_NOT_AVAILABLE", "message": "no model", "details": details}
         for _ in range(200):
-            await node.say({"type": "node_error", "node_id": node.id, **error})
+            await node.send({"type": "node_error", "node_id": node.id, **error})
         await node.answer(job, success=False, error={**error, "details": {**details, "service_id": "nmt-m2m100"}})
         counted: list[ModelMissing] = rig.selector.seen_of(ModelMissing)
 
@@ -280,11 +280,11 @@ async def test_status_is_sent_to_the_connection_of_its_epoch(tmp: Path) -> None:
         epoch = rig.selector.nodes[node.id][1]
         tell(rig, node, StatusChanged(node.id, epoch - 1, "offline", "silent"))
         tell(rig, node, StatusChanged(node.id, epoch, "ready", ""))
-        heard = await node.hear("node_status")
+        heard = await node.receive("node_status")
         assert (heard["status"], heard["reason"], heard["node_id"]) == ("ready", None, node.id)
         assert abs(heard["timestamp"] - wall_ms() / 1_000) < 60
         tell(rig, node, StatusChanged(node.id, epoch, "degraded", "unhealthy"))
-        assert (await node.hear("node_status"))["reason"] == "unhealthy"
+        assert (await node.receive("node_status"))["reason"] == "unhealthy"
 
 
 async def test_drain_hands_jobs_over_at_the_deadline_unless_resumed(tmp: Path) -> None:
@@ -293,18 +293,18 @@ async def test_drain_hands_jobs_over_at_the_deadline_unless_resumed(tmp: Path) -
         node = await rig.node()
         epoch = rig.selector.nodes[node.id][1]
         tell(rig, node, ControlNode(node.id, epoch, "drain", "upgrade", wall_ms() + LONG_MS))
-        heard = await node.hear("node_control")
+        heard = await node.receive("node_control")
         assert (heard["command"], heard["reason"]) == ("drain", "upgrade") and 0 < heard["deadline_ms"] <= LONG_MS
         for number in (1, 2):
             give(rig, assign(rig, node, number))
-        job = await node.hear("job_assign")
-        await node.hear("job_assign")
+        job = await node.receive("job_assign")
+        await node.receive("job_assign")
         tell(rig, node, ControlNode(node.id, epoch, "resume", ""))
-        assert (await node.hear("node_control")) == {"type": "node_control", "command": "resume"}
+        assert (await node.receive("node_control")) == {"type": "node_control", "command": "resume"}
         await node.answer(job)
         await until(lambda: rig.selector.seen_of(JobDone) != [], "the first job is done")
         tell(rig, node, ControlNode(node.id, epoch, "drain", "upgrade", wall_ms() + 200))
-        cancel = await node.hear("job_cancel")
+        cancel = await node.receive("job_cancel")
         assert (cancel["job_id"][-1], cancel["reason"]) == ("2", "drained")
         await until(lambda: failures(rig) == [(2, "drained")], "what is unfinished is given back")
         assert rig.edges[0].metrics.given_back_total.labels("drained")._value.get() == 1
@@ -316,7 +316,7 @@ async def test_reattached_node_receives_its_drain_again(tmp: Path) -> None:
         node = await rig.node()
         epoch = rig.selector.nodes[node.id][1]
         tell(rig, node, ControlNode(node.id, epoch, "drain", "upgrade", wall_ms() + LONG_MS))
-        await node.hear("node_control")
+        await node.receive("node_control")
         await leave(rig, node)
         again = await rig.node(node_id=node.id)
-        assert (await again.hear("node_control"))["command"] == "drain"
+        assert (await again.receive("node_control"))["command"] == "drain"

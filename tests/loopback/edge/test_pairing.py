@@ -30,8 +30,8 @@ async def test_node_gets_a_code(tmp: Path) -> None:
     async with running(tmp, resend_ms=LONG_MS) as rig:
         node = await rig.node(node_id="node-1")
         for number in (1, 2):
-            await node.say(request(node))
-            code = await node.hear("pairing_code")
+            await node.send(request(node))
+            code = await node.receive("pairing_code")
             assert (code["node_id"], code["code"], code["expires_in_ms"]) == ("node-1", f"10000{number}", 300_000)
         first, second = rig.selector.seen_of(PairingAsk)
         assert (first.edge, first.node_id) == (rig.edges[0].link.identity, "node-1")
@@ -41,16 +41,16 @@ async def test_node_gets_a_code(tmp: Path) -> None:
 async def test_node_gets_codes_for_itself_only(tmp: Path) -> None:
     async with running(tmp) as rig:
         stranger = await rig.talk("/ws/node")
-        await stranger.say({"type": "pairing_code_request", "node_id": "node-1"})
-        await stranger.hear("error", code="NOT_REGISTERED")
+        await stranger.send({"type": "pairing_code_request", "node_id": "node-1"})
+        await stranger.receive("error", code="NOT_REGISTERED")
         node = await rig.node(node_id="node-1")
-        await node.say(request(node, node_id="node-2"))
-        await node.hear("error", code="ID_MISMATCH")
-        await node.say({"type": "pairing_code_request"})
-        await node.hear("error", code="INVALID_MESSAGE")
+        await node.send(request(node, node_id="node-2"))
+        await node.receive("error", code="ID_MISMATCH")
+        await node.send({"type": "pairing_code_request"})
+        await node.receive("error", code="INVALID_MESSAGE")
         assert rig.selector.seen_of(PairingAsk) == []
-        await node.say(request(node))
-        await node.hear("pairing_code", node_id="node-1")
+        await node.send(request(node))
+        await node.receive("pairing_code", node_id="node-1")
 
 
 @pytest.mark.parametrize("fault", [ErrorCode.SLOW_DOWN, ErrorCode.NOT_REGISTERED])
@@ -58,57 +58,57 @@ async def test_refused_code_request_is_an_error_and_may_be_sent_again(tmp: Path,
     async with running(tmp) as rig:
         node = await rig.node()
         rig.selector.fault = fault
-        await node.say(request(node))
-        error = await node.hear("error")
+        await node.send(request(node))
+        error = await node.receive("error")
         assert (error["code"], error["message"]) == (fault.name, f"refused: {fault.name}")
         rig.selector.fault = None
-        await node.say(request(node))
-        await node.hear("pairing_code")
+        await node.send(request(node))
+        await node.receive("pairing_code")
 
 
 async def test_node_has_one_pending_code_request(tmp: Path) -> None:
     async with running(tmp) as rig:
         node, other = await rig.node(), await rig.node()
         rig.selector.mute = lambda frame: isinstance(frame, PairingAsk)
-        await node.say(request(node))
+        await node.send(request(node))
         await until(lambda: rig.selector.seen_of(PairingAsk) != [], "the first request is pending")
-        await node.say(request(node))
-        await node.hear("error", code="SLOW_DOWN")
-        await other.say(request(other))
+        await node.send(request(node))
+        await node.receive("error", code="SLOW_DOWN")
+        await other.send(request(other))
         await until(
             lambda: {ask.node_id for ask in rig.selector.seen_of(PairingAsk)} == {node.id, other.id}, "both ask"
         )
         rig.selector.mute = lambda frame: False
-        await node.hear("pairing_code", node_id=node.id)
-        await other.hear("pairing_code", node_id=other.id)
+        await node.receive("pairing_code", node_id=node.id)
+        await other.receive("pairing_code", node_id=other.id)
         refs = {ask.ref for ask in rig.selector.seen_of(PairingAsk)}
         assert len(refs) == 2, "a question that is repeated is the same question"
-        await node.say(request(node))
-        await node.hear("pairing_code")
+        await node.send(request(node))
+        await node.receive("pairing_code")
 
 
 async def test_code_request_without_a_reply_is_an_error(tmp: Path) -> None:
     async with running(tmp, answer_timeout_ms=300) as rig:
         node = await rig.node()
         rig.selector.mute = lambda frame: isinstance(frame, PairingAsk)
-        await node.say(request(node))
-        await node.hear("error", code="SCHEDULER_DEPENDENCY_DOWN")
+        await node.send(request(node))
+        await node.receive("error", code="SCHEDULER_DEPENDENCY_DOWN")
         rig.selector.mute = lambda frame: False
-        await node.say(request(node))
-        await node.hear("pairing_code")
+        await node.send(request(node))
+        await node.receive("pairing_code")
 
 
 async def test_reply_for_a_disconnected_node_is_dropped(tmp: Path) -> None:
     async with running(tmp) as rig:
         node = await rig.node(node_id="node-1")
         rig.selector.mute = lambda frame: isinstance(frame, PairingAsk)
-        await node.say(request(node))
+        await node.send(request(node))
         await until(lambda: rig.selector.seen_of(PairingAsk) != [], "the request is pending")
         await node.close()
         rig.selector.mute = lambda frame: False
         again = await rig.node(node_id="node-1")
-        await again.say(request(again))
-        await again.hear("pairing_code", node_id="node-1")
+        await again.send(request(again))
+        await again.receive("pairing_code", node_id="node-1")
 
 
 # --- clients --------------------------------------------------------------------------------------
@@ -116,8 +116,8 @@ async def test_reply_for_a_disconnected_node_is_dropped(tmp: Path) -> None:
 
 async def a_code(rig: Rig) -> str:
     node = await rig.node(node_id="node-1")
-    await node.say(request(node))
-    return str((await node.hear("pairing_code"))["code"])
+    await node.send(request(node))
+    return str((await node.receive("pairing_code"))["code"])
 
 
 async def test_redeemed_code_names_its_node(tmp: Path) -> None:

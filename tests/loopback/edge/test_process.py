@@ -31,21 +31,21 @@ async def test_two_processes_share_a_port_and_stop_cleanly(tmp: Path) -> None:
             client = Talk(await connect(f"{urls[1]}/ws/session"))
             shared = Talk(await connect(f"ws://127.0.0.1:{port}/ws/session"))
             for talk in (client, shared):
-                await talk.say(INIT)
-                talk.id = (await talk.hear("session_init_ack"))["session_id"]
-            await node.say(REGISTER)
-            node.id = (await node.hear("node_register_ack"))["node_id"]
+                await talk.send(INIT)
+                talk.id = (await talk.receive("session_init_ack"))["session_id"]
+            await node.send(REGISTER)
+            node.id = (await node.receive("node_register_ack"))["node_id"]
             for talk in (client, shared):
                 await talk.utter(0)
-                await node.answer(await node.hear("job_assign"))
-                await talk.hear("translation_result", session_id=talk.id)
+                await node.answer(await node.receive("job_assign"))
+                await talk.receive("translation_result", session_id=talk.id)
             page = await get(ready[1]["metrics_port"], "/metrics")
             assert "lingua_edge_utterances_total" in page and "lingua_link_brokers_live 1.0" in page
             codes = [await asyncio.to_thread(edge.stop) for edge in edges]
             assert codes == [0, 0]
             for talk in (node, client, shared):
                 with pytest.raises(ConnectionClosed):
-                    await talk.hear("anything")
+                    await talk.receive("anything")
                 assert talk.socket.close_code == 1001
             await until(lambda: not rig.selector.nodes and not rig.selector.sessions, "the mesh knows")
         finally:
@@ -96,18 +96,18 @@ async def test_full_mesh_sends_backpressure_and_loses_no_utterance(tmp: Path) ->
         count = 100
         for index in range(count):
             await client.utter(index, sound=b"12")
-        slow = await client.hear("backpressure")
+        slow = await client.receive("backpressure")
         assert slow["action"] == "SLOW_DOWN" and slow["resume_after_ms"] > 0
         rig.selector.give_credit()
 
         async def work() -> None:
             for _ in range(count):
-                await node.answer(await node.hear("job_assign"))
+                await node.answer(await node.receive("job_assign"))
 
         working = asyncio.create_task(work())
         for _ in range(count):
-            await client.hear("translation_result")
+            await client.receive("translation_result")
         await working
-        indices = [message["utterance_index"] for message in client.heard if message["type"] == "translation_result"]
+        indices = [message["utterance_index"] for message in client.received if message["type"] == "translation_result"]
         assert sorted(indices) == list(range(count))
         assert len(rig.selector.seen_of(Dispatch)) >= count

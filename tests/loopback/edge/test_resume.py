@@ -31,14 +31,14 @@ RESUMABLE = {**PCM, "resumable": True}
 
 
 def token_of(talk: Talk) -> str:
-    return str(next(one["resume_token"] for one in talk.heard if one["type"] == "session_init_ack"))
+    return str(next(one["resume_token"] for one in talk.received if one["type"] == "session_init_ack"))
 
 
 async def back(rig: Rig, talk: Talk, edge: int = 0, **fields: Any) -> tuple[Talk, dict[str, Any]]:
     """The same client on another connection, and the acknowledgement it got."""
     places = {"last_index": -1, "last_seq": -1, **fields}
     again = await rig.session(edge, **RESUMABLE, resume_token=token_of(talk), **places)
-    return again, again.heard[-1]
+    return again, again.received[-1]
 
 
 def cut(talk: Talk) -> None:
@@ -47,7 +47,7 @@ def cut(talk: Talk) -> None:
 
 
 async def thank(talk: Talk, index: int, speaker: str = "") -> None:
-    await talk.say({"type": "result_ack", "session_id": speaker or talk.id, "utterance_index": index})
+    await talk.send({"type": "result_ack", "session_id": speaker or talk.id, "utterance_index": index})
 
 
 @contextmanager
@@ -82,21 +82,21 @@ async def test_session_that_ends_while_its_client_resumes_goes_on_as_if_from_els
         again, ack = await coming
         assert ack["resumed"] and again.id == client.id
         await again.chunk(0, PIECES[0], is_final=True)
-        await node.answer(await node.hear("job_assign"))
-        await again.hear("translation_result")
+        await node.answer(await node.receive("job_assign"))
+        await again.receive("translation_result")
 
 
 async def test_session_that_its_client_closes_is_not_resumed(tmp: Path) -> None:
     async with running(tmp) as rig:
         node, client = await rig.node(), await rig.session(**RESUMABLE)
         await client.chunk(0, PIECES[0], is_final=True)
-        await node.hear("job_assign")
-        await client.say({"type": "session_close", "session_id": client.id, "reason": "done"})
+        await node.receive("job_assign")
+        await client.send({"type": "session_close", "session_id": client.id, "reason": "done"})
         await until(lambda: rig.edges[0].sessions.actors[client.id].state.phase is Phase.CLOSING, "it is being closed")
         again, ack = await back(rig, client)
         assert ack["resumed"] is False and again.id != client.id
         await again.chunk(0, PIECES[1], is_final=True)
-        assert sound_of(await node.hear("job_assign", session_id=again.id)) == PIECES[1]
+        assert sound_of(await node.receive("job_assign", session_id=again.id)) == PIECES[1]
 
 
 async def test_second_connection_that_comes_while_the_mail_is_read_gets_the_session(tmp: Path) -> None:
@@ -104,7 +104,7 @@ async def test_second_connection_that_comes_while_the_mail_is_read_gets_the_sess
         node, client = await rig.node(1), await rig.session(**RESUMABLE)
         for seq in range(2):
             await client.chunk(seq, PIECES[seq], is_final=True)
-        jobs = [await node.hear("job_assign") for _ in range(2)]
+        jobs = [await node.receive("job_assign") for _ in range(2)]
         cut(client)
         await until(lambda: rig.selector.records[client.id].away, "the mesh knows")
         for job in jobs:
@@ -118,12 +118,12 @@ async def test_second_connection_that_comes_while_the_mail_is_read_gets_the_sess
             await until(lambda: read._value.get() == 2, "the second one waits for the first")
         (older, _), (newer, ack) = await first, await second
         assert (ack["resumed"], ack["next_utterance_index"], ack["resend_from_seq"]) == (True, 2, 2)
-        await newer.hear("translation_result", utterance_index=1)
+        await newer.receive("translation_result", utterance_index=1)
         assert [index for index, _ in told(newer)] == [0, 1]
-        assert (await older.hear("error"))["code"] == "SESSION_SUPERSEDED"
+        assert (await older.receive("error"))["code"] == "SESSION_SUPERSEDED"
         await newer.chunk(2, PIECES[2], is_final=True)
-        await node.answer(await node.hear("job_assign"))
-        await newer.hear("translation_result", utterance_index=2)
+        await node.answer(await node.receive("job_assign"))
+        await newer.receive("translation_result", utterance_index=2)
 
 
 async def test_edge_that_hears_of_a_later_claim_first_gives_the_session_up(tmp: Path) -> None:
@@ -135,18 +135,18 @@ async def test_edge_that_hears_of_a_later_claim_first_gives_the_session_up(tmp: 
         mine = lambda frame: isinstance(frame, SessionClaimed) and frame.session_id == client.id  # noqa: E731
         with held_back(rig.selector, mine) as kept:
             first = await rig.talk("/ws/session", 1)
-            await first.say({**INIT, **RESUMABLE, "resume_token": token_of(client), "last_index": -1})
+            await first.send({**INIT, **RESUMABLE, "resume_token": token_of(client), "last_index": -1})
             await until(lambda: bool(kept), "edge 1 claims it")
             second = asyncio.create_task(back(rig, client, 0))
             await until(lambda: kept[-1][0] == rig.edges[0].identity, "edge 0 claims it after that")
             await until(lambda: rig.edges[1].sessions.taken_epoch(client.id) > 0, "edge 1 hears of it")
         newer, ack = await second
         assert ack["resumed"] and (kept[0][0], kept[-1][0]) == (rig.edges[1].identity, rig.edges[0].identity)
-        assert (await first.hear_any("error", "session_init_ack")).get("code") == "SESSION_SUPERSEDED"
+        assert (await first.receive_any("error", "session_init_ack")).get("code") == "SESSION_SUPERSEDED"
         await first.socket.wait_closed()
         assert first.socket.close_code == 4009 and client.id not in rig.edges[1].sessions.actors
-        await newer.say({"type": "client_heartbeat", "session_id": newer.id, "timestamp": 1})
-        await newer.hear("server_heartbeat")
+        await newer.send({"type": "client_heartbeat", "session_id": newer.id, "timestamp": 1})
+        await newer.receive("server_heartbeat")
 
 
 @pytest.mark.parametrize("here", [True, False], ids=["here", "elsewhere"])
@@ -161,10 +161,10 @@ async def test_nonsense_about_where_the_client_stands_harms_nobody(
         again, ack = await back(rig, client, 0 if here else 1, last_index=last_index, last_seq=last_seq)
         assert ack["resumed"] and ack["next_utterance_index"] >= 0 and ack["resend_from_seq"] >= 0
         await again.chunk(ack["resend_from_seq"], PIECES[0], is_final=True)
-        job = await node.hear("job_assign")
+        job = await node.receive("job_assign")
         assert job["utterance_index"] == ack["next_utterance_index"] and sound_of(job) == PIECES[0]
         await node.answer(job)
-        await again.hear("translation_result", utterance_index=ack["next_utterance_index"])
+        await again.receive("translation_result", utterance_index=ack["next_utterance_index"])
 
 
 async def test_result_for_a_session_that_moved_there_and_back_and_closed_goes_nowhere(tmp: Path) -> None:
@@ -174,9 +174,9 @@ async def test_result_for_a_session_that_moved_there_and_back_and_closed_goes_no
             before = client
             client, ack = await back(rig, client, edge)
             assert ack["resumed"]
-            await before.hear("error")
-        await client.say({"type": "session_close", "session_id": client.id, "reason": "done"})
-        await client.hear("session_close_ack")
+            await before.receive("error")
+        await client.send({"type": "session_close", "session_id": client.id, "reason": "done"})
+        await client.receive("session_close_ack")
         handled: list[int] = []
         forwarded: list[int] = []
         for number, edge in enumerate(rig.edges):
@@ -211,7 +211,7 @@ async def test_mail_that_nobody_needs_any_more_does_not_stay(tmp: Path) -> None:
     """Two edges cut the audio in different places: the result of the one is of no use to the other."""
     async with running(tmp, edges=2) as rig:
         node, client = await rig.node(1), await rig.session(**RESUMABLE)
-        trace_id = client.heard[-1]["trace_id"]
+        trace_id = client.received[-1]["trace_id"]
         cut(client)
         await until(lambda: rig.selector.records[client.id].away, "the mesh knows")
         push = Push("job-1-" + "0" * 32, 1, "n-1", "", f"{client.id}:0:en:{trace_id}:0-7", client.id, 0)
@@ -219,8 +219,8 @@ async def test_mail_that_nobody_needs_any_more_does_not_stay(tmp: Path) -> None:
         client, ack = await back(rig, client, 1, last_seq=1)
         assert (ack["next_utterance_index"], ack["resend_from_seq"]) == (0, 2)
         await client.chunk(2, PIECES[2], is_final=True)
-        await node.answer(await node.hear("job_assign"))
-        await client.hear("translation_result", utterance_index=0)
+        await node.answer(await node.receive("job_assign"))
+        await client.receive("translation_result", utterance_index=0)
         assert rig.selector.records[client.id].mail
         await thank(client, 0)
         await until(lambda: not rig.selector.records[client.id].mail, "the mail is empty")
@@ -230,8 +230,8 @@ async def test_end_of_a_session_is_said_until_the_mesh_knows_it(tmp: Path) -> No
     async with running(tmp) as rig:
         client = await rig.session(**RESUMABLE)
         rig.selector.mute = lambda frame: isinstance(frame, SessionRelease)
-        await client.say({"type": "session_close", "session_id": client.id, "reason": "done"})
-        await client.hear("session_close_ack")
+        await client.send({"type": "session_close", "session_id": client.id, "reason": "done"})
+        await client.receive("session_close_ack")
         await until(lambda: len(rig.selector.seen_of(SessionRelease)) > 1, "it is said again")
         rig.selector.mute = lambda frame: False
         await until(lambda: not rig.selector.records, "the record is gone")
@@ -246,8 +246,8 @@ async def test_repeat_of_a_claim_that_is_heard_after_the_end_leaves_no_record(tm
         await until(lambda: len(rig.selector.seen_of(SessionClaim)) > 1, "the claim is repeated")
         rig.selector.mute = lambda frame: False
         client = await opening
-        await client.say({"type": "session_close", "session_id": client.id, "reason": "done"})
-        await client.hear("session_close_ack")
+        await client.send({"type": "session_close", "session_id": client.id, "reason": "done"})
+        await client.receive("session_close_ack")
         await until(lambda: not rig.selector.records, "the record is gone")
         first = rig.selector.seen_of(SessionClaim)[0]
         head = Head(FRAME_VERSION, Lane.WORK, "", 0, rig.edges[0].identity, 0)

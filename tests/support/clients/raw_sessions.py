@@ -28,8 +28,8 @@ async def opened(url: str, **fields: Any) -> tuple[Talk, dict[str, Any]]:
     """A client with a session, and its session_init_ack."""
     talk = Talk(await connect(url.replace("http", "ws", 1) + "/ws/session", max_size=None))
     _OPENED.append(talk)
-    await talk.say({**INIT, **fields})
-    ack = await talk.hear("session_init_ack")
+    await talk.send({**INIT, **fields})
+    ack = await talk.receive("session_init_ack")
     talk.id = ack["session_id"]
     return talk, ack
 
@@ -37,8 +37,8 @@ async def opened(url: str, **fields: Any) -> tuple[Talk, dict[str, Any]]:
 async def ended(talk: Talk, index: int) -> dict[str, Any]:
     """The final message of an utterance. All results up to it are acknowledged."""
     while True:
-        message = await talk.hear_any("translation_result", "missing_result")
-        await talk.say({"type": "result_ack", "session_id": talk.id, "utterance_index": message["utterance_index"]})
+        message = await talk.receive_any("translation_result", "missing_result")
+        await talk.send({"type": "result_ack", "session_id": talk.id, "utterance_index": message["utterance_index"]})
         if message["utterance_index"] == index:
             return message
 

@@ -328,15 +328,15 @@ class Rig:
     async def session(self, edge: int = 0, **fields: Any) -> Talk:
         """A client with an open session."""
         talk = await self.talk("/ws/session", edge)
-        await talk.say({**INIT, **fields})
-        talk.id = (await talk.hear("session_init_ack"))["session_id"]
+        await talk.send({**INIT, **fields})
+        talk.id = (await talk.receive("session_init_ack"))["session_id"]
         return talk
 
     async def node(self, edge: int = 0, **fields: Any) -> Talk:
         """A registered node."""
         talk = await self.talk("/ws/node", edge)
-        await talk.say({**REGISTER, **fields})
-        talk.id = (await talk.hear("node_register_ack"))["node_id"]
+        await talk.send({**REGISTER, **fields})
+        talk.id = (await talk.receive("node_register_ack"))["node_id"]
         return talk
 
 
@@ -346,33 +346,33 @@ class Talk:
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
         self.id = ""
-        self.heard: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
 
-    async def say(self, message: dict[str, Any] | str | bytes) -> None:
+    async def send(self, message: dict[str, Any] | str | bytes) -> None:
         """Send a message, as JSON if it is none yet."""
         await self.socket.send(json.dumps(message) if isinstance(message, dict) else message)
 
-    async def hear(self, kind: str, **fields: Any) -> dict[str, Any]:
-        """The next message of that type with these fields; others are kept in `heard`."""
+    async def receive(self, kind: str, **fields: Any) -> dict[str, Any]:
+        """The next message of that type with these fields; others are kept in `received`."""
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 message: dict[str, Any] = json.loads(await self.socket.recv())
-                self.heard.append(message)
+                self.received.append(message)
                 if message["type"] == kind and all(message.get(name) == value for name, value in fields.items()):
                     return message
 
-    async def hear_any(self, *kinds: str) -> dict[str, Any]:
+    async def receive_any(self, *kinds: str) -> dict[str, Any]:
         """The next message of one of these types."""
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 message: dict[str, Any] = json.loads(await self.socket.recv())
-                self.heard.append(message)
+                self.received.append(message)
                 if message["type"] in kinds:
                     return message
 
     async def utter(self, index: int, sound: bytes = AUDIO, **fields: Any) -> None:
         """Send one utterance."""
-        await self.say(
+        await self.send(
             {
                 "type": "utterance",
                 "session_id": self.id,
@@ -390,11 +390,11 @@ class Talk:
     async def chunk(self, seq: int, sound: bytes = b"", *, is_final: bool = False, **fields: Any) -> None:
         """Send a piece of streamed audio."""
         message = {"type": "audio_chunk", "session_id": self.id, "seq": seq, "is_final": is_final, **fields}
-        await self.say({**message, "payload": base64.b64encode(sound).decode()})
+        await self.send({**message, "payload": base64.b64encode(sound).decode()})
 
     async def answer(self, job: dict[str, Any], **fields: Any) -> None:
         """The result of a job, as the original's node sends it."""
-        await self.say(result_of(job, self.id, **fields))
+        await self.send(result_of(job, self.id, **fields))
 
     async def close(self) -> None:
         """Close the socket."""

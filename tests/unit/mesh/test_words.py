@@ -64,7 +64,7 @@ SELECTOR_LABELS: dict[str, dict[int, Any]] = {
     "claims_total": {0: get_args(ClaimVerdict)},
     "session_taken_total": {0: words.TakenCause},
     "parked_total": {0: words.ParkedKind},
-    "posts_total": {0: [FORWARDED, *set(words.PostVerdict) - {words.PostVerdict.TOLD}]},
+    "posts_total": {0: [FORWARDED, *set(words.PostVerdict) - {words.PostVerdict.DELIVERED}]},
     "room_requests_total": {0: [*words.RoomAction, SIGNAL_ACTION, UNKNOWN_ACTION]},
     "pairing_total": {0: words.PairingOutcome},
 }

@@ -15,7 +15,7 @@ A message of the client passes up to three checks:
        DUPLICATE         accepted before: ignored (deduplicated by its job key)
        TOO_MANY_PENDING  too many requests of the session have no result: TOO_MANY_UTTERANCES
        TOO_MUCH_AUDIO    too much audio of pending requests, of this session or of all: SLOW_DOWN
-3. Every complete utterance before it becomes requests (`holding`). It waits here, and with it all that follows.
+3. Every complete utterance before it becomes requests (`blocking_gate`). It waits here, and with it all that follows.
        TOO_FAR_AHEAD, TOO_MANY_PENDING, TOO_MUCH_AUDIO
 
 Counts of pending requests and their audio are the session's own, so they are exact also while a Submit of the same turn

@@ -94,7 +94,7 @@ async def test_full_queue_refuses_the_latest_deadline_unless_another_selector_pl
     world = World(waiting_max=1)
     await world.queue.enter([placement("r-1", left_ms=30_000)])
     await world.queue.enter([placement("r-2", left_ms=40_000)])
-    assert world.refused == [("r-2", RefusalReason.LINE_FULL)]
+    assert world.refused == [("r-2", RefusalReason.WAIT_QUEUE_FULL)]
     world.placed_elsewhere = {"r-3"}
     await world.queue.enter([placement("r-3", left_ms=50_000)])
     assert len(world.refused) == 1
