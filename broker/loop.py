@@ -45,8 +45,6 @@ class BrokerLoop:
         if wake_fd >= 0:
             self._poller.register(wake_fd, zmq.POLLIN)
         self._stopping = False
-        #: When the last pass began to send.
-        self._pass_ms = 0
 
     def bind(self, frontend: str, backend: str) -> tuple[str, str]:
         """Listen; returns the endpoints in use. ConfigError if an endpoint cannot or must not be bound."""
@@ -61,7 +59,7 @@ class BrokerLoop:
         wait_ms = 0
         while not self._stopping:
             self.run_once(wait_ms)
-            wait_ms = max(0, self.switch.next_due_ms - self._pass_ms)
+            wait_ms = max(0, self.switch.next_due_ms - clock.now_ms())
             if self.switch.directory.blocked:
                 wait_ms = min(wait_ms, self._config.flush_ms)
         self._finish()
@@ -77,7 +75,6 @@ class BrokerLoop:
         ready = dict(self._poller.poll(timeout_ms))
         front, back = [self._drain[side]() if self._sockets[side] in ready else [] for side in Side]
         now_ms, wall_us = clock.now_ms(), clock.wall_us()
-        self._pass_ms = now_ms
         if front or back:
             self._courier.send_all(self.switch.receive(front, back, now_ms, wall_us))
         if self.switch.directory.blocked:

@@ -82,7 +82,9 @@ class Script:
         answers: list[list[Any] | StoreError] = []
         for reply in replies:
             if not isinstance(reply, list):
-                answers.append(StoreError(f"{self.name}: {reply.decode() if isinstance(reply, bytes) else reply}"))
+                answers.append(
+                    StoreError(f"{self.name}: {reply.decode(errors='replace') if isinstance(reply, bytes) else reply}")
+                )
                 continue
             try:
                 if len(reply) < count or (len(reply) > count and not self._has_list):

@@ -210,6 +210,9 @@ class Runner:
         """Answer the calls of a batch by its reply, or retry them."""
         script = batch[0].script
         if isinstance(reply, list):
+            if len(reply) != len(batch):
+                self._fail(batch, f"{script.name}: {len(reply)} replies to {len(batch)} calls")
+                return
             self._pending -= answer_all(batch, script.read(reply))
         elif isinstance(reply, failures.MovedError):
             self._slots.on_moved(batch[0].slot, (reply.host, reply.port))

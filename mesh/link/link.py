@@ -217,6 +217,7 @@ class Link:
                 try:
                     broker.send(parts)
                 except zmq.Again:
+                    self._schedule_read(broker)  # a failed send may take the signal of an arrived message too
                     continue
                 if broker.socket.getsockopt(zmq.EVENTS) != _POLLOUT or not broker.writable:
                     self._schedule_read(broker)
@@ -267,7 +268,7 @@ class Link:
         try:
             broker.send((encode(head), encode(frame)))
         except zmq.Again:
-            return
+            pass
         self._schedule_read(broker)
 
     def _beat(self, broker: _BrokerSocket) -> None:

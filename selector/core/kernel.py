@@ -2,7 +2,7 @@
 
 Owns the layout of the columns and of a job's row, and nothing else: no names, no ids, no clock. Everything it reads is
 plain numbers, so a recorded choice can be replayed bit for bit. Its slow and obvious twin is
-tests/support/reference/naive_kernel.py; hypothesis compares them. docs/changing.md: how to add a filter (1) or a cost term (8).
+tests/support/reference/naive_kernel.py; hypothesis compares them. A new filter or cost term: docs/changing.md.
 
 Longer than other files on purpose: numba caches compiled code until this very file changes, so everything that it
 compiles in (layout, constants, rules) must be here.

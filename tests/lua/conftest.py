@@ -16,7 +16,6 @@ from mesh.keys import Keys
 
 RedisClient = redis.Redis | redis.RedisCluster
 Connect = Callable[[RedisConfig], Awaitable[Runner]]
-#: For conditions that come true by themselves. Only a broken mesh lasts that long, on a busy machine too.
 
 
 @pytest.fixture(params=["server", "cluster"])

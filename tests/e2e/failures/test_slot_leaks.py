@@ -26,7 +26,8 @@ from tests.support.processes.running_mesh import MeshProcess, RunningMesh
 SEED = 20_260_301
 KILLS = 50
 SELECTORS, EDGES, FLEETS = 3, 3, 3
-NODES_EACH, MAX_JOBS = 4, 2
+NODES_EACH, MAX_JOBS = 2, 2
+#: Half of the slots are in use.
 SPEAKERS = 6
 HEARTBEAT_MS = 500
 ENV = {

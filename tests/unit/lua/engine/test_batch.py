@@ -57,3 +57,4 @@ def test_an_answer_is_a_list_or_an_error() -> None:
     assert good == ["edge", 5, 0, 1]
     assert isinstance(failed, StoreError) and "session_get: WRONGTYPE" in str(failed)
     assert [type(one) for one in wrong] == [StoreError, StoreError]
+    assert [str(one) for one in GET.read([b"\xff"])] == ["session_get: \ufffd"], "an error text in no encoding"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from edge.requests.core.request import AckResult, ResultRejected
 from edge.rooms.core.events import RelayCompleted
 from edge.sessions.core.effects import SendEncoded, SendRelay, SendToClient
@@ -46,16 +44,19 @@ class Case:
         self.delivery.on_relayed(RelayCompleted(self.effects(SendRelay)[number].message, verdict), 0)
 
 
-@pytest.mark.parametrize("resumable", [False, True])
-def test_result_for_the_client_is_unacked_only_if_it_can_resume(resumable: bool) -> None:
-    case = Case(resumable=resumable)
-    if resumable:
-        case.delivery.unacked.add(0, PUSH)
+def test_result_for_a_resumable_client_is_kept_until_acknowledged() -> None:
+    case = Case(resumable=True)
+    case.delivery.unacked.add(0, PUSH)
     case.delivery.send(RequestContext(0, "", (), "t", 3), MISSING)
-    assert len(case.effects(SendEncoded)) == len(case.delivery.unacked) == resumable
-    assert len(case.effects(SendToClient)) == (not resumable)
+    assert (len(case.effects(SendEncoded)), len(case.delivery.unacked), case.effects(AckResult)) == (1, 1, [])
     case.delivery.acknowledge(0)
-    assert case.effects(AckResult) == ([AckResult(PUSH, ResultVerdict.DELIVERED)] if resumable else [])
+    assert case.effects(AckResult) == [AckResult(PUSH, ResultVerdict.DELIVERED)] and not len(case.delivery.unacked)
+
+
+def test_message_for_a_client_that_cannot_resume_is_not_kept() -> None:
+    case = Case(resumable=False)
+    case.delivery.send(RequestContext(0, "", (), "t", 3), MISSING)
+    assert (len(case.effects(SendToClient)), case.effects(SendEncoded), len(case.delivery.unacked)) == (1, [], 0)
 
 
 def test_result_for_listeners_is_acknowledged_after_the_last_outcome() -> None:
