@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 WORKERS ?= --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup run test lint bench lock clean
+.PHONY: help setup run test lint bench load lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -33,6 +33,9 @@ lint: $(VENV)/.dev ## ruff, mypy --strict, import contracts, Lua headers
 
 bench: $(VENV)/.dev ## measure and print; nothing is asserted
 	@$(BIN)/python -m bench $(ARGS)
+
+load: $(VENV)/.dev ## put load on a mesh of its own for 30 s; fails if a limit is missed
+	@$(BIN)/python -m loadtest $(ARGS)
 
 lock: $(VENV)/.dev ## compile requirements/*.in to pinned and hashed *.txt (needs uv)
 	@for name in run dev; do uv pip compile --quiet --generate-hashes --no-emit-index-url --no-annotate --no-header \

@@ -22,7 +22,6 @@ from bench.table import print_table
 from mesh.config.network import LinkConfig
 from mesh.frames import (
     BROKER,
-    FRAME_VERSION,
     Beat,
     BrokerBeat,
     Credit,
@@ -128,7 +127,7 @@ def _proxy(front: str, back: str) -> None:
 
 
 def _encode_head(to: str, source: str, lane: Lane) -> bytes:
-    return encode(Head(FRAME_VERSION, lane, to, 3, source, time.time_ns() // 1_000))
+    return encode(Head(lane, to, 3, source, time.time_ns() // 1_000))
 
 
 class _Peer:

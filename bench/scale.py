@@ -23,7 +23,6 @@ from linguamesh.local.redis_server import RedisServer
 from lua.engine.runner import Runner
 from lua.store import Store
 from lua.store.types.nodes import Heartbeat
-from mesh import frames
 from mesh.config import Config
 from mesh.config.network import MeshConfig, RedisConfig
 from mesh.frames import Assign, Dispatch, Frame, Head, Lane, NodeCaps, NodeLoad
@@ -185,7 +184,7 @@ def _dispatch() -> Received:
         deadline_ms=0,
         trace_id="trace",
     )
-    head = Head(frames.FRAME_VERSION, int(Lane.WORK), "", 0, EDGE, 0)
+    head = Head(int(Lane.WORK), "", 0, EDGE, 0)
     return Received(head, frame, [b"", b""], "broker")
 
 

@@ -92,8 +92,12 @@ def limits_of(settings: config.Config) -> SwitchLimits:
         beat_ms=settings.link.beat_ms,
         dead_ms=settings.link.dead_ms,
         queue_max=settings.broker.queue_max,
+        queue_bytes_max=settings.broker.queue_bytes_max,
         peers_max=settings.broker.peers_max,
         busy_retry_ms=settings.broker.busy_retry_ms,
+        batch_frames_max=settings.link.batch_frames_max,
+        batch_bytes_max=min(settings.link.batch_bytes_max, settings.link.message_bytes_max),
+        inline_bytes_max=settings.link.inline_bytes_max,
     )
 
 

@@ -1,7 +1,7 @@
 """The broker's sockets: a plain poll loop around broker/core/switch.py. Decides nothing.
 
-Two ROUTERs, no threads, no asyncio: each pass takes at most drain_max messages from each socket and sends the
-envelopes that the core returns. Every send is DONTWAIT; failures are reported to the core.
+Two ROUTERs, no threads, no asyncio: each pass takes at most drain_max packets from each socket and sends what the core
+has for each peer as one packet. Every send is DONTWAIT; failures are reported to the core.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import Any, Final
 import zmq
 
 from broker.core.courier import Courier, Outcome
-from broker.core.credit import Side
-from broker.core.queues import Envelope
+from broker.core.credit import Peer, Side
 from broker.core.switch import Switch
 from mesh import clock
 from mesh.config.network import BrokerConfig, LinkConfig
@@ -36,7 +35,7 @@ class BrokerLoop:
         self._context: zmq.Context[Any] = zmq.Context()
         self._sockets = [open_router(self._context, link), open_router(self._context, link)]
         self._drain = [drainer(socket, link.drain_max) for socket in self._sockets]
-        self._send = [sender(socket, copy=False) for socket in self._sockets]
+        self._send = [sender(socket) for socket in self._sockets]
         self._courier = Courier(switch, self._try_send)
         self._poller = zmq.Poller()
         for socket in self._sockets:
@@ -71,7 +70,7 @@ class BrokerLoop:
         self._context.term()
 
     def run_once(self, timeout_ms: int) -> bool:
-        """One pass: wait for messages or the next timer, then send everything that can be sent. True if any arrived."""
+        """One pass: wait for packets or the next timer, then send everything that can be sent. True if any arrived."""
         ready = dict(self._poller.poll(timeout_ms))
         front, back = [self._drain[side]() if self._sockets[side] in ready else [] for side in Side]
         now_ms, wall_us = clock.now_ms(), clock.wall_us()
@@ -84,11 +83,9 @@ class BrokerLoop:
             self._log_changes()
         return bool(front or back)
 
-    def _try_send(self, envelope: Envelope) -> Outcome:
-        peer = envelope.receiver
-        assert peer is not None, "only envelopes with a receiver are sent"
+    def _try_send(self, peer: Peer, table: bytes, blobs: list[Any]) -> Outcome:
         try:
-            self._send[peer.side](envelope.parts)
+            self._send[peer.side]([peer.identity, table, *blobs])
         except zmq.Again:
             return Outcome.PIPE_FULL
         except zmq.ZMQError as error:
@@ -98,7 +95,7 @@ class BrokerLoop:
         return _SENT
 
     def _finish(self) -> None:
-        """Drain: send arrived and queued messages, for at most drain_ms."""
+        """Drain: send arrived and queued frames, for at most drain_ms."""
         if self._wake_fd >= 0:
             self._poller.unregister(self._wake_fd)  # it stays readable and would keep the poll from waiting
         end_ms = clock.now_ms() + self._config.drain_ms
@@ -111,5 +108,6 @@ class BrokerLoop:
     def _log_changes(self) -> None:
         changes = self.switch.directory.changes
         for event, name, reason in changes:
-            self._log.info(event, peer=name, reason=reason)
+            log = self._log.warning if event == "peer_refused" else self._log.info
+            log(event, peer=name, reason=reason)
         changes.clear()

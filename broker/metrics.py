@@ -32,26 +32,30 @@ class BrokerCollector(Collector):
 
     def _traffic(self) -> Iterator[Metric]:
         counts = self._switch.counts
-        frames = CounterMetricFamily("lingua_broker_frames", "Messages received and sent", labels=["direction", "lane"])
+        frames = CounterMetricFamily("lingua_broker_frames", "Frames received and sent", labels=["direction", "lane"])
         size = CounterMetricFamily("lingua_broker_bytes", "Bytes received and sent", labels=["direction"])
         for lane in Lane:
-            frames.add_metric(["in", lane.name.lower()], counts.messages_in[lane])
-            frames.add_metric(["out", lane.name.lower()], counts.messages_out[lane])
+            frames.add_metric(["in", lane.name.lower()], counts.frames_in[lane])
+            frames.add_metric(["out", lane.name.lower()], counts.frames_out[lane])
+        packets = CounterMetricFamily("lingua_broker_packets", "Packets received and sent", labels=["direction"])
+        packets.add_metric(["in"], counts.packets_in)
+        packets.add_metric(["out"], counts.packets_out)
         size.add_metric(["in"], counts.bytes_in)
         size.add_metric(["out"], counts.bytes_out)
         yield frames
+        yield packets
         yield size
         yield CounterMetricFamily(
-            "lingua_broker_spilled", "Messages not sent to their cell's first selector", counts.spilled
+            "lingua_broker_spilled", "Frames not sent to their cell's first selector", counts.spilled
         )
 
     def _refusals(self) -> Iterator[Metric]:
         counts = self._switch.counts
         yield CounterMetricFamily("lingua_broker_busy", "Work refused because no selector had credit", counts.busy)
-        bounced = CounterMetricFamily("lingua_broker_bounces", "Messages returned to their sender", labels=["reason"])
+        bounced = CounterMetricFamily("lingua_broker_bounces", "Frames returned to their sender", labels=["reason"])
         for bounce in BounceReason:
             bounced.add_metric([bounce.value], counts.bounced[bounce])
-        dropped = CounterMetricFamily("lingua_broker_dropped", "Messages dropped without a reply", labels=["reason"])
+        dropped = CounterMetricFamily("lingua_broker_dropped", "Frames dropped without a reply", labels=["reason"])
         for reason in (*BounceReason, *DropReason):
             dropped.add_metric([reason.value], counts.dropped[reason])
         yield bounced
@@ -63,7 +67,7 @@ class BrokerCollector(Collector):
         live = GaugeMetricFamily("lingua_broker_peers_live", "Live peers", labels=["kind"])
         live.add_metric([KIND_OF_SIDE[Side.FRONT]], len(peers) - len(selectors))
         live.add_metric([KIND_OF_SIDE[Side.BACK]], len(selectors))
-        depth = GaugeMetricFamily("lingua_broker_queue_depth", "Messages queued for blocked peers", labels=["lane"])
+        depth = GaugeMetricFamily("lingua_broker_queue_depth", "Frames queued for blocked peers", labels=["lane"])
         for lane in Lane:
             depth.add_metric([lane.name.lower()], sum(peer.queues.depth(lane) for peer in peers))
         yield live
@@ -83,7 +87,7 @@ class BrokerCollector(Collector):
         for edge_us, count in zip((*HOP_EDGES_US, None), list(counts.hops), strict=True):
             running += count
             buckets.append(("+Inf" if edge_us is None else str(edge_us / _US), running))
-        text = "Time from the sender's clock to the broker's"
+        text = "Time of a packet from the sender's clock to the broker's"
         return HistogramMetricFamily("lingua_broker_hop_seconds", text, buckets, counts.hops_us / _US)
 
 

@@ -23,6 +23,8 @@ from mesh.frames import (
     CancelJob,
     ControlNode,
     Dispatch,
+    Finished,
+    FinishedAck,
     JobDone,
     NodeHeartbeat,
     NodeStale,
@@ -31,7 +33,7 @@ from mesh.frames import (
     Post,
     Push,
     Refused,
-    ResultAck,
+    ResultAcks,
     SessionTaken,
     StatusChanged,
     Undone,
@@ -92,8 +94,11 @@ class Edge:
         link.on(Assign, jobs.on_assign)
         link.on(CancelJob, jobs.on_cancel)
         link.on(ControlNode, jobs.on_control)
-        link.on(ResultAck, jobs.on_result_ack)
+        link.on(ResultAcks, jobs.on_result_acks)
+        link.on(FinishedAck, jobs.on_finished_ack)
         link.on_return(Dispatch, requests.on_dispatch_back)
+        link.on_return(Push, jobs.on_push_back)
+        link.on_return(Finished, jobs.on_finished_back)
         link.on_return(JobDone, jobs.on_done_back)
         link.on_return(NodeHeartbeat, nodes.on_heartbeat_back)
 

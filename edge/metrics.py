@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final, get_args
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
 from edge.audio.core.segment import FinalizeReason
 from mesh.errors import ErrorCode
@@ -15,6 +15,9 @@ from mesh.messages.client import FROM_CLIENT, FROM_SERVER
 from mesh.messages.control import FROM_OPERATOR
 from mesh.messages.node import FROM_NODE, FROM_SCHEDULER
 from mesh.metrics import REGISTRY, RESULT_SECONDS, Bounded, Metrics
+from mesh.metrics.stage_collector import StageCollector
+from mesh.metrics.stage_counts import STAGES, StageCounts
+from mesh.metrics.values import Counter
 from mesh.words import (
     COMMAND_KINDS,
     AssignFailure,
@@ -24,6 +27,7 @@ from mesh.words import (
     ConnectionRefusal,
     HedgeOutcome,
     JobOutcome,
+    LatencyStage,
     MissingReason,
     PostFailure,
     PostVerdict,
@@ -46,6 +50,19 @@ CUT_REASONS: Final = tuple(reason.name.lower() for reason in FinalizeReason)
 ERROR_CODES: Final = tuple(code.name for code in ErrorCode)
 
 
+#: Places in `stages` of the stages that the session's edge counts; selectors count the others.
+STAGES_AT_EDGE: Final = tuple(
+    STAGES.index(stage)
+    for stage in (
+        LatencyStage.EDGE_IN,
+        LatencyStage.DELIVER,
+        LatencyStage.NODE,
+        LatencyStage.BACK,
+        LatencyStage.ORDER,
+    )
+)
+
+
 class MessageCounters(dict[type, Counter]):
     """The counters of one kind of socket in one direction, by class of message; each is looked up once."""
 
@@ -66,6 +83,12 @@ class EdgeMetrics(Metrics):
         super().__init__(registry)
         self._connections()
         self._utterances()
+        self.stages: StageCounts = self._once("lingua_stage_seconds", self._make_stages)
+
+    def _make_stages(self) -> StageCounts:
+        counts = StageCounts(STAGES[place] for place in STAGES_AT_EDGE)
+        self._registry.register(StageCollector(counts))
+        return counts
 
     def _connections(self) -> None:
         self.sessions = self._gauge("lingua_edge_sessions", "Open sessions of this edge")

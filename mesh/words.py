@@ -155,7 +155,7 @@ class StaleReason(StrEnum):
 
 
 class ResultVerdict(StrEnum):
-    """`ResultAck.verdict`."""
+    """`ResultAck.verdict`, in ResultAcks."""
 
     #: The client has it.
     DELIVERED = "delivered"
@@ -165,6 +165,27 @@ class ResultVerdict(StrEnum):
     NO_SESSION = "no_session"
     #: It is in the session's mail.
     PARKED = "parked"
+
+
+class LatencyStage(StrEnum):
+    """Stages of one utterance, in the order in which frames carry their microseconds (`stages`)."""
+
+    #: Edge A: from the utterance's arrival to its Dispatch.
+    EDGE_IN = "edge_in"
+    #: From edge A to the selector.
+    BROKER = "broker"
+    #: At the selector: from arrival to selection, the wait queue included.
+    QUEUE = "queue"
+    SELECT = "select"
+    COMMIT = "commit"
+    #: From the selector to the node's socket.
+    DELIVER = "deliver"
+    #: From writing the job to the node's socket until its result arrived.
+    NODE = "node"
+    #: From edge B to edge A.
+    BACK = "back"
+    #: At edge A: from the result's arrival until its turn.
+    ORDER = "order"
 
 
 class ResultDrop(StrEnum):

@@ -22,6 +22,7 @@ from mesh.frames import (
     Cancel,
     Dispatch,
     EdgeReport,
+    Finished,
     Frame,
     JobDone,
     JobEvent,
@@ -99,7 +100,7 @@ class Selector:
             on_messages=self._on_messages,
             metrics=LinkMetrics(),
         )
-        context = SelectorContext.of(store, config, metrics, self.link.send, self.table, self.snapshot)
+        context = SelectorContext.of(store, config, metrics, self.link.send, self.table, self.snapshot, identity)
         self.weights = CurrentWeights(store, config, metrics)
         decisions = DecisionLog(config)
         self.placer = Placer(context, self.weights, decisions)
@@ -128,7 +129,8 @@ class Selector:
     def _register_handlers(self) -> None:
         on_batch, on = self._handlers.on_batch, self._handlers.on
         jobs, nodes, sessions, rooms, pairing = self._jobs, self._nodes, self._sessions, self._rooms, self._pairing
-        on_batch(Dispatch, self.placer.place)
+        on_batch(Dispatch, self._place)
+        on_batch(Finished, jobs.on_finished)
         on_batch(JobDone, jobs.on_job_done)
         on_batch(JobEvent, jobs.on_job_events)
         on_batch(NodeHeartbeat, nodes.on_node_heartbeats)
@@ -162,6 +164,7 @@ class Selector:
         mail = lane("mail", work + control)
         return {
             Dispatch: lane("place", work, handle=self._handlers.batch_of(Dispatch)),
+            Finished: lane("finished", control, handle=self._handlers.batch_of(Finished)),
             JobDone: lane("results", work, handle=self._handlers.batch_of(JobDone)),
             **dict.fromkeys((NodeRegister, NodeHeartbeat, NodeOffline), records),
             **dict.fromkeys((SessionClaim, SessionRelease, SessionNote), records),
@@ -222,17 +225,20 @@ class Selector:
     # --- messages -----------------------------------------------------------------------------------------
 
     def _on_messages(self, messages: list[Received]) -> None:
-        now_ms, on_frame = clock.now_ms(), self._edges.detector.on_frame
+        now_ms, arrived_us, on_frame = clock.now_ms(), clock.wall_us(), self._edges.detector.on_frame
         for message in messages:
             on_frame(message.head.source, now_ms)
             lane = self._lanes.get(type(message.frame))
             if lane is None:
                 log.warning("unexpected_frame", frame=type(message.frame).__name__, source=message.head.source)
-            elif lane.put(message):
+            elif lane.put(message, arrived_us):
                 continue
             else:
                 self._on_full(lane, message)
             self._give_back([message])
+
+    async def _place(self, messages: list[Received]) -> None:
+        await self.placer.place(messages, self._lanes[Dispatch].arrived_us)
 
     def _on_full(self, lane: TaskLane, message: Received) -> None:
         log.warning("lane_full", lane=lane.name, frame=type(message.frame).__name__)

@@ -26,10 +26,20 @@ class SelectorContext:
     snapshot: Snapshot
     plan: PoolPlan
     guard: FrameGuard
+    #: Of this selector in the mesh.
+    identity: str = ""
 
     @classmethod
     def of(
-        cls, store: Store, config: Config, metrics: SelectorMetrics, send: Send, table: NodeTable, snapshot: Snapshot
+        cls,
+        store: Store,
+        config: Config,
+        metrics: SelectorMetrics,
+        send: Send,
+        table: NodeTable,
+        snapshot: Snapshot,
+        identity: str = "",
     ) -> SelectorContext:
         """With the pool plan and the frame guard that follow from configuration and metrics."""
-        return cls(store, config, metrics, send, table, snapshot, PoolPlan(config.pools), FrameGuard(metrics))
+        plan, guard = PoolPlan(config.pools), FrameGuard(metrics)
+        return cls(store, config, metrics, send, table, snapshot, plan, guard, identity)

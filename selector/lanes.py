@@ -26,13 +26,17 @@ class TaskLane:
         self._batch_max = batch
         self._bound = bound
         self._queue: deque[Received] = deque()
+        self._arrivals: deque[int] = deque()
+        #: Arrival of each message of the batch in progress, by the wall clock.
+        self.arrived_us: list[int] = []
         self._wake = asyncio.Event()
 
-    def put(self, message: Received) -> bool:
+    def put(self, message: Received, arrived_us: int) -> bool:
         """Queue a message; False if the lane is full."""
         if len(self._queue) >= self._bound:
             return False
         self._queue.append(message)
+        self._arrivals.append(arrived_us)
         self.idle.clear()
         self._wake.set()
         return True
@@ -44,7 +48,9 @@ class TaskLane:
                 self.idle.set()
                 self._wake.clear()
                 await self._wake.wait()
-            batch = [self._queue.popleft() for _ in range(min(len(self._queue), self._batch_max))]
+            count = min(len(self._queue), self._batch_max)
+            batch = [self._queue.popleft() for _ in range(count)]
+            self.arrived_us = [self._arrivals.popleft() for _ in range(count)]
             try:
                 await self._handle(batch)
             finally:

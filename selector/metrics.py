@@ -9,11 +9,14 @@ from prometheus_client import CollectorRegistry
 from lua.store.types.jobs import AdvanceVerdict
 from lua.store.types.sessions import ClaimVerdict
 from mesh.metrics import REGISTRY, RESULT_SECONDS, Metrics
+from mesh.metrics.stage_collector import StageCollector
+from mesh.metrics.stage_counts import StageCounts
 from mesh.states.node import Status
 from mesh.words import (
     UNDONE_REASONS,
     DispatchOutcome,
     FilterName,
+    LatencyStage,
     LedgerRepair,
     NodeChange,
     PairingOutcome,
@@ -34,6 +37,8 @@ FORWARDED: Final = "forwarded"
 #: Labels of room requests that are no RoomAction.
 SIGNAL_ACTION: Final = "signal"
 UNKNOWN_ACTION: Final = "unknown"
+#: Stages of an utterance that a selector measures.
+MEASURED_STAGES: Final = (LatencyStage.BROKER, LatencyStage.QUEUE, LatencyStage.SELECT, LatencyStage.COMMIT)
 BATCH_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
@@ -42,6 +47,7 @@ class SelectorMetrics(Metrics):
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         super().__init__(registry)
+        self.stages: StageCounts = self._once("lingua_stage_seconds", self._make_stages)
         self._decisions()
         self._pools()
         self._snapshots()
@@ -50,6 +56,11 @@ class SelectorMetrics(Metrics):
         self._models()
         self._sessions()
         self._rooms()
+
+    def _make_stages(self) -> StageCounts:
+        counts = StageCounts(MEASURED_STAGES)
+        self._registry.register(StageCollector(counts))
+        return counts
 
     def _decisions(self) -> None:
         self.dispatch_total = self._counters(

@@ -19,12 +19,15 @@ from mesh.errors import ErrorCode
 from mesh.messages import client, control, node
 from mesh.messages.base import Message, Part
 
-_STRUCTS: Final[tuple[type[msgspec.Struct], ...]] = (
+#: Structs and tuples inside frames.
+_STRUCTS: Final[tuple[type[msgspec.Struct] | type[tuple[Any, ...]], ...]] = (
     frames.Head,
     frames.Work,
     frames.NodeCaps,
     frames.NodeLoad,
     frames.RoomMember,
+    frames.ResultAck,
+    frames.FinishedJob,
 )
 _BLOCK: Final = re.compile(r"(<!-- begin (\w+) -->\n).*?(<!-- end \2 -->)", re.DOTALL)
 
@@ -68,7 +71,7 @@ def _messages(union: Any) -> str:
     return _table(("type", "fields", "meaning"), rows)
 
 
-def _row(cls: type[msgspec.Struct]) -> tuple[str, str, str]:
+def _row(cls: type[msgspec.Struct] | type[tuple[Any, ...]]) -> tuple[str, str, str]:
     return f"`{cls.__name__}`", _fields(cls), _meaning(cls)
 
 
@@ -77,7 +80,9 @@ def _frame(cls: type[frames.Frame]) -> tuple[str, str, str, str, str]:
     return f"`{cls.__name__}`", to, cls.lane.name.lower(), _fields(cls), _meaning(cls)
 
 
-def _fields(cls: type[msgspec.Struct]) -> str:
+def _fields(cls: type[msgspec.Struct] | type[tuple[Any, ...]]) -> str:
+    if issubclass(cls, tuple):  # a NamedTuple
+        return ", ".join(f"`{name}`" for name in cls.__annotations__)
     names = (f"`{field.encode_name}`{'' if field.required else '?'}" for field in msgspec.structs.fields(cls))
     return ", ".join(names) or "–"
 

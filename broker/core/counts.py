@@ -17,10 +17,13 @@ class Counts:
     """All counters of one broker since it started."""
 
     def __init__(self) -> None:
-        #: Messages that passed the checks, by lane.
-        self.messages_in = [0, 0]
-        #: Messages forwarded to a socket, by lane; the broker's own beats and replies are not counted.
-        self.messages_out = [0, 0]
+        #: Frames that passed the checks, by lane.
+        self.frames_in = [0, 0]
+        #: Frames forwarded to a socket, by lane; the broker's own beats and replies are not counted.
+        self.frames_out = [0, 0]
+        #: Packets with at least one frame that passed the checks, and packets sent.
+        self.packets_in = 0
+        self.packets_out = 0
         #: Link frames: addressed to the broker itself.
         self.for_broker = 0
         self.bytes_in = 0
@@ -31,11 +34,12 @@ class Counts:
         self.bounced: Counter[BounceReason] = Counter()
         #: By reason; dropped without a reply.
         self.dropped: Counter[BounceReason | DropReason] = Counter()
-        #: Messages by their time from the sender's clock to ours: one bucket per edge, and one beyond the last.
+        #: Packets by the time from their first frame, by the sender's clock, to ours: one bucket per edge, and one
+        #: beyond the last.
         self.hops = [0] * (len(HOP_EDGES_US) + 1)
         self.hops_us = 0
 
     def unaccounted(self, queued: int) -> int:
-        """Messages received and neither sent, nor queued, nor replied to. Anything but 0 means a lost message."""
-        ended = sum(self.messages_out) + self.for_broker + self.busy + self.bounced.total()
-        return sum(self.messages_in) - ended - queued
+        """Frames received and neither sent, nor queued, nor replied to. Anything but 0 means a lost frame."""
+        ended = sum(self.frames_out) + self.for_broker + self.busy + self.bounced.total()
+        return sum(self.frames_in) - ended - queued

@@ -1,18 +1,18 @@
-"""Sends the envelopes of the switch and reports failed sends back to it.
+"""Sends the envelopes of the switch, as one packet per receiver, and reports failed sends back to it.
 
-Pure except for the function it is given, which passes a message to a socket and returns the outcome.
+Pure except for the function it is given, which passes a packet to a socket and returns the outcome.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 from broker.core.credit import Peer
 from broker.core.queues import Envelope
 from broker.core.switch import Switch
+from mesh.frames.packets import encode_table
 
 
 class Outcome(IntEnum):
@@ -23,53 +23,98 @@ class Outcome(IntEnum):
     UNREACHABLE = 2  # no such peer
 
 
+_SENT: Final = Outcome.SENT
 _PIPE_FULL: Final = Outcome.PIPE_FULL
 _UNREACHABLE: Final = Outcome.UNREACHABLE
 
-#: Passes a message to its receiver's socket, without blocking.
-TrySend = Callable[[Envelope], Outcome]
+#: Passes a packet (table and blobs) to its receiver's socket, without blocking.
+TrySend = Callable[[Peer, bytes, list[Any]], Outcome]
 
 
 class Courier:
-    """Sends envelopes in order. A failed send may yield more envelopes; they follow the ones already waiting."""
+    """Sends envelopes, each receiver's in order. A failed send may yield more envelopes; they follow the others."""
 
     def __init__(self, switch: Switch, try_send: TrySend) -> None:
         self._switch = switch
         self._try_send = try_send
+        self._frames_max = switch.limits.batch_frames_max
+        self._bytes_max = switch.limits.batch_bytes_max
 
-    def send_all(self, out: Iterable[Envelope]) -> None:
+    def send_all(self, out: list[Envelope]) -> None:
         """Send all envelopes or redirect them. Terminates: a receiver that failed is blocked or removed."""
-        todo = deque(out)
+        todo = out
         while todo:
-            envelope = todo.popleft()
-            peer = envelope.receiver
-            assert peer is not None, "only envelopes with a receiver are sent"
-            if not peer.is_known:
-                todo.extend(self._switch.on_unreachable(envelope))
-            elif peer.blocked:
-                # It must not overtake queued messages.
-                todo.extend(self._switch.on_pipe_full(envelope))
-            else:
-                outcome = self._try_send(envelope)
-                if outcome is _PIPE_FULL:
-                    todo.extend(self._switch.on_pipe_full(envelope))
-                elif outcome is _UNREACHABLE:
-                    todo.extend(self._switch.on_unreachable(envelope))
+            by_receiver: dict[Peer, list[Envelope]] = {}
+            for envelope in todo:
+                peer = envelope.receiver
+                assert peer is not None, "only envelopes with a receiver are sent"
+                group = by_receiver.get(peer)
+                if group is None:
+                    by_receiver[peer] = [envelope]
+                else:
+                    group.append(envelope)
+            again: list[Envelope] = []
+            for peer, group in by_receiver.items():
+                for batch in (group,) if len(group) == 1 else self._batches(group):
+                    self._send_batch(peer, batch, again)
+            todo = again
 
     def flush(self, wall_us: int) -> None:
-        """Retry the queued messages of blocked peers."""
+        """Retry the queued frames of blocked peers."""
         for peer in list(self._switch.directory.blocked.values()):
-            self._flush_peer(peer, wall_us)
+            while peer.blocked and self._flush_batch(peer, wall_us):
+                pass
 
-    def _flush_peer(self, peer: Peer, wall_us: int) -> None:
-        for envelope in self._switch.flush(peer, wall_us):
-            if envelope.receiver is not peer:
-                self.send_all([envelope])
-                continue
-            outcome = self._try_send(envelope)
-            if outcome is _PIPE_FULL:
-                self._switch.put_back(envelope)
-                return
-            if outcome is _UNREACHABLE:
-                self.send_all(self._switch.on_unreachable(envelope))
-                return
+    def _batches(self, group: list[Envelope]) -> list[list[Envelope]]:
+        """Cut what one peer gets into packets within the bounds."""
+        batches: list[list[Envelope]] = []
+        first = size = 0
+        for place, envelope in enumerate(group):
+            added = envelope.size()
+            size += added
+            if place > first and (size > self._bytes_max or place - first >= self._frames_max):
+                batches.append(group[first:place])
+                first, size = place, added
+        batches.append(group[first:] if first else group)
+        return batches
+
+    def _send_batch(self, peer: Peer, batch: list[Envelope], again: list[Envelope]) -> None:
+        if not peer.is_known:
+            outcome = _UNREACHABLE
+        elif peer.blocked:
+            outcome = _PIPE_FULL  # it must not overtake queued frames
+        else:
+            outcome = self._pass_on(peer, batch)
+        if outcome is not _SENT:
+            report = self._switch.on_pipe_full if outcome is _PIPE_FULL else self._switch.on_unreachable
+            for envelope in batch:
+                again.extend(report(envelope))
+
+    def _flush_batch(self, peer: Peer, wall_us: int) -> bool:
+        """Send one packet of a blocked peer's queue; True if another may follow."""
+        switch = self._switch
+        batch, expired = switch.flush(peer, wall_us)
+        again: list[Envelope] = []
+        outcome = self._pass_on(peer, batch) if batch else _SENT
+        if outcome is _PIPE_FULL:
+            switch.put_back(batch)
+        elif outcome is _UNREACHABLE:
+            for envelope in batch:
+                again += switch.on_unreachable(envelope)
+        self.send_all([*switch.expire(expired), *again])
+        return outcome is _SENT
+
+    def _pass_on(self, peer: Peer, batch: list[Envelope]) -> Outcome:
+        """Send one packet."""
+        blobs: list[Any] = []
+        for envelope in batch:
+            if envelope.blobs:
+                envelope.entry.blob = len(blobs)
+                blobs += envelope.blobs
+        table = encode_table([envelope.entry for envelope in batch])
+        outcome = self._try_send(peer, table, blobs)
+        if outcome is _SENT:
+            counts = self._switch.counts
+            counts.packets_out += 1
+            counts.bytes_out += len(table) + sum(map(len, blobs))
+        return outcome

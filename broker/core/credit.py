@@ -61,12 +61,12 @@ class Peer:
 
     __slots__ = ("blocked", "draining", "identity", "is_known", "last_seen_ms", "name", "queues", "side", "window")
 
-    def __init__(self, identity: bytes, side: Side, *, queue_max: int, connection: int, now_ms: int) -> None:
+    def __init__(self, identity: bytes, side: Side, *, queues: LaneQueues, connection: int, now_ms: int) -> None:
         self.identity = identity
         self.name = identity.decode()
         self.side = side
         self.last_seen_ms = now_ms
-        self.queues = LaneQueues(queue_max)
+        self.queues = queues
         self.window = Window(connection)
         self.draining = False
         #: Its pipe was full at the last send; messages for it are queued until a flush succeeds.

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from broker.core.credit import Peer, Side
+from broker.core.queues import LaneQueues
 from broker.core.routes import Routes
 
 
@@ -19,9 +20,9 @@ class RemovalReason(StrEnum):
 
 
 class PeerChange(NamedTuple):
-    """A peer was added or removed; for the log."""
+    """A peer was added, removed or refused; for the log."""
 
-    event: str  # "peer_connected" | "peer_lost"
+    event: str  # "peer_connected" | "peer_lost" | "peer_refused"
     name: str
     reason: str
 
@@ -29,7 +30,9 @@ class PeerChange(NamedTuple):
 class Directory:
     """All peers. Both indexes, the routes and the list of blocked peers change together, only here."""
 
-    def __init__(self, *, cells: int, peers_max: int, queue_max: int, connection_start: int) -> None:
+    def __init__(
+        self, *, cells: int, peers_max: int, queue_max: int, queue_bytes_max: int, connection_start: int
+    ) -> None:
         self.peers: dict[bytes, Peer] = {}
         self.by_name: dict[str, Peer] = {}
         self.routes = Routes(cells)
@@ -37,6 +40,9 @@ class Directory:
         self.changes: list[PeerChange] = []
         self._peers_max = peers_max
         self._queue_max = queue_max
+        self._queue_bytes_max = queue_bytes_max
+        #: Identities whose refusal is noted in `changes`, at most as many as peers; the oldest is evicted.
+        self._refused: dict[bytes, None] = {}
         self._last_connection = connection_start
         #: Peers with queued messages, in the order in which their pipes became full.
         self.blocked: dict[bytes, Peer] = {}
@@ -48,7 +54,8 @@ class Directory:
     def add(self, identity: bytes, side: Side, now_ms: int) -> Peer:
         """Add a new peer, with the next connection number."""
         self._last_connection += 1
-        peer = Peer(identity, side, queue_max=self._queue_max, connection=self._last_connection, now_ms=now_ms)
+        queues = LaneQueues(self._queue_max, self._queue_bytes_max)
+        peer = Peer(identity, side, queues=queues, connection=self._last_connection, now_ms=now_ms)
         self.peers[identity] = self.by_name[peer.name] = peer
         if side is Side.BACK:
             self.refresh_routes()
@@ -64,6 +71,16 @@ class Directory:
         if peer.side is Side.BACK:
             self.refresh_routes()
         self.changes.append(PeerChange("peer_lost", peer.name, reason))
+
+    def refuse(self, identity: bytes, reason: str) -> None:
+        """Note, once for each identity, that its packets are refused."""
+        if identity in self._refused:
+            return
+        if len(self._refused) >= self._peers_max:
+            del self._refused[next(iter(self._refused))]
+        self._refused[identity] = None
+        if len(self.changes) < self._peers_max:
+            self.changes.append(PeerChange("peer_refused", identity.decode(errors="replace"), reason))
 
     def selectors(self) -> list[Peer]:
         """Live selectors, draining ones too."""

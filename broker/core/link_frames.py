@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from broker.core.admission import UNREADABLE
 from broker.core.counts import Counts
 from broker.core.credit import KIND_OF_SIDE, Peer
 from broker.core.directory import Directory, RemovalReason
 from broker.core.queues import Envelope
 from mesh.frames import Beat, Credit, Frame, Goodbye, decode_frame
+from mesh.frames.packets import UNREADABLE
 from mesh.words import DropReason
 
-#: Removes a peer for a reason; messages that its removal causes are appended to the list.
+#: Removes a peer for a reason; frames that its removal causes are appended to the list.
 RemovePeer = Callable[[Peer, RemovalReason, list[Envelope]], None]
 
 
@@ -31,7 +31,7 @@ class LinkFrames:
         assert peer is not None, "only admitted messages are routed"
         self._counts.for_broker += 1
         try:
-            frame = decode_frame(envelope.parts[2])
+            frame = decode_frame(envelope.entry.frame)
             handler = HANDLERS[type(frame)]
         except (*UNREADABLE, KeyError):
             self._counts.dropped[DropReason.MALFORMED] += 1

@@ -1,13 +1,14 @@
-"""Routing decisions of a broker: messages in, envelopes to send out, time as an argument. Knows no sockets, no clock.
+"""Routing decisions of a broker: packets in, envelopes to send out, time as an argument. Knows no sockets, no clock.
 
-The rim passes in the messages of one wake-up (`receive`), sends the returned envelopes in order and reports each failed
-send (`on_pipe_full`, `on_unreachable`), which may yield more envelopes. Between wake-ups it calls `flush` and `tick`.
+The rim passes in the packets of one wake-up (`receive`). The courier sends the returned envelopes, those of one
+receiver in order and as one packet, and reports each one that failed (`on_pipe_full`, `on_unreachable`), which may
+yield more envelopes. Between wake-ups it calls `flush` and `tick`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 from broker.core.admission import Admission, Dropped
 from broker.core.counts import Counts
@@ -17,7 +18,6 @@ from broker.core.link_frames import LinkFrames
 from broker.core.queues import Envelope, Parts
 from mesh.frames import (
     BROKER,
-    FRAME_VERSION,
     Bounce,
     BrokerBeat,
     Busy,
@@ -26,11 +26,10 @@ from mesh.frames import (
     Lane,
     encode,
 )
+from mesh.frames.packets import NO_PAYLOAD, seal, seal_payload
 from mesh.words import BounceReason
 
-# Plain integers: looking up a member of an enum costs more than the comparison.
 _CONTROL: Final = int(Lane.CONTROL)
-_WORK: Final = int(Lane.WORK)
 
 
 class SwitchLimits(NamedTuple):
@@ -40,8 +39,12 @@ class SwitchLimits(NamedTuple):
     beat_ms: int
     dead_ms: int
     queue_max: int
+    queue_bytes_max: int
     peers_max: int
     busy_retry_ms: int
+    batch_frames_max: int
+    batch_bytes_max: int
+    inline_bytes_max: int
 
 
 class Switch:
@@ -59,6 +62,7 @@ class Switch:
             cells=limits.cells,
             peers_max=limits.peers_max,
             queue_max=limits.queue_max,
+            queue_bytes_max=limits.queue_bytes_max,
             connection_start=connection_start,
         )
         #: Time of the next `tick`.
@@ -73,23 +77,25 @@ class Switch:
     # --- events -----------------------------------------------------------------------------------
 
     def receive(self, front: Sequence[Parts], back: Sequence[Parts], now_ms: int, wall_us: int) -> list[Envelope]:
-        """Route the messages of both sockets, control first."""
+        """Route the frames of both sockets' packets, control first."""
         self._wall_ms = wall_us // 1_000
+        admit, route = self._admission.admit, self._route
         out: list[Envelope] = []
         work: list[Envelope] = []
         for side, batch in ((Side.FRONT, front), (Side.BACK, back)):
             for parts in batch:
                 try:
-                    envelope = self._admission.admit(side, parts, now_ms, wall_us, out)
+                    admitted = admit(side, parts, now_ms, wall_us, out)
                 except Dropped as dropped:
-                    self.counts.dropped[dropped.reason] += 1
+                    self.counts.dropped[dropped.reason] += dropped.frames
                     continue
-                if envelope.head.lane == _CONTROL:
-                    self._route(envelope, out)
-                else:
-                    work.append(envelope)
+                for envelope in admitted:
+                    if envelope.entry.lane:
+                        work.append(envelope)
+                    else:
+                        route(envelope, out)
         for envelope in work:
-            self._route(envelope, out)
+            route(envelope, out)
         return out
 
     def on_pipe_full(self, envelope: Envelope) -> list[Envelope]:
@@ -103,14 +109,14 @@ class Switch:
         envelope.credited = False
         self.directory.block(peer)
         out: list[Envelope] = []
-        if envelope.sender is not None and envelope.head.to == "":
+        if envelope.sender is not None and envelope.entry.to == "":
             self._to_selector(envelope, out)
         else:
             self._enqueue(peer, envelope, out)
         return out
 
     def on_unreachable(self, envelope: Envelope) -> list[Envelope]:
-        """The receiver is unreachable: remove it and redirect its messages."""
+        """The receiver is unreachable: remove it and redirect its frames."""
         peer = _receiver(envelope)
         self._undo_send(peer, envelope)
         out: list[Envelope] = []
@@ -136,27 +142,41 @@ class Switch:
         self.next_due_ms = now_ms + self.limits.beat_ms
         return out
 
-    def flush(self, peer: Peer, wall_us: int) -> Iterator[Envelope]:
-        """Pop a peer's queued messages; the caller stops at the first failure (`put_back`, `on_unreachable`).
+    def flush(self, peer: Peer, wall_us: int) -> tuple[list[Envelope], list[Envelope]]:
+        """Pop a packet of a peer's queued frames, and the expired ones before it; unblocks the peer if none is left.
 
-        Bounces of expired messages are yielded in between; their receiver is another peer.
+        The caller reports a failed send (`put_back`, `on_unreachable`) and then passes the expired ones to `expire`.
         """
         self._wall_ms = wall_us // 1_000
-        while peer.is_known and (envelope := peer.queues.pop()) is not None:
-            out: list[Envelope] = []
-            if 0 < envelope.head.deadline_ms < self._wall_ms:
-                self._bounce(envelope, BounceReason.EXPIRED, out)
+        batch: list[Envelope] = []
+        expired: list[Envelope] = []
+        size = 0
+        while len(batch) < self.limits.batch_frames_max and (envelope := peer.queues.next()) is not None:
+            if 0 < envelope.entry.deadline_ms < self._wall_ms:
+                expired.append(envelope)
             else:
-                self._send(peer, envelope, out)
-            yield from out
-        if peer.is_known:
+                size += envelope.size()
+                if batch and size > self.limits.batch_bytes_max:
+                    break
+                self._send(peer, envelope, batch)
+            peer.queues.pop()
+        if not batch and peer.is_known:
             self.directory.unblock(peer)
+        return batch, expired
 
-    def put_back(self, envelope: Envelope) -> None:
-        """A flushed message could not be sent; it returns to the head of its queue."""
-        peer = _receiver(envelope)
-        self._undo_send(peer, envelope)
-        peer.queues.put_back(envelope)
+    def put_back(self, batch: list[Envelope]) -> None:
+        """Flushed frames could not be sent; they return to the heads of their queues."""
+        for envelope in reversed(batch):
+            peer = _receiver(envelope)
+            self._undo_send(peer, envelope)
+            peer.queues.put_back(envelope)
+
+    def expire(self, expired: list[Envelope]) -> list[Envelope]:
+        """Bounce the frames that expired in a queue."""
+        out: list[Envelope] = []
+        for envelope in expired:
+            self._bounce(envelope, BounceReason.EXPIRED, out)
+        return out
 
     # --- state ------------------------------------------------------------------------------------
 
@@ -165,21 +185,22 @@ class Switch:
         self.directory.check()
         queued = sum(peer.queues.forwarded() for peer in self.directory.peers.values())
         lost = self.counts.unaccounted(queued)
-        assert lost == 0, f"{lost} messages neither sent, nor queued, nor replied to"
+        assert lost == 0, f"{lost} frames neither sent, nor queued, nor replied to"
 
     # --- routing ----------------------------------------------------------------------------------
 
     def _route(self, envelope: Envelope, out: list[Envelope]) -> None:
-        if 0 < envelope.head.deadline_ms < self._wall_ms:
+        entry = envelope.entry
+        if 0 < entry.deadline_ms < self._wall_ms:
             self._bounce(envelope, BounceReason.EXPIRED, out)
         else:
-            self._by_address.get(envelope.head.to, self._to_peer)(envelope, out)
+            self._by_address.get(entry.to, self._to_peer)(envelope, out)
 
     def _to_selector(self, envelope: Envelope, out: list[Envelope]) -> None:
         """Send to the first live selector with credit and an open pipe; else queue for one; else Bounce or Busy."""
-        routes, cell = self.directory.routes, envelope.head.cell
+        routes, cell = self.directory.routes, envelope.entry.cell
         order = routes.orders.get(cell) or routes.order(cell)
-        work = envelope.head.lane == _WORK
+        work = bool(envelope.entry.lane)
         for peer in order:
             if not peer.blocked and (not work or (peer.credit() > 0 and not peer.draining)):
                 envelope.credited = work
@@ -190,10 +211,10 @@ class Switch:
         self._enqueue_for_selector(order, envelope, out)
 
     def _enqueue_for_selector(self, order: list[Peer], envelope: Envelope, out: list[Envelope]) -> None:
-        work = envelope.head.lane == _WORK
+        work = bool(envelope.entry.lane)
         candidates = [peer for peer in order if not work or (peer.credit() > 0 and not peer.draining)]
         for peer in candidates:
-            if peer.queues.has_capacity(envelope.head.lane):
+            if peer.queues.has_capacity(envelope):
                 envelope.credited = work
                 self._enqueue(peer, envelope, out)
                 return
@@ -205,7 +226,7 @@ class Switch:
             self._busy(envelope, out)
 
     def _to_peer(self, envelope: Envelope, out: list[Envelope]) -> None:
-        peer = self.directory.by_name.get(envelope.head.to)
+        peer = self.directory.by_name.get(envelope.entry.to)
         if peer is None:
             self._bounce(envelope, BounceReason.UNROUTABLE, out)
         elif peer.blocked:
@@ -214,36 +235,32 @@ class Switch:
             self._send(peer, envelope, out)
 
     def _send(self, peer: Peer, envelope: Envelope, out: list[Envelope]) -> None:
-        envelope.parts[0] = peer.identity
         envelope.receiver = peer
         if envelope.credited:
             peer.window.sent += 1
         if envelope.sender is not None:
-            self.counts.messages_out[envelope.head.lane] += 1
-            self.counts.bytes_out += envelope.size
+            self.counts.frames_out[envelope.entry.lane] += 1
         out.append(envelope)
 
     def _undo_send(self, peer: Peer, envelope: Envelope) -> None:
-        """The message was not sent after all: undo the counts of `_send`."""
+        """The frame was not sent after all: undo the counts of `_send`."""
         if envelope.credited:
             peer.window.sent -= 1
         if envelope.sender is not None:
-            self.counts.messages_out[envelope.head.lane] -= 1
-            self.counts.bytes_out -= envelope.size
+            self.counts.frames_out[envelope.entry.lane] -= 1
 
     def _enqueue(self, peer: Peer, envelope: Envelope, out: list[Envelope]) -> None:
-        if peer.queues.has_capacity(envelope.head.lane):
-            envelope.parts[0] = peer.identity
+        if peer.queues.has_capacity(envelope):
             peer.queues.put(envelope)
         else:
             self._bounce(envelope, BounceReason.QUEUE_FULL, out)
 
     def _redirect(self, envelope: Envelope, out: list[Envelope]) -> None:
-        """Reroute a message whose receiver was removed, or bounce it."""
+        """Reroute a frame whose receiver was removed, or bounce it."""
         envelope.credited = False
         if envelope.sender is None:
             self.counts.dropped[BounceReason.UNROUTABLE] += envelope.is_queueable
-        elif envelope.head.to == "":
+        elif envelope.entry.to == "":
             self._to_selector(envelope, out)
         else:
             self._bounce(envelope, BounceReason.UNROUTABLE, out)
@@ -258,7 +275,7 @@ class Switch:
         self._reply(envelope.sender, envelope, Bounce(reason=reason), out)
 
     def _busy(self, envelope: Envelope, out: list[Envelope]) -> None:
-        assert envelope.sender is not None, "the broker's own messages have an address"
+        assert envelope.sender is not None, "the broker's own frames have an address"
         self.counts.busy += 1
         self._reply(envelope.sender, envelope, Busy(retry_after_ms=self.limits.busy_retry_ms), out)
 
@@ -266,7 +283,9 @@ class Switch:
         if not sender.is_known:
             self.counts.dropped[BounceReason.UNROUTABLE] += 1
             return
-        reply = self._own_message(sender, frame, envelope.parts[1], envelope.parts[2])
+        entry = envelope.entry
+        head = Head(entry.lane, entry.to, entry.cell, entry.source, entry.sent_us, entry.deadline_ms)
+        reply = self._own_message(sender, frame, encode(head), bytes(entry.frame))
         if sender.blocked:
             self._enqueue(sender, reply, out)
         else:
@@ -278,9 +297,10 @@ class Switch:
         envelope.is_queueable = False
         return envelope
 
-    def _own_message(self, peer: Peer, frame: Frame, *payload: Any) -> Envelope:
-        head = Head(FRAME_VERSION, _CONTROL, peer.name, 0, BROKER, self._wall_ms * 1_000)
-        return Envelope([peer.identity, encode(head), encode(frame), *payload], head, 0, None, peer)
+    def _own_message(self, peer: Peer, frame: Frame, *payload: bytes) -> Envelope:
+        head = Head(_CONTROL, peer.name, 0, BROKER, self._wall_ms * 1_000)
+        sealed, blobs = seal_payload(payload, self.limits.inline_bytes_max) if payload else (NO_PAYLOAD, [])
+        return Envelope(seal(head, frame, sealed, len(blobs)), None, blobs, peer)
 
     # --- peers ------------------------------------------------------------------------------------
 
@@ -288,7 +308,7 @@ class Switch:
         out.append(self._beat(peer))
 
     def _remove(self, peer: Peer, reason: RemovalReason, out: list[Envelope]) -> None:
-        """Remove a peer and redirect its queued messages."""
+        """Remove a peer and redirect its queued frames."""
         if not peer.is_known:
             return
         self.directory.remove(peer, reason)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-from pybase64 import b64encode_as_string
 
 from mesh.frames import Assign, Push, Work
-from mesh.messages.base import NO_AUDIO, has_audio
+from mesh.messages.audio import NO_AUDIO, NOT_SENT, Audio, has_audio
 from mesh.messages.client import AsrPartial as ClientAsrPartial
 from mesh.messages.client import (
     ErrorMessage,
@@ -65,8 +64,8 @@ def work_from(
     )
 
 
-def job_assign_from(assign: Assign, work: Work, audio: bytes) -> JobAssign:
-    """The job_assign for a node; `audio` is the raw bytes of the payload."""
+def job_assign_from(assign: Assign, work: Work, audio: Audio = NOT_SENT) -> JobAssign:
+    """The job_assign for a node: with its audio, or without it if that follows in a binary message."""
     fields = msgspec.structs.asdict(work)
     fields["pipeline"] = msgspec.convert(work.pipeline, PipelineConfig)
     fields["features"] = None if work.features is None else msgspec.convert(work.features, FeatureFlags)
@@ -75,7 +74,7 @@ def job_assign_from(assign: Assign, work: Work, audio: bytes) -> JobAssign:
         attempt_id=assign.attempt,
         session_id=assign.session_id,
         utterance_index=assign.utterance_index,
-        audio=b64encode_as_string(audio),
+        audio=audio,
         **fields,
     )
 
@@ -90,8 +89,9 @@ def translation_result_from(
     scheduler_sent_at_ms: int | None = None,
     group_id: str | None = None,
     part_index: int | None = None,
+    stages: dict[str, int] | None = None,
 ) -> TranslationResult:
-    """The translation_result of a node's `result`. Ids come from the push, unless given; tts_audio is not decoded."""
+    """The translation_result of a node's `result`. Ids come from the push, unless given; tts_audio stays as it is."""
     return TranslationResult(
         session_id=push.session_id,
         utterance_index=push.utterance_index if utterance_index is None else utterance_index,
@@ -112,6 +112,7 @@ def translation_result_from(
         quality_score=result.quality_score,
         rerun_count=result.rerun_count,
         segments_meta=result.segments_meta,
+        stages=stages,
     )
 
 

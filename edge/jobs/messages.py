@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from edge.core.convert import is_silence
 from edge.core.failover import is_failover
@@ -16,6 +16,7 @@ from edge.link.link import EdgeLink
 from edge.metrics import EdgeMetrics
 from edge.nodes.socket import NodeSocket
 from mesh.cells import cell_of, cell_of_job
+from mesh.clock import wall_us
 from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import ModelMissing
@@ -24,6 +25,9 @@ from mesh.log import get_logger
 from mesh.messages.base import Message
 from mesh.messages.node import JobAck, JobRef, JobResult, JobStarted, NodeAsrPartial, NodeError
 from mesh.states.job import JobAction
+
+#: A node's message as it is forwarded: its JSON, or the JSON of its head and its raw audio.
+Parts: TypeAlias = tuple[bytes, ...]
 
 _EVENT_OF: Final[dict[type[Message], JobAction]] = {JobAck: JobAction.ACCEPT, JobStarted: JobAction.START}
 
@@ -37,7 +41,7 @@ class JobMessages:
         self, config: Config, link: EdgeLink, metrics: EdgeMetrics, schedule: Schedule, jobs: JobRunner
     ) -> None:
         self.missing_models = MissingModelReports(config.models.queue_max, schedule.waker(self.tick))
-        self.handlers: dict[type[Message], Callable[[NodeSocket, Any, bytes], None]] = {
+        self.handlers: dict[type[Message], Callable[[NodeSocket, Any, Parts], None]] = {
             JobAck: self._on_progress,
             JobStarted: self._on_progress,
             NodeAsrPartial: self._on_partial,
@@ -63,17 +67,17 @@ class JobMessages:
 
     # --- messages -----------------------------------------------------------------------------
 
-    def _on_progress(self, socket: NodeSocket, message: JobAck | JobStarted, text: bytes) -> None:
+    def _on_progress(self, socket: NodeSocket, message: JobAck | JobStarted, parts: Parts) -> None:
         socket.node.check_owns(message.node_id)
         event, now = _EVENT_OF[type(message)], socket.heard_ms
         self._jobs.run(self._tracker.on_progress(message.node_id, message.job_id, message.attempt_id, event, now))
 
-    def _on_partial(self, socket: NodeSocket, message: NodeAsrPartial, text: bytes) -> None:
+    def _on_partial(self, socket: NodeSocket, message: NodeAsrPartial, parts: Parts) -> None:
         socket.node.check_owns(message.node_id)
         now = socket.heard_ms
-        self._jobs.run(self._tracker.on_progress(message.node_id, message.job_id, None, JobAction.START, now, text))
+        self._jobs.run(self._tracker.on_progress(message.node_id, message.job_id, None, JobAction.START, now, parts[0]))
 
-    def _on_result(self, socket: NodeSocket, message: JobResult, text: bytes) -> None:
+    def _on_result(self, socket: NodeSocket, message: JobResult, parts: Parts) -> None:
         socket.node.check_owns(message.node_id)
         cell = _cell_in(message.job_id)
         if cell is None or not 0 <= cell < self._link.cells:
@@ -90,10 +94,11 @@ class JobMessages:
             utterance_index=message.utterance_index,
             success=message.success,
             measures_node=_measures_node(message),
+            received_us=wall_us(),
         )
-        self._jobs.run(self._tracker.on_result(report, text, socket.heard_ms))
+        self._jobs.run(self._tracker.on_result(report, parts, socket.heard_ms))
 
-    def _on_error(self, socket: NodeSocket, message: NodeError, text: bytes) -> None:
+    def _on_error(self, socket: NodeSocket, message: NodeError, parts: Parts) -> None:
         socket.node.check_owns(message.node_id)
         socket.count_error()
         scope = scope_of(message.details)

@@ -14,11 +14,24 @@ from edge.jobs.core.unacked_results import UnackedLimits
 from edge.link.link import EdgeLink, early_ms_max
 from edge.metrics import EdgeMetrics
 from edge.nodes.socket import NodeSocket
-from mesh.clock import now_ms, wall_ms
+from mesh.clock import now_ms, wall_ms, wall_us
 from mesh.config import Config
-from mesh.frames import Assign, AssignFailed, CancelJob, ControlNode, JobDone, ResultAck, decode_work
+from mesh.frames import (
+    Assign,
+    AssignFailed,
+    CancelJob,
+    ControlNode,
+    Finished,
+    FinishedAck,
+    JobDone,
+    Push,
+    ResultAcks,
+    decode_work,
+)
 from mesh.log import get_logger
-from mesh.messages.node import JobCancel, JobResultAck, NodeControl
+from mesh.messages.audio import json_audio
+from mesh.messages.binary import json_of
+from mesh.messages.node import JobAssign, JobCancel, JobResult, JobResultAck, NodeControl, encode_utf8
 from mesh.words import JobOutcome, NodeCommand, ResultDrop, ResultVerdict
 
 #: Outcomes in which a result is dropped -> the metric's reason.
@@ -52,6 +65,8 @@ class JobRunner:
             effects.WriteJob: self._write_job,
             effects.SendToEdge: self._send_to_edge,
             effects.SendToJob: self._send_to_job,
+            effects.SendResult: self._send_result,
+            effects.SendFinished: self._send_finished,
             effects.SendDone: self._send_done,
             effects.AckToNode: self._ack_to_node,
             effects.StopJob: self._stop_job,
@@ -82,9 +97,23 @@ class JobRunner:
         """A job of a node of this edge is cancelled."""
         self.run(self.tracker.on_cancel(cancel, now))
 
-    def on_result_ack(self, ack: ResultAck, payload: list[bytes], now: int) -> None:
-        """A result is acknowledged."""
-        self.run(self.tracker.on_ack(ack, now))
+    def on_result_acks(self, frame: ResultAcks, payload: list[bytes], now: int) -> None:
+        """Results are acknowledged."""
+        for ack in frame.acks:
+            self.run(self.tracker.on_ack(ack, now))
+
+    def on_finished_ack(self, frame: FinishedAck, payload: list[bytes], now: int) -> None:
+        """Jobs are finished and their slots released."""
+        for job in frame.jobs:
+            self.tracker.on_finished_ack(job)
+
+    def on_push_back(self, push: Push, retry_after_ms: int, now: int) -> None:
+        """A broker returned a result that was sent to the session's edge."""
+        self.run(self.tracker.on_push_returned(push, now))
+
+    def on_finished_back(self, finished: Finished, retry_after_ms: int, now: int) -> None:
+        """A broker returned a Finished."""
+        self.run(self.tracker.on_finished_returned(finished))
 
     def on_done_back(self, done: JobDone, retry_after_ms: int, now: int) -> None:
         """A broker returned a JobDone."""
@@ -113,14 +142,18 @@ class JobRunner:
         self.tracker.outcomes.clear()
 
     def _write_job(self, effect: effects.WriteJob) -> None:
-        assign = effect.assign
-        socket = self._socket_of(assign.node_id)
+        job, (work, audio) = effect.job, effect.payload
+        socket = self._socket_of(job.assign.node_id)
         assert socket is not None, "its epoch was just read"
-        work, audio = effect.payload
-        if not socket.send(job_assign_from(assign, decode_work(work), audio)):
-            self.run(self.tracker.write_failed(assign))
-            return
-        self._link.to_peer(assign.session_edge, effect.placed)
+        if socket.uses_binary_messages:
+            head = encode_utf8(job_assign_from(job.assign, decode_work(work)))
+            is_sent = socket.send_with_audio(JobAssign, head, audio)
+        else:
+            is_sent = socket.send(job_assign_from(job.assign, decode_work(work), json_audio(audio)))
+        if is_sent:
+            job.written_us = wall_us()
+        else:
+            self.run(self.tracker.write_failed(job.assign))
 
     def _send_to_edge(self, effect: effects.SendToEdge) -> None:
         self._link.to_peer(effect.to, effect.frame, *effect.payload)
@@ -130,11 +163,27 @@ class JobRunner:
             self._metrics.given_back_total.labels(effect.frame.reason).inc()
         self._link.to_job_cell(effect.job_id, effect.frame)
 
+    def _send_result(self, effect: effects.SendResult) -> None:
+        result = effect.result
+        self._link.to_peer(result.session_edge, result.push, *result.payload)
+
+    def _send_finished(self, effect: effects.SendFinished) -> None:
+        result = effect.result
+        if result.finish_sends > 1:
+            self._metrics.resends_total.labels(Finished.__name__).inc()
+        if effect.to_cell or not result.selector:
+            self._link.to_job_cell(result.finished.job_id, result.finished)
+        else:
+            self._link.to_peer(result.selector, result.finished)
+
     def _send_done(self, effect: effects.SendDone) -> None:
-        if effect.done.resend:
-            self._metrics.resends_total.labels(JobDone.__name__).inc()
         result, done = effect.result, effect.done
-        result.broker = self._link.to_job_cell(done.job_id, done, result.text, avoid=effect.avoid)
+        if result.sends > 1:
+            self._metrics.resends_total.labels(JobDone.__name__).inc()
+        payload = result.payload
+        if len(payload) > 1:  # it may be parked in the session's mail, whose entries have one part
+            payload = (json_of(JobResult, *payload),)
+        result.broker = self._link.to_job_cell(done.job_id, done, *payload, avoid=effect.avoid)
 
     def _ack_to_node(self, effect: effects.AckToNode) -> None:
         socket = self._socket_of(effect.node_id)

@@ -7,31 +7,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, TypeVar, cast, get_args
 
 import msgspec
 
 from edge.core.timers import Schedule
 from edge.link.core import rpc
+from edge.link.core.gathered_acks import GatheredAcks
 from mesh.cells import cell_of, cell_of_job
 from mesh.clock import now_ms
 from mesh.config import Config
 from mesh.frames import (
     BROKER,
-    FRAME_VERSION,
+    Assign,
     Bounce,
     Busy,
     Frame,
     Head,
     Mail,
+    Push,
     Query,
     QueryAnswer,
+    ResultAck,
     Role,
     decode_frame,
     frames_to,
     lane_of,
 )
-from mesh.link.link import Link, Received
+from mesh.link.link import Link, Received, bytes_of
 from mesh.log import get_logger
 from mesh.metrics import LinkMetrics
 from mesh.words import ProcessKind
@@ -56,6 +59,19 @@ def early_ms_max(config: Config) -> int:
     return max(config.edge.resend_ms, config.link.dead_ms // 2)
 
 
+#: Frames whose large parts are passed on as they are: audio and results are encoded or decoded from the buffer.
+_BUFFERED: Final = frozenset({Assign, Push})
+
+
+def _payload_of(message: Received) -> list[bytes]:
+    """The parts for a handler. A view of audio or of a result stands in for bytes, so that it is not copied."""
+    if not message.payload:
+        return []
+    if type(message.frame) in _BUFFERED:
+        return [cast(bytes, part if isinstance(part, bytes) else part.buffer) for part in message.payload]
+    return [bytes_of(part) for part in message.payload]
+
+
 class EdgeLink:
     """This edge's connection to the mesh."""
 
@@ -66,6 +82,7 @@ class EdgeLink:
             rpc.CallLimits(config.edge.resend_ms, early_ms_max(config), config.edge.answer_timeout_ms),
             schedule.waker(self.tick),
         )
+        self._acks = GatheredAcks(config.edge.ack_batch_max, config.edge.ack_delay_ms, schedule.waker(self.send_acks))
         self._link = Link(
             identity=identity,
             kind=ProcessKind.EDGE,
@@ -75,6 +92,7 @@ class EdgeLink:
             on_messages=self.on_messages,
             metrics=metrics,
         )
+        self._link.before_flush = self._ride_acks
         self._serial = 0
         self._handlers: dict[type[Frame], Handler[Any]] = dict.fromkeys(get_args(rpc.PlainReply), self._on_reply)
         self._return_handlers: dict[type[Frame], ReturnHandler[Any]] = {}
@@ -137,6 +155,22 @@ class EdgeLink:
             return ""
         return self._link.send(identity, 0, frame, *payload)
 
+    def acknowledge(self, edge: str, ack: ResultAck) -> None:
+        """Acknowledge a result to the edge of its node: gathered with others, soon enough to end its retries."""
+        full = self._acks.add(edge, ack, now_ms())
+        if full is not None:
+            self.to_peer(edge, full)
+
+    def send_acks(self, now: int) -> None:
+        """Send the gathered acknowledgements."""
+        for edge, frame in self._acks.pop_all():
+            self.to_peer(edge, frame)
+
+    def _ride_acks(self) -> None:
+        """A packet leaves anyway: the gathered acknowledgements join it."""
+        if self._acks:
+            self.send_acks(0)
+
     def soon(self, work: Callable[[], None]) -> None:
         """Run `work` after the current callback, as if it had arrived as a frame."""
         asyncio.get_running_loop().call_soon(work)
@@ -146,7 +180,7 @@ class EdgeLink:
 
         It is received after the current callback, so that the sender completes its own work first, as with any frame.
         """
-        head = Head(FRAME_VERSION, lane_of(frame), self.identity, 0, self.identity, 0)
+        head = Head(lane_of(frame), self.identity, 0, self.identity, 0)
         message = Received(head, frame, list(payload), broker="")
         asyncio.get_running_loop().call_soon(self.on_messages, (message,))
 
@@ -241,7 +275,7 @@ class EdgeLink:
                 log.warning("frame_not_for_edges", frame=type(message.frame).__name__, source=message.head.source)
                 continue
             try:
-                handler(message.frame, message.payload, now)
+                handler(message.frame, _payload_of(message), now)
             except Exception:
                 # The gateway from the mesh: a message that cannot be handled must not stop the others.
                 log.exception("frame_failed", frame=type(message.frame).__name__, source=message.head.source)

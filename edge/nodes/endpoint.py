@@ -6,14 +6,13 @@ Owns the table of current connections. Jobs are in edge/jobs; the state of one c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Any, Final, get_args
-
-from websockets.asyncio.server import ServerConnection
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any, Final, cast, get_args
 
 from edge.core.timers import Schedule, Timers
 from edge.jobs.core.job import key_of
-from edge.jobs.messages import JobMessages
+from edge.jobs.messages import JobMessages, Parts
 from edge.jobs.runner import JobRunner
 from edge.link.core.rpc import Reply
 from edge.link.link import EdgeLink
@@ -22,6 +21,7 @@ from edge.nodes.core import connection
 from edge.nodes.core.capabilities import caps_after, caps_from, load_from, service_types
 from edge.nodes.pairing import NodePairing
 from edge.nodes.socket import NodeSocket
+from edge.transport.connection import EdgeConnection
 from edge.transport.send_buffer import SendLimits
 from edge.transport.websocket import internal_error
 from mesh.clock import now_ms, wall_ms
@@ -33,8 +33,10 @@ from mesh.frames import NodeOffline as OfflineFrame
 from mesh.frames import NodeRegister as RegisterFrame
 from mesh.ids import is_id
 from mesh.log import get_logger
+from mesh.messages import binary
 from mesh.messages.base import Message
 from mesh.messages.node import (
+    JobResult,
     NodeHeartbeatMessage,
     NodeMessage,
     NodeRegisterAck,
@@ -67,7 +69,7 @@ class NodeEndpoint:
         self._send_limits = SendLimits.of(config.edge)
         self._link = link
         self._metrics = metrics
-        self._on_message: dict[type[Message], Callable[[NodeSocket, Any, bytes], None]] = {
+        self._on_message: dict[type[Message], Callable[[NodeSocket, Any, Parts], None]] = {
             NodeRegisterMessage: self._on_register,
             NodeHeartbeatMessage: self._on_heartbeat,
             **self._job_messages.handlers,
@@ -89,27 +91,34 @@ class NodeEndpoint:
 
     # --- sockets ------------------------------------------------------------------------------
 
-    async def serve(self, connection: ServerConnection) -> None:
+    async def serve(self, connection: EdgeConnection) -> None:
         """One node, from its first message to its last."""
         socket = NodeSocket(connection, self._send_limits, self._metrics, self._config.edge)
         self.sockets.add(socket)
         try:
-            async for text in socket.messages(as_bytes=True):
-                assert isinstance(text, bytes)
-                self._on_text(socket, text)
-                if socket.read_delay_ms:  # throttled: it sends too many errors
-                    delay_ms, socket.read_delay_ms = socket.read_delay_ms, 0.0
-                    await asyncio.sleep(delay_ms / 1_000)
+            await socket.receive(partial(self._on_data, socket))
         finally:
             self.sockets.discard(socket)
             self._throttled_beats.drop(socket)
             self._detach(socket)
 
-    def _on_text(self, socket: NodeSocket, text: bytes) -> None:
+    def _on_data(self, socket: NodeSocket, data: bytes, is_text: bool) -> Awaitable[None] | None:
+        self._on_message_of(socket, data, is_text)
+        if not socket.read_delay_ms:
+            return None
+        # Throttled: it sends too many errors.
+        delay_ms, socket.read_delay_ms = socket.read_delay_ms, 0.0
+        return asyncio.sleep(delay_ms / 1_000)
+
+    def _on_message_of(self, socket: NodeSocket, data: bytes, is_text: bool) -> None:
         message: NodeMessage | None = None
         try:
-            message = decode_from_node(text)
-            self._on_message[type(message)](socket, message, text)
+            if is_text or data[:1] == b"{":
+                parts: Parts = (data,)
+                message = decode_from_node(data)
+            else:
+                message, parts = read_binary(socket.uses_binary_messages, data)
+            self._on_message[type(message)](socket, message, parts)
         except PeerError as error:
             socket.count_error()
             socket.send_error(error)
@@ -137,15 +146,16 @@ class NodeEndpoint:
 
     # --- messages -----------------------------------------------------------------------------
 
-    def _on_register(self, socket: NodeSocket, message: NodeRegisterMessage, text: bytes) -> None:
+    def _on_register(self, socket: NodeSocket, message: NodeRegisterMessage, parts: Parts) -> None:
         if message.node_id and not is_id(message.node_id):
             raise PeerError(ErrorCode.INVALID_ID, "`node_id` is not an id")
         caps = caps_from(message, self._config.node)
         effects = socket.node.on_register(message.node_id, new_node_id(), caps, bool(message.result_ack))
+        socket.uses_binary_messages = bool(message.binary_messages)
         self._store_services(socket, message)
         self._run_node(socket, effects)
 
-    def _on_heartbeat(self, socket: NodeSocket, message: NodeHeartbeatMessage, text: bytes) -> None:
+    def _on_heartbeat(self, socket: NodeSocket, message: NodeHeartbeatMessage, parts: Parts) -> None:
         socket.node.check_owns(message.node_id)
         assert socket.node.caps is not None
         caps = caps_after(socket.node.caps, message)
@@ -264,7 +274,8 @@ class NodeEndpoint:
 
     def _acknowledge(self, socket: NodeSocket, effect: connection.Acknowledge) -> None:
         log.info("node_registered", node_id=effect.node_id, epoch=socket.node.epoch, status=effect.status)
-        socket.send(NodeRegisterAck(node_id=effect.node_id, status=effect.status))
+        binary = socket.uses_binary_messages or None
+        socket.send(NodeRegisterAck(node_id=effect.node_id, status=effect.status, binary_messages=binary))
 
     def _refuse(self, socket: NodeSocket, effect: connection.Refuse) -> None:
         socket.send_error(PeerError(effect.code, effect.message))
@@ -274,3 +285,16 @@ class NodeEndpoint:
         log.info("node_superseded", node_id=socket.node.node_id, epoch=socket.node.epoch)
         socket.send_error(PeerError(ErrorCode.NODE_SUPERSEDED, effect.reason))
         socket.outbox.close(effect.code, effect.reason)
+
+
+def read_binary(is_agreed: bool, data: bytes) -> tuple[JobResult, Parts]:
+    """The job_result of a binary message, and its parts: the head, and a view of the audio in the frame."""
+    number, head, audio = binary.split(data)
+    if number != binary.JOB_RESULT:
+        raise PeerError(ErrorCode.INVALID_MESSAGE, "a node sends no binary message but job_result")
+    if not is_agreed:
+        text = "binary messages were not negotiated: set `binary_messages` in node_register, or send JSON text"
+        raise PeerError(ErrorCode.UNSUPPORTED_FEATURE, text)
+    result: JobResult = binary.decode_parts(number, head, audio)
+    # A view is sent like bytes, and nobody changes it.
+    return result, (bytes(head), cast("bytes", audio))

@@ -19,14 +19,14 @@ class NodePairing:
     """Gets pairing codes for nodes: one pending request per connection. `handlers` are for messages of nodes."""
 
     def __init__(self, link: EdgeLink) -> None:
-        self.handlers: dict[type[Message], Callable[[NodeSocket, Any, bytes], None]] = {
+        self.handlers: dict[type[Message], Callable[[NodeSocket, Any, tuple[bytes, ...]], None]] = {
             PairingCodeRequest: self._on_request,
         }
         self._link = link
         #: Connections with a pending request.
         self._pending: set[NodeSocket] = set()
 
-    def _on_request(self, socket: NodeSocket, message: PairingCodeRequest, text: bytes) -> None:
+    def _on_request(self, socket: NodeSocket, message: PairingCodeRequest, parts: tuple[bytes, ...]) -> None:
         socket.node.check_owns(message.node_id)
         if not socket.node.is_open:
             return  # the node's newer connection may have a code, which a new one would revoke

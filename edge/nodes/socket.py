@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from websockets.asyncio.server import ServerConnection
-
 from edge.core.throttle import ReadThrottle
 from edge.metrics import EdgeMetrics
 from edge.nodes.core.connection import NodeConnection
+from edge.transport.connection import EdgeConnection
 from edge.transport.send_buffer import SendLimits
 from edge.transport.websocket import Socket
 from mesh.clock import now_ms
@@ -18,7 +17,7 @@ class NodeSocket(Socket):
     """One connection on /ws/node."""
 
     def __init__(
-        self, connection: ServerConnection, limits: SendLimits, metrics: EdgeMetrics, config: EdgeConfig
+        self, connection: EdgeConnection, limits: SendLimits, metrics: EdgeMetrics, config: EdgeConfig
     ) -> None:
         super().__init__(connection, SocketKind.NODE, limits, metrics)
         self.node = NodeConnection(config.heartbeat_min_ms)

@@ -6,6 +6,7 @@ and the error message states that.
 
 from __future__ import annotations
 
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -16,6 +17,7 @@ from websockets.http11 import Request
 from edge.link.core.rpc import QueryReply
 from edge.link.link import EdgeLink
 from edge.metrics import EdgeMetrics
+from edge.transport.connection import EdgeConnection
 from edge.transport.send_buffer import SendLimits
 from edge.transport.websocket import Socket, internal_error
 from mesh.config.network import EdgeConfig
@@ -47,21 +49,20 @@ class ControlEndpoint:
         """True if the peer may send commands."""
         return may_command(connection, request)
 
-    async def serve(self, connection: ServerConnection) -> None:
+    async def serve(self, connection: EdgeConnection) -> None:
         """Serve one operator until the socket closes."""
         socket = Socket(connection, SocketKind.CONTROL, self._limits, self._metrics)
         self.sockets.add(socket)
         try:
-            async for text in socket.messages():
-                await self._on_text(socket, text)
+            await socket.receive(partial(self._on_message, socket))
         finally:
             self.sockets.discard(socket)
 
-    async def _on_text(self, socket: Socket, text: str | bytes) -> None:
+    async def _on_message(self, socket: Socket, text: bytes, is_text: bool) -> None:
         command: Command | None = None
         answer: ControlAnswer
         try:
-            if isinstance(text, bytes):
+            if not is_text:
                 raise PeerError(ErrorCode.INVALID_MESSAGE, "send JSON text")
             command = decode_command(text)
             answer = await self._execute(command)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol, get_args
 
 from edge.core.convert import is_silence
@@ -18,6 +18,7 @@ from mesh.config import Config
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Dispatch, Notice, Placed, Push, Refused, ResultAck, Undone, Waiting
 from mesh.log import get_logger
+from mesh.messages.binary import JOB_RESULT, decode_parts
 from mesh.messages.node import JobResult, NodeAsrPartial, decode_from_node, decode_job_result
 from mesh.words import NoticeEvent, ResultOutcome, ResultVerdict
 
@@ -41,6 +42,10 @@ SessionEvent = (
 
 class Requester(Protocol):
     """A session at this edge."""
+
+    @property
+    def epoch(self) -> int:
+        """With which this edge claimed it."""
 
     def handle(self, event: SessionEvent, now: int) -> None:
         """Handle an event."""
@@ -128,12 +133,17 @@ class RequestRunner:
 
     def on_push(self, push: Push, payload: list[bytes], now: int) -> None:
         """A result arrived. One for a session that moved is forwarded to its owner."""
-        if push.session_id not in self.tracker.table.sessions:
+        session = self._session_of(push.session_id)
+        if session is None:
             owner = self._moved.how(push.session_id, now)
             if owner is not None:
                 self._link.to_peer(owner, push, *payload)
                 return
-        self.run(self.tracker.on_push(push, read_result(push, payload[0]), now), now)
+        elif push.session_epoch > session.epoch:
+            # Another edge claimed the session since: a selector must look the owner up.
+            self.acknowledge(effects.AckResult(push, ResultVerdict.NO_SESSION))
+            return
+        self.run(self.tracker.on_push(push, read_result(push, payload), now), now)
 
     def take(self, push: Push, result: JobResult | None) -> None:
         """A result was in the mail; None: it cannot be decoded."""
@@ -241,8 +251,7 @@ class RequestRunner:
             is_duplicate = verdict == ResultVerdict.DUPLICATE
             self._results[ResultOutcome.DUPLICATE if is_duplicate else ResultOutcome.LATE].inc()
         if push.node_edge:
-            ack = ResultAck(job_id=push.job_id, attempt=push.attempt, node_id=push.node_id, verdict=verdict)
-            self._link.to_peer(push.node_edge, ack)
+            self._link.acknowledge(push.node_edge, ResultAck(push.node_id, push.job_id, push.attempt, verdict))
 
     def _acknowledge(self, effect: effects.AckResult, now: int) -> None:
         self.acknowledge(effect)
@@ -261,10 +270,14 @@ class RequestRunner:
         return session is not None
 
 
-def read_result(push: Push, text: bytes) -> JobResult | None:
-    """The node's result; None if it cannot be decoded."""
+def read_result(push: Push, parts: Sequence[bytes]) -> JobResult | None:
+    """The node's result: JSON, or a head and raw audio; None if it cannot be decoded."""
     try:
-        return decode_job_result(text)
+        if len(parts) == 1:
+            return decode_job_result(parts[0])
+        head, audio = parts
+        result: JobResult = decode_parts(JOB_RESULT, head, audio)
+        return result
     except PeerError as error:
         # The node's edge has decoded it before, so versions are mixed; the client must still get a failure.
         log.error("result_unreadable", job_id=push.job_id, error=error.message)

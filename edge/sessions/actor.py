@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final, get_args
 
 from edge.link.core.rpc import Reply
+from edge.metrics import STAGES_AT_EDGE
 from edge.requests.core.request import AckResult
 from edge.sessions.context import SessionContext
 from edge.sessions.core import effects
@@ -13,10 +14,11 @@ from edge.sessions.core.events import Attached, Event, RecordClaimed
 from edge.sessions.core.state import SessionState
 from edge.sessions.ownership import claim_frame
 from edge.transport.websocket import Socket
-from mesh.clock import now_ms, wall_ms
+from mesh.clock import now_ms, wall_us
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import MailTrim, SessionClaimed, SessionNote
 from mesh.log import get_logger
+from mesh.messages.client import TranslationResult
 
 log = get_logger()
 
@@ -52,6 +54,11 @@ class Actor:
         return self.state.session.session_id
 
     @property
+    def epoch(self) -> int:
+        """With which this edge claimed the session."""
+        return self.state.session.epoch
+
+    @property
     def is_attached(self) -> bool:
         """True while its client is connected."""
         return self.state.is_attached
@@ -67,7 +74,7 @@ class Actor:
         """Pass an event to the core, and run its effects. `now`: the time, if the caller has it."""
         if now is None:
             now = now_ms()
-        wanted = self.state.handle(event, now, wall_ms())
+        wanted = self.state.handle(event, now, wall_us())
         for effect in wanted:
             try:
                 _RUNNERS[type(effect)](self, effect)
@@ -92,8 +99,12 @@ class Actor:
             self.socket.send(effect.message)
 
     def _send_encoded(self, effect: effects.SendEncoded) -> None:
-        if self.socket is not None:
+        if self.socket is None:
+            return
+        if effect.audio is None:
             self.socket.send_encoded(effect.message_type, effect.body)
+        else:
+            self.socket.send_with_audio(TranslationResult, effect.body, effect.audio)
 
     def _send_error(self, effect: effects.SendError) -> None:
         if self.socket is not None:
@@ -175,6 +186,11 @@ class Actor:
         counter = getattr(self._context.metrics, effect.counter.value)
         (counter.labels(effect.label) if effect.label else counter).inc(effect.amount)
 
+    def _observe_stages(self, effect: effects.ObserveStages) -> None:
+        counts = self._context.metrics.stages
+        for place in STAGES_AT_EDGE:
+            counts.observe(place, effect.stages[place])
+
     def _log(self, effect: effects.Log) -> None:
         write = log.warning if effect.is_warning else log.info
         write(effect.event, session_id=self.session_id, **effect.fields)
@@ -204,6 +220,7 @@ _RUNNERS: Final[dict[type, Callable[[Actor, Any], None]]] = {
     effects.EndSession: Actor._end_session,
     effects.MoveSession: Actor._move_session,
     effects.Count: Actor._count,
+    effects.ObserveStages: Actor._observe_stages,
     effects.Log: Actor._log,
     effects.ReportBug: Actor._report_bug,
 }

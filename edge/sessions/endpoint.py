@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from dataclasses import replace
+from functools import partial
 from typing import Any
-
-from websockets.asyncio.server import ServerConnection
 
 from edge.core.recent_keys import RecentKeys
 from edge.core.timers import Schedule, Timers
@@ -21,6 +22,7 @@ from edge.sessions.core.state import Phase, SessionState
 from edge.sessions.messages import ClientMessages
 from edge.sessions.open import Opener
 from edge.sessions.ownership import release
+from edge.transport.connection import EdgeConnection
 from edge.transport.send_buffer import SendLimits
 from mesh.clock import now_ms
 from mesh.config import Config
@@ -60,23 +62,25 @@ class Sessions:
 
     # --- sockets ----------------------------------------------------------------------------------
 
-    async def serve(self, connection: ServerConnection) -> None:
+    async def serve(self, connection: EdgeConnection) -> None:
         """Serve one client connection."""
         socket = ClientSocket(connection, SocketKind.SESSION, self._bounds, self._metrics)
         self.sockets.add(socket)
         try:
-            async for data in socket.messages():
-                if isinstance(data, bytes):
-                    self._messages.on_binary(socket, data)
-                    continue
-                init = self._messages.on_text(socket, data)
-                if init is not None:
-                    await self._opener.open(socket, init)  # before the next one is read
+            await socket.receive(partial(self._on_data, socket))
         finally:
             self.sockets.discard(socket)
             actor = socket.actor
             if actor is not None and actor.socket is socket:
                 self._on_lost(actor, socket)
+
+    def _on_data(self, socket: ClientSocket, data: bytes, is_text: bool) -> Awaitable[None] | None:
+        """Handle a message; session_init is awaited before the next one."""
+        if not is_text:
+            self._messages.on_binary(socket, data)
+            return None
+        init = self._messages.on_text(socket, data)
+        return None if init is None else self._opener.open(socket, init)
 
     def _on_lost(self, actor: Actor, socket: ClientSocket) -> None:
         """The connection is lost without a session_close."""
@@ -114,7 +118,7 @@ class Sessions:
     def attach(self, actor: Actor, socket: ClientSocket, event: Attached) -> None:
         """The session's client is at that connection now."""
         self._detached.pop(actor.session_id, None)
-        actor.attach(socket, event)
+        actor.attach(socket, replace(event, binary_messages=socket.uses_binary_messages))
 
     def end(self, actor: Actor, reason: str, pending: int) -> None:
         """Forget a session that is over, and release its ownership."""

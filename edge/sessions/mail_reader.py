@@ -37,7 +37,7 @@ async def read_mail(link: EdgeLink, session: Session) -> FoundMail:
             if isinstance(frame, Post):
                 posts.append((frame, body))
             elif isinstance(frame, Push):
-                results.append(MailedResult(frame, read_result(frame, body)))
+                results.append(MailedResult(frame, read_result(frame, (body,))))
         last = page.mail.last or last
         if not page.mail.more:
             break

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 import msgspec
 
-from edge.audio.core.formats import from_base64
+from edge.audio.core.formats import audio_of
 from edge.audio.core.reorder import Chunk
 from edge.sessions.actor import ClientSocket
 from edge.sessions.core.events import ClientAcked, CloseRequested, MessageReceived
@@ -17,7 +17,7 @@ from mesh.clock import wall_ms
 from mesh.errors import ErrorCode, PeerError
 from mesh.ids import is_id
 from mesh.log import get_logger
-from mesh.messages import audio_frames
+from mesh.messages import audio_frames, binary
 from mesh.messages.audio_frames import AudioFrame, FinalFrame, PingFrame, PongFrame
 from mesh.messages.base import Message
 from mesh.messages.client import (
@@ -32,6 +32,8 @@ from mesh.messages.client import (
     decode_from_client,
 )
 from mesh.random_ids import new_trace_id
+
+_UTTERANCE: Final = bytes((binary.UTTERANCE,))
 
 log = get_logger()
 
@@ -50,7 +52,7 @@ class ClientMessages:
         known = {SessionInit, *QUEUED, *self._handlers}
         assert known == set(get_args(ClientMessage)), "every message of a client has a handler"
 
-    def on_text(self, socket: ClientSocket, text: str) -> SessionInit | None:
+    def on_text(self, socket: ClientSocket, text: bytes) -> SessionInit | None:
         """Handle a message. A session_init is returned, for the Opener."""
         message: ClientMessage | None = None
         try:
@@ -61,11 +63,7 @@ class ClientMessages:
             if handler is not None:
                 handler(socket, message)
                 return None
-            actor = socket.own()
-            actor.state.check_open(getattr(message, "session_id", None))
-            if isinstance(message, Utterance):
-                message = msgspec.structs.replace(message, trace_id=trace_of(message.trace_id))
-            actor.handle(MessageReceived(message, len(text)), socket.heard_ms)
+            _handle_in_order(socket, message, len(text))
         except PeerError as error:
             socket.send_error(_with_index(error, message))
         except Exception:
@@ -77,7 +75,10 @@ class ClientMessages:
         return None
 
     def on_binary(self, socket: ClientSocket, data: bytes) -> None:
-        """Handle a binary frame."""
+        """Handle a binary frame: a binary message, or a frame of a stream."""
+        if data[:1] == _UTTERANCE:
+            self._on_utterance(socket, data)
+            return
         try:
             frame = audio_frames.decode(data)
             actor = socket.own()
@@ -101,12 +102,30 @@ class ClientMessages:
         finally:
             socket.count_binary()
 
+    def _on_utterance(self, socket: ClientSocket, data: bytes) -> None:
+        message: Utterance | None = None
+        try:
+            if not socket.uses_binary_messages:
+                text = "binary messages were not negotiated: set `binary_messages` in session_init, or send JSON text"
+                raise PeerError(ErrorCode.UNSUPPORTED_FEATURE, text)
+            decoded = binary.decode(data)
+            assert isinstance(decoded, Utterance), "its type was read"
+            message = decoded
+            _handle_in_order(socket, message, len(data))
+        except PeerError as error:
+            socket.send_error(_with_index(error, message))
+        except Exception:
+            log.exception("client_message_failed", type="binary utterance")
+            socket.send_error(internal_error())
+        finally:
+            socket.received[type(message)].inc()
+
     def _on_chunk(self, socket: ClientSocket, message: AudioChunk) -> None:
         actor = socket.own()
         actor.state.check_open(message.session_id)
         audio, problem = b"", None
         try:
-            audio = from_base64(message.payload or "")
+            audio = audio_of(message.payload or "")
             self._check_size(audio)
         except PeerError as error:
             # The chunk is lost, but not its number: the next one must not wait for it.
@@ -134,6 +153,14 @@ class ClientMessages:
         actor = socket.own()
         actor.state.check_open(message.session_id)
         actor.handle(CloseRequested())
+
+
+def _handle_in_order(socket: ClientSocket, message: ClientMessage, size: int) -> None:
+    actor = socket.own()
+    actor.state.check_open(getattr(message, "session_id", None))
+    if isinstance(message, Utterance) and not (message.trace_id and is_id(message.trace_id)):
+        message = msgspec.structs.replace(message, trace_id=new_trace_id())
+    actor.handle(MessageReceived(message, size), socket.heard_ms)
 
 
 def trace_of(trace_id: str | None) -> str:

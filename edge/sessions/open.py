@@ -45,6 +45,7 @@ class Opener:
 
     async def open(self, socket: ClientSocket, message: SessionInit) -> None:
         """Reply with session_init_ack or an error."""
+        socket.uses_binary_messages = bool(message.binary_messages)
         try:
             if not (message.resume_token and await self._resume(socket, message)):
                 await self._begin(socket, message)

@@ -1,8 +1,9 @@
 """Send buffer: the sending side of one WebSocket. Bounded in messages, bytes and time; too slow a reader is aborted.
 
-A message goes straight into the transport, which passes it to the kernel as far as it fits and buffers the rest. That
-costs half of a task and a timeout per message, and one stuck peer costs the others nothing: `put` never waits. The
-library bounds neither the transport's buffer nor the time in it, so that is done here.
+All messages that one turn of the event loop has for a socket are one write to its transport, at the end of that turn;
+payloads are not copied. The transport passes them to the kernel as far as they fit and buffers the rest. One stuck peer
+costs the others nothing: `put` never waits. The library bounds neither the transport's buffer nor the time in it, so
+that is done here.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from websockets.asyncio.server import ServerConnection, broadcast
 from websockets.protocol import State
 
+from edge.transport.connection import EdgeConnection
 from mesh.config.network import EdgeConfig
 from mesh.log import get_logger
+from mesh.websocket import BINARY, TEXT, Payload, frame_head
 
+#: Bytes gathered for one write; more are written before the turn ends.
+GATHERED_BYTES_MAX: Final = 64 * 1024
 #: Polling interval of a closing socket until its buffer is empty.
 _CLOSING_POLL_S: Final = 0.01
 
@@ -43,24 +47,30 @@ class SendLimits(NamedTuple):
         )
 
 
-class UnsentMessage(NamedTuple):
-    """A message that the kernel did not accept at once."""
+class UnsentWrite(NamedTuple):
+    """The messages of one write that the kernel did not accept at once."""
 
-    #: Bytes put into this buffer up to the message's end.
+    #: Bytes put into this buffer up to the end of the last message.
     end: int
     due_s: float
+    messages: int
 
 
 class SendBuffer:
     """The sending side of one connection. While the reader keeps up it has neither task nor timer."""
 
-    def __init__(self, connection: ServerConnection, limits: SendLimits, on_aborted: Callable[[str], None]) -> None:
+    def __init__(self, connection: EdgeConnection, limits: SendLimits, on_aborted: Callable[[str], None]) -> None:
         self._connection = connection
         self._limits = limits
         self._on_aborted = on_aborted
+        #: Frames of this turn, and how many messages they are.
+        self._gathered: list[Payload] = []
+        self._gathered_bytes = 0
+        self._gathered_messages = 0
         self._written = 0
-        #: Messages in the transport's buffer, oldest first.
-        self._unsent: deque[UnsentMessage] = deque()
+        #: Writes in the transport's buffer, oldest first, and how many messages they are.
+        self._unsent: deque[UnsentWrite] = deque()
+        self._unsent_messages = 0
         #: Runs while a message is unsent, and ends by itself.
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_s = 0.0
@@ -72,36 +82,61 @@ class SendBuffer:
         """False once the socket is closing or aborted: nothing more will be sent."""
         return not self._aborted and self._closing is None and self._connection.state is State.OPEN
 
-    def put(self, data: bytes, *, text: bool = True) -> bool:
-        """Send UTF-8 `data` as a text frame, or any as a binary one; False if the socket is closed."""
+    def put(self, *parts: Payload, text: bool = True) -> bool:
+        """Send one message: its UTF-8 in a text frame, or any bytes in a binary one; False if the socket is closed.
+
+        The parts are not copied and must not change.
+        """
         if self._aborted or self._closing is not None or self._connection.state is not State.OPEN:
             return False
-        if self._unsent and self._is_full(len(data)):
+        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+        if self._unsent and self._is_full(size):
             self.abort("the reader is too slow: its send buffer is full")
             return False
+        head = frame_head(TEXT if text else BINARY, size)
+        gathered = self._gathered
+        if not gathered:
+            self._connection.loop.call_soon(self._write)
+        gathered.append(head)
+        gathered += parts
+        self._gathered_bytes += len(head) + size
+        self._gathered_messages += 1
+        if self._gathered_bytes > GATHERED_BYTES_MAX:
+            self._write()
+        return not self._aborted
+
+    def _write(self) -> None:
+        """Write the messages of this turn, if they are not written yet."""
+        if not self._gathered or self._aborted or self._connection.state is not State.OPEN:
+            return
+        parts, self._gathered = self._gathered, []
+        count, self._gathered_messages = self._gathered_messages, 0
+        self._written += self._gathered_bytes
+        self._gathered_bytes = 0
+        transport = self._connection.transport
         try:
-            # The library's only way to send without a task. It does so however full the transport's buffer is.
-            broadcast((self._connection,), data, text=text, raise_exceptions=True)
-        except ExceptionGroup:
+            transport.writelines(parts)
+        except Exception:
+            # The transport's own failure costs this one socket.
             log.exception("send_failed")
             self.abort("sending failed")
-            return False
-        self._written += len(data)
-        buffered = self._connection.transport.get_write_buffer_size()
+            return
+        buffered = transport.get_write_buffer_size()
         if buffered:
-            self._expect(buffered)
-        return True
+            self._expect(buffered, count)
 
     def close(self, code: int, reason: str) -> None:
         """Send the buffered messages, then close the socket."""
         if self.is_open:
-            self._closing = asyncio.get_running_loop().create_task(self._close(code, reason))
+            self._write()
+            self._closing = self._connection.loop.create_task(self._close(code, reason))
 
     def abort(self, reason: str) -> None:
         """Close the connection at once; unsent messages are dropped."""
         if not self._aborted:
             self._aborted = True
             self._unsent.clear()
+            self._gathered = []
             self._on_aborted(reason)
             self._connection.transport.abort()
 
@@ -129,23 +164,24 @@ class SendBuffer:
     def _is_full(self, size: int) -> bool:
         """True if a message of that size exceeds a bound. It may exceed that on bytes if it is the only one: only a
         reader that lags is aborted for its bytes."""
-        buffered = self._buffered()
+        buffered = self._buffered() + self._gathered_bytes
         too_much = bool(self._unsent) and buffered + size > self._limits.bytes_max
-        return too_much or len(self._unsent) >= self._limits.messages_max
+        return too_much or self._unsent_messages + self._gathered_messages >= self._limits.messages_max
 
     def _buffered(self) -> int:
         """Bytes in the transport's buffer; messages that left it are removed here."""
         buffered = self._connection.transport.get_write_buffer_size()
-        # Frame headers and pings are buffered too, so a message may seem unsent for some bytes longer than it is.
+        # Pings are buffered too, so a message may seem unsent for some bytes longer than it is.
         while self._unsent and self._unsent[0].end <= self._written - buffered:
-            self._unsent.popleft()
+            self._unsent_messages -= self._unsent.popleft().messages
         return buffered
 
-    def _expect(self, buffered: int) -> None:
-        """The message just put is behind others: all `buffered` bytes must be sent in time."""
+    def _expect(self, buffered: int, messages: int) -> None:
+        """The messages just written are not sent yet: all `buffered` bytes must be sent in time."""
         wait_s = self._limits.timeout_s + buffered / self._limits.bytes_per_s_min
-        due_s = asyncio.get_running_loop().time() + wait_s
-        self._unsent.append(UnsentMessage(self._written, due_s))
+        due_s = self._connection.loop.time() + wait_s
+        self._unsent.append(UnsentWrite(self._written, due_s, messages))
+        self._unsent_messages += messages
         if self._timer is None or due_s < self._timer_due_s:
             self._arm(due_s)
 
@@ -153,7 +189,7 @@ class SendBuffer:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_due_s = due_s
-        self._timer = asyncio.get_running_loop().call_at(due_s, self._check)
+        self._timer = self._connection.loop.call_at(due_s, self._check)
 
     def _check(self) -> None:
         self._timer = None
@@ -161,8 +197,8 @@ class SendBuffer:
         if not self._unsent or self._connection.state is not State.OPEN:
             return  # all is sent, or the library closes the socket, with a timeout of its own
         # Not always that of the oldest: a large message may have longer than a small one behind it.
-        due_s = min(message.due_s for message in self._unsent)
-        if due_s <= asyncio.get_running_loop().time():
+        due_s = min(write.due_s for write in self._unsent)
+        if due_s <= self._connection.loop.time():
             self.abort("the reader is too slow: a message was not sent in time")
         else:
             self._arm(due_s)

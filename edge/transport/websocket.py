@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable
 from typing import Final
 
-from websockets.asyncio.server import ServerConnection
-from websockets.exceptions import ConnectionClosed
-
 from edge.metrics import EdgeMetrics
+from edge.transport.connection import EdgeConnection
 from edge.transport.send_buffer import SendBuffer, SendLimits
 from mesh.clock import now_ms
 from mesh.errors import ErrorCode, PeerError
 from mesh.log import get_logger
 from mesh.messages.base import Message, encode_utf8, error_of
+from mesh.messages.binary import AudioMessage, encode_parts, json_of
+from mesh.websocket import Payload
 from mesh.words import SocketKind
 
 #: Close code of a server that shuts down (docs/protocol.md).
@@ -25,9 +25,7 @@ log = get_logger()
 class Socket:
     """One connection on /ws/session, /ws/node or /ws/control."""
 
-    def __init__(
-        self, connection: ServerConnection, peer: SocketKind, limits: SendLimits, metrics: EdgeMetrics
-    ) -> None:
+    def __init__(self, connection: EdgeConnection, peer: SocketKind, limits: SendLimits, metrics: EdgeMetrics) -> None:
         self.peer = peer
         #: When the last message arrived.
         self.heard_ms = now_ms()
@@ -35,18 +33,25 @@ class Socket:
         #: Counters of received messages by class; NoneType: the message was malformed.
         self.received = metrics.received[peer]
         self._sent = metrics.sent[peer]
+        #: The peer agreed to binary messages.
+        self.uses_binary_messages = False
         self._connection = connection
         self._metrics = metrics
 
-    async def messages(self, *, as_bytes: bool = False) -> AsyncIterator[str | bytes]:
-        """Every message until the socket closes. `as_bytes`: text is not decoded, because it is forwarded as it is."""
-        while True:
-            try:
-                message = await self._connection.recv(decode=False if as_bytes else None)
-            except ConnectionClosed:
-                return
+    async def receive(self, handle: Callable[[bytes, bool], Awaitable[None] | None]) -> None:
+        """Pass every message, and whether it is text, to `handle` until the socket closes.
+
+        It is called in the turn in which the message arrives. An awaitable that it returns must end before the next
+        message is handled; meanwhile messages are queued, and beyond `edge.receive_queue_max` the socket is not read.
+        Text is UTF-8, and not decoded: a peer whose text is not is closed with 1007.
+        """
+
+        def on_message(data: Payload, is_text: bool) -> Awaitable[None] | None:
             self.heard_ms = now_ms()
-            yield message
+            assert isinstance(data, bytes), "a server unmasks every message"
+            return handle(data, is_text)
+
+        await self._connection.receive(on_message)
 
     @property
     def close_reason(self) -> str:
@@ -72,6 +77,13 @@ class Socket:
         """The same for an encoded message."""
         self._metrics.messages_total.labels(self.peer, "out", message_type).inc()
         return self.outbox.put(data)
+
+    def send_with_audio(self, message_class: type[AudioMessage], head: bytes, audio: Payload) -> bool:
+        """Send a message whose audio is apart, binary if that was agreed, otherwise as JSON."""
+        self._sent[message_class].inc()
+        if self.uses_binary_messages:
+            return self.outbox.put(*encode_parts(message_class, head, audio), text=False)
+        return self.outbox.put(json_of(message_class, head, audio))
 
     def send_error(self, error: PeerError) -> None:
         """Reply with an error; the connection stays open."""

@@ -167,6 +167,7 @@ def _add_translate(translate: argparse.ArgumentParser) -> None:
     translate.add_argument(
         "--stream", action="store_true", help="stream the file: the mesh finds the utterances; any length is accepted"
     )
+    translate.add_argument("--timing", action="store_true", help="print how long each stage of the way took")
     translate.add_argument("--json", action="store_true", help="print each result as one JSON object")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from linguamesh.cli.errors import fail
+from linguamesh.cli.waterfall import waterfall
 from linguamesh.errors import SessionError, Unreachable
 from linguamesh.session import Session, Translation
 from linguamesh.session.stream import WavError, mix_to_mono, open_wav
@@ -44,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         return fail(f"no mesh running there: {error}. Start one with `lingua up`.", EXIT_UNREACHABLE)
     except SessionError as error:
         return fail(f"{error}. {error.hint}".strip(), EXIT_FAILED)
-    print(json.dumps(as_dict(translation)) if options.json else as_text(translation, options.src, options.tgt))
+    print(json.dumps(as_dict(translation)) if options.json else _printed(translation, options))
     return EXIT_OK
 
 
@@ -69,7 +70,7 @@ def read_wav(path: Path) -> WavAudio:
 
 
 async def _translate(options: argparse.Namespace, audio: WavAudio) -> Translation:
-    async with Session(options.url, src=options.src, tgt=options.tgt) as session:
+    async with Session(options.url, src=options.src, tgt=options.tgt, stage_timings=options.timing or None) as session:
         return await session.translate(audio.pcm, sample_rate=audio.sample_rate, timeout=options.timeout)
 
 
@@ -86,7 +87,14 @@ async def _stream(options: argparse.Namespace, path: Path) -> int:
             results.append(translation)
             print(_streamed(translation, options), flush=True)
 
-    session = Session(options.url, src=options.src, tgt=options.tgt, sample_rate=rate, close_timeout=options.timeout)
+    session = Session(
+        options.url,
+        src=options.src,
+        tgt=options.tgt,
+        sample_rate=rate,
+        close_timeout=options.timeout,
+        stage_timings=options.timing or None,
+    )
     async with session:
         printing = asyncio.create_task(print_results(session))
         await session.stream(path)
@@ -110,7 +118,12 @@ def _streamed(translation: Translation, options: argparse.Namespace) -> str:
         return json.dumps({**fields, "error": {"code": error.code, "message": error.message}} if error else fields)
     if error:
         return f"[{translation.utterance_index}] {error}"
-    return f"[{translation.utterance_index}] {as_text(translation, options.src, options.tgt)}"
+    return f"[{translation.utterance_index}] {_printed(translation, options)}"
+
+
+def _printed(translation: Translation, options: argparse.Namespace) -> str:
+    text = as_text(translation, options.src, options.tgt)
+    return f"{text}\n{waterfall(translation.stages)}" if options.timing else text
 
 
 def as_dict(translation: Translation) -> dict[str, Any]:
@@ -125,6 +138,7 @@ def as_dict(translation: Translation) -> dict[str, Any]:
         "total_ms": translation.total_ms,
         "service_timings": translation.service_timings,
         "network_timings": translation.network_timings,
+        **({"stages": translation.stages} if translation.stages else {}),
     }
 
 

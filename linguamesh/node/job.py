@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from mesh.messages import node as wire
+from mesh.messages.audio import audio_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Job:
     @cached_property
     def audio(self) -> bytes:
         """The audio's bytes; ValueError if they are not valid base64, which fails the job."""
-        return base64.b64decode(self._assign.audio, validate=True)
+        return bytes(audio_bytes(self._assign.audio))
 
     @property
     def audio_s(self) -> float:

@@ -4,7 +4,6 @@ translation or an error. Knows no message but translation_result, and no connect
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ import msgspec
 
 from linguamesh.errors import SessionError
 from mesh.messages import client as wire
-from mesh.messages.base import audio_text
+from mesh.messages.audio import audio_bytes
 
 #: Bound on results that wait to be read from `results()` or `heard()`; beyond, the oldest is evicted.
 UNREAD_MAX: Final = 1_000
@@ -42,6 +41,8 @@ class Translation:
     service_timings: dict[str, int] = field(default_factory=dict)
     #: Hop -> ms: web_to_scheduler_ms, scheduler_to_node_ms, ...; as far as they are known.
     network_timings: dict[str, int] = field(default_factory=dict)
+    #: Stage (mesh.words.LatencyStage) -> microseconds, in the order of the way; only with `stage_timings`.
+    stages: dict[str, int] = field(default_factory=dict)
     error: SessionError | None = None
     #: Session id of the member of the room who spoke; "" = this session itself.
     speaker: str = ""
@@ -53,7 +54,7 @@ class Translation:
     @cached_property
     def tts_audio(self) -> bytes:
         """The speech, in `tts_format`; b"" if there is none."""
-        return base64.b64decode(audio_text(self.message.tts_audio)) if self.message else b""
+        return bytes(audio_bytes(self.message.tts_audio)) if self.message else b""
 
 
 def translation_from(message: wire.TranslationResult, index: int, total_ms: int, speaker: str = "") -> Translation:
@@ -69,6 +70,7 @@ def translation_from(message: wire.TranslationResult, index: int, total_ms: int,
         total_ms=total_ms,
         service_timings=_set_fields(timings) if timings else {},
         network_timings=_set_fields(message.network_timings) if message.network_timings else {},
+        stages=message.stages or {},
         speaker=speaker,
         message=message,
     )

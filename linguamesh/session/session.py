@@ -61,7 +61,8 @@ class Session:
     sample_rate     of PCM16, in Hz; for streaming, and the default of whole utterances
     audio_formats   formats to offer for streaming, best first: "pcm16", "opus"; `codec` is the negotiated one
     binary_frames   stream in binary frames, if the mesh accepts them; otherwise in JSON
-    options         more fields of session_init, such as tenant_id, pairing_code, mode, lang_a, lang_b
+    options         more fields of session_init, such as tenant_id, pairing_code, mode, lang_a, lang_b;
+                    stage_timings=True gives each result its `stages`
     """
 
     def __init__(

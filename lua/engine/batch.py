@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 
 class Call(NamedTuple):
-    """One call of a script: its keys in header order, its arguments by header name."""
+    """One call of a script: its keys in header order, its arguments by header name or as a list in header order."""
 
     keys: list[str]
-    args: Mapping[str, Any]
+    args: Mapping[str, Any] | list[Any]
 
 
 @dataclass(slots=True, eq=False)

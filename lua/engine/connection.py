@@ -1,7 +1,7 @@
 """One connection to one Redis server: a list of commands out, their replies back, in one round trip.
 
 redis-py connects (TLS, login, database, keepalive). After that this module owns the transport: an exchange is one write
-and one future, which costs a third of redis-py's streams, locks and timeouts per command. Knows nothing of scripts.
+and one callback, a fraction of the cost of redis-py's streams, locks and timeouts. Knows nothing of scripts.
 """
 
 from __future__ import annotations
@@ -27,48 +27,68 @@ _read_error: Callable[[str], Exception] = DefaultParser.parse_error
 _INCOMPLETE: Final = object()
 Command = Sequence[str | int | bytes]
 Replies = list[Any]
+OnReplies = Callable[["Replies | Exception"], None]
 
 
 class _RedisProtocol(asyncio.Protocol):
     """An open connection: replies arrive in the order of the commands."""
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, transport: asyncio.Transport, timeout_s: float) -> None:
         self.is_open = True
         self._transport = transport
+        self._timeout_s = timeout_s
+        self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(protocolError=InvalidResponse, replyError=_read_error, notEnoughData=_INCOMPLETE)
-        #: Exchanges under way: number of expected replies, the replies so far, the future of the caller.
-        self._pending: deque[tuple[int, Replies, asyncio.Future[Replies]]] = deque()
+        #: Exchanges under way: number of expected replies, the replies so far, whom to call, start time.
+        self._pending: deque[tuple[int, Replies, OnReplies, float]] = deque()
+        #: One timer for all exchanges: it looks at the oldest. A timer for each would cost more than its exchange.
+        self._timer: asyncio.TimerHandle | None = None
 
-    def send(self, commands: Sequence[Command]) -> asyncio.Future[Replies]:
-        """Send the commands; the future gets their replies."""
-        done: asyncio.Future[Replies] = asyncio.get_running_loop().create_future()
-        self._pending.append((len(commands), [], done))
-        self._transport.write(b"".join([_pack(tuple(command)) for command in commands]))
-        return done
+    def send(self, commands: Sequence[Command], on_replies: OnReplies) -> None:
+        """Send the commands; `on_replies` gets their replies, or the error that closed the connection."""
+        self._pending.append((len(commands), [], on_replies, self._loop.time()))
+        if len(commands) == 1:
+            self._transport.write(_pack(tuple(commands[0])))
+        else:
+            self._transport.write(b"".join([_pack(tuple(command)) for command in commands]))
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._timeout_s, self._check_timeout)
 
     def abort(self, error: Exception) -> None:
         """Close; every exchange under way fails with `error`. Replies still in transit are lost."""
         self.is_open = False
         self._transport.abort()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         while self._pending:
-            done = self._pending.popleft()[-1]
-            if not done.done():
-                done.set_exception(error)
+            self._pending.popleft()[2](error)
+
+    def _check_timeout(self) -> None:
+        self._timer = None
+        if self._pending:
+            left_s = self._pending[0][3] + self._timeout_s - self._loop.time()
+            if left_s <= 0:
+                self.abort(TimeoutError())
+            else:
+                self._timer = self._loop.call_later(left_s, self._check_timeout)
 
     # called by the transport
     def data_received(self, data: bytes) -> None:
         """Parse replies; the last one may be incomplete."""
+        complete: list[tuple[OnReplies, Replies]] = []
         try:
             self._reader.feed(data)
             while (reply := self._reader.gets()) is not _INCOMPLETE:
-                expected, replies, done = self._pending[0]  # IndexError: a reply without a command
+                expected, replies, on_replies, _ = self._pending[0]  # IndexError: a reply without a command
                 replies.append(reply)
                 if len(replies) == expected:
                     self._pending.popleft()
-                    if not done.done():
-                        done.set_result(replies)
+                    complete.append((on_replies, replies))
         except (InvalidResponse, IndexError) as error:
             self.abort(Disconnected(f"not the Redis protocol: {error}"))
+        for on_replies, replies in complete:
+            on_replies(replies)
 
     def connection_lost(self, error: Exception | None) -> None:
         """The server or the network closed it."""
@@ -90,20 +110,32 @@ class RedisConnection:
         """True if the next exchange needs no new connection."""
         return self._protocol is not None and self._protocol.is_open
 
+    def send(self, commands: Sequence[Command], on_replies: OnReplies) -> None:
+        """Send over the open connection. `on_replies` gets the replies in order, or the error that closed it."""
+        assert self._protocol is not None, "the connection is open"
+        self._protocol.send(commands, on_replies)
+
     async def exchange(self, commands: Sequence[Command]) -> Replies:
         """The replies in order; an error reply is a value. Raises redis-py's errors if the connection fails."""
         protocol = self._protocol
         if protocol is None or not protocol.is_open:
             protocol = self._protocol = await self._open()
-        done = protocol.send(commands)
-        timer = asyncio.get_running_loop().call_later(self._timeout_s, protocol.abort, TimeoutError())
+        done: asyncio.Future[Replies] = asyncio.get_running_loop().create_future()
+
+        def on_replies(replies: Replies | Exception) -> None:
+            if done.done():
+                return
+            if isinstance(replies, Exception):
+                done.set_exception(replies)
+            else:
+                done.set_result(replies)
+
+        protocol.send(commands, on_replies)
         try:
             return await done
         except asyncio.CancelledError:
             protocol.abort(Disconnected("the exchange was cancelled"))
             raise
-        finally:
-            timer.cancel()
 
     async def close(self) -> None:
         """Close the connection, also one cancelled while connecting; its socket is closed afterwards."""
@@ -121,7 +153,7 @@ class RedisConnection:
         await self._connect()
         writer = connection._writer
         assert writer is not None, "redis-py has connected"
-        protocol = _RedisProtocol(cast(asyncio.Transport, writer.transport))
+        protocol = _RedisProtocol(cast(asyncio.Transport, writer.transport), self._timeout_s)
         writer.transport.set_protocol(protocol)
         return protocol
 

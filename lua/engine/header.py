@@ -12,12 +12,13 @@
     --   verdict  text   ok | full
 
 The body uses these names and never KEYS[n] or ARGV[n], so positions cannot drift. A name that is used but not declared,
-or declared but not used, is an error.
+or declared but not used, is an error. Fields of a group count as used also in a fragment that the script USES.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -166,14 +167,23 @@ def _declared(texts: list[str]) -> set[str]:
     return found
 
 
-def check_body(path: Path, header: Header, body: str, shared: dict[str, set[str]]) -> None:
-    """ScriptError if the body and its header disagree. `shared`: fragment name -> its functions."""
+#: (owner, field) of every table field that a text reads.
+Members = Collection[tuple[str, str]]
+
+
+def check_body(
+    path: Path, header: Header, body: str, shared: dict[str, set[str]], shared_members: Members = ()
+) -> None:
+    """ScriptError if the body and its header disagree.
+
+    `shared`: fragment name -> its functions; `shared_members`: fields read by the fragments that the body uses.
+    """
     first = header.length + 1
     names = names_in(body, first)
     functions = _functions_used(path, header, shared, names)
     _check_duplicates(path, header)
     _check_used(path, header, names)
-    _check_groups(path, header, names)
+    _check_groups(path, header, names, shared_members)
     known = _LUA | PREDEFINED | functions | names.declared | {field.name for field in header.keys + header.args}
     known |= {f"{group}s" for group in header.groups}
     for name, line in names.used.items():
@@ -208,14 +218,15 @@ def _check_used(path: Path, header: Header, names: Names) -> None:
             raise ScriptError(path, field.line, f"`{field.name}` is declared, but the body does not use it")
 
 
-def _check_groups(path: Path, header: Header, names: Names) -> None:
+def _check_groups(path: Path, header: Header, names: Names, shared_members: Members) -> None:
+    members = {**dict.fromkeys(shared_members, 1), **names.members}
     for group in header.groups.values():
         fields = {field.name: field.line for field in group.keys + group.args}
         if f"{group.name}s" not in names.used:
             raise ScriptError(path, min(fields.values()), f"the body does not use `{group.name}s`")
-        for (owner, name), line in names.members.items():
+        for (owner, name), line in members.items():
             if owner == group.name and name not in fields:
                 raise ScriptError(path, line, f"`{owner}.{name}` is not declared in the header")
         for name, line in fields.items():
-            if (group.name, name) not in names.members:
+            if (group.name, name) not in members:
                 raise ScriptError(path, line, f"`{group.name}.{name}` is declared, but the body does not use it")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from lua.engine.header import Field, Group, Header, ScriptError, check_body, read_header
+from lua.engine.header import Field, Group, Header, Members, ScriptError, check_body, names_in, read_header
 from mesh.errors import StoreError
 
 FOLDER: Final = Path(__file__).parents[1] / "scripts"
@@ -62,8 +62,22 @@ class Script:
     _readers: tuple[Callable[[Any], Any], ...]
     _has_list: bool
 
-    def arguments(self, args: Mapping[str, Any]) -> list[str | int | bytes]:
-        """The arguments of one call in header order; a missing or unknown name is a bug of the caller."""
+    def check_order(self, args: Sequence[str], groups: Mapping[str, Sequence[str]]) -> None:
+        """Assert that these are the arguments in header order: for callers that build the lists themselves."""
+        assert self._args == tuple(args), f"{self.name}: the arguments are {self._args}"
+        found = dict(self._groups)
+        assert list(found) == list(groups), f"{self.name}: the groups are {list(found)}"
+        for plural, names in groups.items():
+            assert found[plural] == tuple(names), f"{self.name}: the arguments of {plural} are {found[plural]}"
+
+    def arguments(self, args: Mapping[str, Any] | list[Any]) -> list[str | int | bytes]:
+        """The arguments of one call in header order; a missing or unknown name is a bug of the caller.
+
+        A list is in header order already: see `check_order`.
+        """
+        if type(args) is list:
+            return args
+        assert isinstance(args, Mapping)
         assert len(args) == len(self._args) + len(self._groups), f"{self.name}: got {sorted(args)}"
         values = [args[name] for name in self._args]
         for plural, names in self._groups:
@@ -113,6 +127,8 @@ class Fragment:
     text: str
     uses: list[str]
     functions: set[str]
+    #: Table fields that they read.
+    members: Members
 
 
 def _load_shared(folder: Path) -> dict[str, Fragment]:
@@ -124,7 +140,10 @@ def _load_shared(folder: Path) -> dict[str, Fragment]:
     functions = {name: set(_FUNCTION.findall(body)) for name, (_, body) in found.items()}
     for name, (header, body) in found.items():
         check_body(folder / f"{name}.lua", header, body, functions)
-    return {name: Fragment(body, header.uses, functions[name]) for name, (header, body) in found.items()}
+    return {
+        name: Fragment(body, header.uses, functions[name], names_in(body, 1).members.keys())
+        for name, (header, body) in found.items()
+    }
 
 
 def _load(path: Path, shared: dict[str, Fragment]) -> Script:
@@ -133,8 +152,10 @@ def _load(path: Path, shared: dict[str, Fragment]) -> Script:
     if not header.keys or not header.returns:
         raise ScriptError(path, 1, "the header needs the sections KEYS and RETURNS")
     body = "\n".join(text.split("\n")[header.length :])
-    check_body(path, header, body, {name: fragment.functions for name, fragment in shared.items()})
-    fragments = "\n".join(shared[name].text for name in _with_dependencies(header.uses, shared))
+    used = [shared[name] for name in _with_dependencies([name for name in header.uses if name in shared], shared)]
+    members = {member for fragment in used for member in fragment.members}
+    check_body(path, header, body, {name: fragment.functions for name, fragment in shared.items()}, members)
+    fragments = "\n".join(fragment.text for fragment in used)
     source = _BATCH.format(shared=fragments, bindings=_bindings(header), body=body)
     has_list = header.returns[-1].type == "list"
     return Script(

@@ -1,7 +1,9 @@
 """The runner: the only gateway to Redis. Sends script calls in batches and maps every failure to StoreError.
 
 Calls wait in one queue per server. While an exchange is under way new calls accumulate; the next exchange sends them
-together, as one EVALSHA per script and hash slot. Under load batches grow by themselves; an idle runner sends at once.
+together, as one EVALSHA per script and hash slot. Under load batches grow by themselves; an idle runner sends in the
+same turn of the event loop. Over an open connection an exchange is a write and a callback; only what may have to wait
+(connecting, sources of scripts that the server lost) runs in a task.
 
 Scripts are idempotent, so failed calls are retried: after a broken connection, MOVED, ASK, and errors that pass while
 the cluster changes (CLUSTERDOWN, TRYAGAIN, LOADING, READONLY). At most `redis.retries_max` times, with linear backoff
@@ -12,7 +14,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Collection, Coroutine, Iterable, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from redis import exceptions as failures
@@ -38,14 +41,16 @@ _CLOSED: Final = "the store is closed"
 
 
 class _ConnectionQueue:
-    """Calls for one server, its connection and the task that sends them."""
+    """Calls for one server, its connection, and the task that sends them while the connection is not open."""
 
-    __slots__ = ("calls", "connection", "task")
+    __slots__ = ("calls", "connection", "is_active", "task")
 
     def __init__(self, connection: RedisConnection) -> None:
         self.connection = connection
         self.calls: deque[PendingCall] = deque()
         self.task: asyncio.Task[None] | None = None
+        #: An exchange is under way, or about to begin.
+        self.is_active = False
 
 
 class Runner:
@@ -84,7 +89,11 @@ class Runner:
         """True if one call may use all these keys."""
         return not self.is_cluster or len({slot_of(key) for key in keys}) <= 1
 
-    async def call(self, script: str, keys: list[str], args: Mapping[str, Any]) -> list[Any]:
+    def check_order(self, script: str, args: Sequence[str], groups: Mapping[str, Sequence[str]]) -> None:
+        """Assert that these are the script's arguments in header order: for calls whose arguments are lists."""
+        self._scripts[script].check_order(args, groups)
+
+    async def call(self, script: str, keys: list[str], args: Mapping[str, Any] | list[Any]) -> list[Any]:
         """The answer of one call; StoreError if it failed."""
         [answer] = await self.call_many(script, [Call(keys, args)])
         if isinstance(answer, StoreError):
@@ -142,60 +151,98 @@ class Runner:
         for call in calls:
             queue = self._queue_of(call.slot) if self.is_cluster else self._default
             queue.calls.append(call)
-            if queue.task is None:
-                queue.task = asyncio.create_task(self._send_all(queue))
+            if not queue.is_active:
+                queue.is_active = True
+                # Not at once: other calls of this turn of the loop join the exchange.
+                asyncio.get_running_loop().call_soon(self._send_queued, queue)
 
-    async def _send_all(self, queue: _ConnectionQueue) -> None:
-        """Send queued calls until the queue is empty; one exchange at a time (two, if the server lost scripts).
+    def _send_queued(self, queue: _ConnectionQueue) -> None:
+        """Send everything that is queued; one exchange at a time (two, if the server lost scripts).
 
         Every call is answered or scheduled for a retry.
         """
-        sent: list[PendingCall] = []
+        if not queue.calls or self._closed:
+            queue.is_active = False
+            return
+        sent = list(queue.calls)
+        queue.calls.clear()
+        batches = batches_of(sent, self._config.batch_max)
+        if queue.connection.is_open:
+            commands, confirmed = self._commands(batches)
+            queue.connection.send(commands, partial(self._on_replies, queue, batches, confirmed))
+        else:
+            queue.task = asyncio.create_task(self._send_in_task(queue, batches))
+
+    def _on_replies(
+        self, queue: _ConnectionQueue, batches: list[Batch], confirmed: list[bool], replies: list[Any] | Exception
+    ) -> None:
+        """The end of an exchange over an open connection; begins the next one."""
+        unknown = self._resolve_all(batches, self._read_replies(batches, confirmed, replies))
+        if unknown:
+            queue.task = asyncio.create_task(self._send_in_task(queue, unknown, load=True))
+        else:
+            self._send_queued(queue)
+
+    async def _send_in_task(self, queue: _ConnectionQueue, batches: list[Batch], *, load: bool = False) -> None:
+        """Send batches over a connection that may have to be opened; `load`: with sources, which the server lost."""
         try:
-            while queue.calls:
-                sent = list(queue.calls)
-                queue.calls.clear()
-                batches = batches_of(sent, self._config.batch_max)
-                unknown = []
-                for batch, reply in zip(batches, await self._exchange(queue.connection, batches), strict=True):
-                    if isinstance(reply, failures.NoScriptError):
-                        unknown.append(batch)
-                    else:
-                        self._resolve(batch, reply)
-                if unknown:
-                    await self._send_sources(queue.connection, unknown)
+            unknown = self._resolve_all(batches, await self._exchange(queue.connection, batches, load=load))
+            if unknown:
+                self._resolve_all(unknown, await self._exchange(queue.connection, unknown, load=True))
         except BaseException as error:
-            self._fail(sent, _CLOSED if isinstance(error, asyncio.CancelledError) else repr(error))
+            calls = [call for batch in batches for call in batch]
+            self._fail(calls, _CLOSED if isinstance(error, asyncio.CancelledError) else repr(error))
             raise
         finally:
             queue.task = None
+            self._send_queued(queue)
 
-    async def _send_sources(self, connection: RedisConnection, batches: list[Batch]) -> None:
-        """Send batches with the sources of their scripts, which the server has lost."""
-        for batch, reply in zip(batches, await self._exchange(connection, batches, load=True), strict=True):
-            self._resolve(batch, reply)
+    def _resolve_all(self, batches: list[Batch], replies: list[Any]) -> list[Batch]:
+        """Resolve the batches; returns those whose script the server does not know."""
+        unknown = []
+        for batch, reply in zip(batches, replies, strict=True):
+            if self._closed:
+                self._fail(batch, _CLOSED)
+            elif isinstance(reply, failures.NoScriptError):
+                unknown.append(batch)
+            else:
+                self._resolve(batch, reply)
+        return unknown
 
     async def _exchange(
         self, connection: RedisConnection, batches: list[Batch], *, load: bool = False, asking: bool = False
     ) -> list[Any]:
-        """A reply for each batch, or an error in its place. `load`: with the scripts; `asking`: as ASK demands.
+        """A reply for each batch, or an error in its place. `load`: with the scripts; `asking`: as ASK demands."""
+        commands, confirmed = self._commands(batches, load=load)
+        replies: list[Any] | Exception
+        try:
+            replies = await connection.exchange([ASKING, *commands] if asking else commands)
+            if asking:
+                del replies[0]
+        except Exception as error:  # noqa: BLE001 - the gateway: not all that redis-py raises is a RedisError
+            replies = error
+        return self._read_replies(batches, confirmed, replies)
 
-        Confirmed scripts WAIT for replicas. A write that too few replicas acknowledged is an error: a failover may
-        lose it.
-        """
+    def _commands(self, batches: list[Batch], *, load: bool = False) -> tuple[list[Command], list[bool]]:
+        """The commands of an exchange, and which batches replicas must confirm: then it ends with a WAIT."""
         wanted = self._config.wait_replicas
-        confirmed = [bool(wanted) and batch[0].script.confirmed for batch in batches]
-        commands: list[Command] = [ASKING] if asking else []
-        commands += [command_of(batch, load=load) for batch in batches]
+        commands: list[Command] = [command_of(batch, load=load) for batch in batches]
+        if not wanted:
+            return commands, []
+        confirmed = [batch[0].script.confirmed for batch in batches]
         if any(confirmed):
             commands.append(("WAIT", wanted, self._config.wait_ms))
-        try:
-            replies = await connection.exchange(commands)
-        except Exception as error:  # noqa: BLE001 - the gateway: not all that redis-py raises is a RedisError
-            return [error] * len(batches)
-        if asking:
-            del replies[0]
+        return commands, confirmed
+
+    def _read_replies(self, batches: list[Batch], confirmed: list[bool], replies: list[Any] | Exception) -> list[Any]:
+        """A reply for each batch, or an error in its place.
+
+        A write that too few replicas acknowledged is an error: a failover may lose it.
+        """
+        if isinstance(replies, Exception):
+            return [replies] * len(batches)
         if any(confirmed):
+            wanted = self._config.wait_replicas
             replicas = replies.pop()
             if not isinstance(replicas, int) or replicas < wanted:
                 text = f"replicas that confirmed: {replicas} of {wanted}; a failover may lose the write"

@@ -1,6 +1,6 @@
 -- job_commit: bind a request to the first candidate with a free slot, lease the slot and create the job; atomic.
 -- Idempotent (deduplicated by request): one bound by this attempt or a higher one keeps its binding.
--- USES capacity, lease, job, binding
+-- USES commit
 -- CONFIRMED
 -- KEYS
 --   binding               string binding of the request
@@ -31,30 +31,7 @@
 --   reasons               text   per skipped candidate: gone | not_ready | draining | stale | full | moved
 --   seen                  list   per candidate skipped for its slots: its index, slots in use, version
 
-local bound = redis.call('GET', binding)
-if bound and read_binding(bound) >= attempt then return {'bound', bound, 0, 0, ''} end
-
-local reasons, reply = {}, {'unavailable', '', 0, 0, ''}
-for place, candidate in ipairs(candidates) do
-  local member = candidate.job_id .. '#' .. attempt
-  local reason, used, node_edge, epoch = check_capacity(candidate.node, candidate.leases, member, candidate.expected,
-    heartbeat_timeout_ms)
-  if reason == '' then
-    used = add_lease(candidate.leases, used, member, lease_ms, leases_ms)
-    create_job(candidate.job, keep_ms, attempt .. ' ' .. candidate.node_id, request, about)
-    bound = table.concat({attempt, candidate.job_id, candidate.node_id, node_edge, epoch}, ' ')
-    redis.call('SET', binding, bound, 'PX', bound_ms)
-    reply[1], reply[2], reply[3] = 'new', bound, used
-    reply[4] = update_ledger(used, candidate.ledger, candidate.changes, candidate.node_id)
-    return reply
-  end
-  reasons[place] = reason
-  if used then
-    reply[1] = 'full'
-    local at = #reply
-    reply[at + 1], reply[at + 2] = place, used
-    reply[at + 3] = update_ledger(used, candidate.ledger, candidate.changes, candidate.node_id)
-  end
-end
-reply[5] = table.concat(reasons, ',')
+local limits = {heartbeat_timeout_ms = heartbeat_timeout_ms, lease_ms = lease_ms, bound_ms = bound_ms,
+  keep_ms = keep_ms, leases_ms = leases_ms}
+local reply = commit_request(binding, attempt, request, about, candidates, limits, {})
 return reply

@@ -14,6 +14,7 @@ from lua.store.nodes import NodeStore
 from lua.store.pairing import PairingStore
 from lua.store.rooms import RoomStore
 from lua.store.sessions import SessionStore
+from lua.store.turnovers import TurnoverStore
 from mesh.config import Config
 from mesh.keys import Keys
 
@@ -26,6 +27,7 @@ class Store:
     def __init__(self, runner: Runner, keys: Keys, config: Config) -> None:
         self.jobs = JobStore(runner, keys, config)
         self.commits = CommitStore(runner, keys, config, self.jobs)
+        self.turnovers = TurnoverStore(runner, keys, config, self.jobs, self.commits)
         self.nodes = NodeStore(runner, keys, config, self.jobs)
         self.sessions = SessionStore(runner, keys, config)
         self.rooms = RoomStore(runner, keys, config)

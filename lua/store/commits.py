@@ -24,6 +24,11 @@ from mesh.states.job import JobState
 
 #: In place of the slots in use assumed by the selection: any number.
 ANY_USED: Final = -1
+#: Arguments of job_commit in header order: their lists are built here, because a dictionary per call costs more.
+COMMIT_ARGS: Final = (
+    *("request", "about", "attempt", "heartbeat_timeout_ms", "lease_ms", "bound_ms", "keep_ms", "leases_ms"),
+)
+CANDIDATE_ARGS: Final = ("node_id", "job_id", "expected")
 _UNBOUND: Final = Bound("", "", "", 0, 0)
 
 
@@ -36,6 +41,7 @@ class CommitStore:
         self._config = config
         self._cells = config.mesh.cells
         self._jobs = jobs
+        self._node_keys = jobs.node_keys.of
         #: TTL of a binding: at least a lease, and the time in which an edge may retry its request.
         self._bound_ms = max(config.job.lease_ms, config.job.deadline_ms)
         #: Arguments that are the same in every call.
@@ -44,6 +50,11 @@ class CommitStore:
             "keep_ms": jobs.record_ms,
             "leases_ms": jobs.leases_ms,
         }
+        self._ordered_limits = (
+            *(config.node.heartbeat_timeout_ms, jobs.lease_ms, self._bound_ms),
+            *(jobs.record_ms, jobs.leases_ms),
+        )
+        runner.check_order("job_commit", COMMIT_ARGS, {"candidates": CANDIDATE_ARGS})
 
     async def commit(self, requests: Sequence[CommitRequest]) -> list[Committed]:
         """Place each request on its first candidate with a free slot, once per request id. Never raises StoreError."""
@@ -51,7 +62,11 @@ class CommitStore:
             committed = list(await asyncio.gather(*(self._commit_in_cluster(request) for request in requests)))
         else:
             answers = await self._runner.call_many("job_commit", [self._commit_call(one) for one in requests])
-            committed = [_read_commit(answer, one.candidates) for answer, one in zip(answers, requests, strict=True)]
+            committed = [read_committed(answer, one.candidates) for answer, one in zip(answers, requests, strict=True)]
+        return await self.add_states(committed)
+
+    async def add_states(self, committed: list[Committed]) -> list[Committed]:
+        """The same, with the states of the jobs of requests that were bound before."""
         bound = [index for index, one in enumerate(committed) if one.verdict == "bound"]
         if bound:
             with_states = await self._with_states([committed[index] for index in bound])
@@ -67,24 +82,27 @@ class CommitStore:
 
     # one script
     def _commit_call(self, request: CommitRequest) -> Call:
-        keys = [self._keys.binding(cell_of(request.session_id, self._cells), request.request_id)]
-        each = []
-        candidates = request.candidates
-        for node_id, used in zip(candidates, request.expected or (ANY_USED,) * len(candidates), strict=True):
-            cell, node_keys = self._jobs.node_keys.of(node_id)
-            job_id = job_id_in(cell, request.unique)
-            keys += node_keys
-            keys.append(self._keys.job(cell, job_id))
-            each.append({"node_id": node_id, "job_id": job_id, "expected": used})
-        args = {
-            "attempt": request.attempt,
-            "lease_ms": self._jobs.lease_ms,
-            "bound_ms": self._bound_ms,
-            "candidates": each,
-            **_record_args(request),
-            **self._limits,
-        }
+        keys: list[str] = []
+        args: list[Any] = []
+        self.add_commit(keys, args, request)
+        self.add_candidates(keys, args, request)
         return Call(keys, args)
+
+    def add_commit(self, keys: list[str], args: list[Any], request: CommitRequest) -> None:
+        """Append the key and the arguments of a request, in the order of COMMIT_ARGS."""
+        keys.append(self._keys.binding(cell_of(request.session_id, self._cells), request.request_id))
+        args += (_request_text(request), _about_text(request), request.attempt, *self._ordered_limits)
+
+    def add_candidates(self, keys: list[str], args: list[Any], request: CommitRequest) -> None:
+        """Append the number of candidates, and the keys and arguments of each, in the order of CANDIDATE_ARGS."""
+        candidates, unique, node_keys_of, job_key = request.candidates, request.unique, self._node_keys, self._keys.job
+        args.append(len(candidates))
+        for node_id, used in zip(candidates, request.expected or (ANY_USED,) * len(candidates), strict=True):
+            cell, node_keys = node_keys_of(node_id)
+            job_id = job_id_in(cell, unique)
+            keys += node_keys
+            keys.append(job_key(cell, job_id))
+            args += (node_id, job_id, used)
 
     # reserve, then bind
     async def _commit_in_cluster(self, request: CommitRequest) -> Committed:
@@ -112,7 +130,7 @@ class CommitStore:
         if self._runner.same_slot([binding, node_keys[0]]):
             call = self._commit_call(request._replace(candidates=[node_id], expected=[expected]))
             [answer] = await self._runner.call_many("job_commit", [call])
-            placed = _read_commit(answer, [node_id])
+            placed = read_committed(answer, [node_id])
             if placed.verdict == "unknown":
                 raise StoreError(*placed.reasons)
             return placed
@@ -164,10 +182,15 @@ class CommitStore:
 
 def _record_args(request: CommitRequest) -> dict[str, str]:
     """The fields of a job's record that only tell of its request."""
-    return {
-        "request": f"{request.request_id} {request.session_id} {request.edge}",
-        "about": f"{request.utterance_index} {request.deadline_ms} {request.trace_id}",
-    }
+    return {"request": _request_text(request), "about": _about_text(request)}
+
+
+def _request_text(request: CommitRequest) -> str:
+    return f"{request.request_id} {request.session_id} {request.edge}"
+
+
+def _about_text(request: CommitRequest) -> str:
+    return f"{request.utterance_index} {request.deadline_ms} {request.trace_id}"
 
 
 def _read_binding(text: str) -> Bound:
@@ -192,7 +215,8 @@ def _with_state(placed: Committed, record: list[Any]) -> Committed:
     )
 
 
-def _read_commit(answer: list[Any] | StoreError, candidates: Sequence[str]) -> Committed:
+def read_committed(answer: list[Any] | StoreError, candidates: Sequence[str]) -> Committed:
+    """The answer of job_commit, or of job_turnover about the request."""
     if isinstance(answer, StoreError):
         return Committed("unknown", reasons=(str(answer),))
     verdict, text, used, version, reasons, passed_over = answer

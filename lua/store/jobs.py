@@ -17,9 +17,13 @@ from mesh.ids import is_id
 from mesh.keys import Keys, lease_member
 from mesh.states.speed import ANY_PAIR, RATIO_MAX
 
+#: Arguments of the scripts in header order: their lists are built here, because a dictionary per call costs more.
+ADVANCE_ARGS: Final = ("node_id", "member", "holder", "events", "success", "lease_ms", "leases_ms")
+LESSON_ARGS: Final = ("pair", "took_ms", "audio_ms", "jobs_remembered", "half_life_ms", "pairs_max")
 #: Maximum length of a language pair; a longer one counts for ANY_PAIR only.
 PAIR_MAX: Final = 64
-_UNKNOWN: Final = Advanced("unknown")
+#: The answer about a job id that is invalid.
+UNKNOWN_JOB: Final = Advanced("unknown")
 _UNTOUCHED: Final = Released("unknown", -1, 0)
 
 
@@ -39,11 +43,9 @@ class JobStore:
         self.lease_ms = config.job.lease_ms
         self._audio_ms_min = config.speed.audio_ms_min
         self._failed_ms = config.speed.failed_ms
-        self._speed_limits = {
-            "jobs_remembered": config.speed.jobs_remembered,
-            "half_life_ms": config.speed.half_life_ms,
-            "pairs_max": config.speed.pairs_per_node_max,
-        }
+        speed = config.speed
+        self._speed_limits = (speed.jobs_remembered, speed.half_life_ms, speed.pairs_per_node_max)
+        runner.check_order("job_advance", ADVANCE_ARGS, {"lessons": LESSON_ARGS})
         #: TTL of a job's record. No event renews it: after the deadline no client waits for the job, and the rest is
         #: enough for its lease and the retries of its result.
         self.record_ms = config.job.deadline_ms + config.job.lease_ms + config.job.record_extra_ms
@@ -54,7 +56,7 @@ class JobStore:
         """Apply events of mesh.states.job; an error in place of each that failed."""
         calls = [self._advance_call(one) for one in advances]
         answers = iter(await self._runner.call_many("job_advance", [call for call in calls if call]))
-        return [_advanced(next(answers)) if call else _UNKNOWN for call in calls]
+        return [read_advanced(next(answers)) if call else UNKNOWN_JOB for call in calls]
 
     async def release(self, release: Release) -> Released:
         """Give back the slot of exactly this attempt. Idempotent."""
@@ -70,28 +72,30 @@ class JobStore:
         cell = self.cell(one.job_id)
         if cell is None:
             return None
-        args: dict[str, Any] = {
-            "node_id": one.node_id,
-            "member": lease_member(one.job_id, one.attempt),
-            "holder": holder_of(one.attempt, one.node_id),
-            "events": one.events,
-            "success": "ok" if one.success else "failed",
-            "lease_ms": self.lease_ms,
-            "leases_ms": self.leases_ms,
-            "lessons": self._lessons(one),
-        }
+        args: list[Any] = [
+            one.node_id,
+            lease_member(one.job_id, one.attempt),
+            holder_of(one.attempt, one.node_id),
+            one.events,
+            "ok" if one.success else "failed",
+            self.lease_ms,
+            self.leases_ms,
+        ]
         keys = [self._keys.job(cell, one.job_id), *self.node_keys.in_cell(cell, one.node_id)]
-        return Call(keys + [self.node_keys.speeds[cell]] * len(args["lessons"]), args)
+        self.add_lesson(keys, args, cell, one)
+        return Call(keys, args)
 
-    def _lessons(self, one: Advance) -> list[dict[str, Any]]:
-        """The job's measurement of its node's speed, if it has one. See mesh.states.speed.ratio_of."""
+    def add_lesson(self, keys: list[str], args: list[Any], cell: int, one: Advance) -> None:
+        """Append the job's measurement of its node's speed, if it has one. See mesh.states.speed.ratio_of."""
         if one.took_ms < 0 or not one.pair:
-            return []
+            args.append(0)
+            return
         pair = one.pair if len(one.pair) <= PAIR_MAX else ANY_PAIR
         audio_ms = max(one.audio_ms, self._audio_ms_min)
         took_ms = one.took_ms if one.success else one.took_ms + self._failed_ms + audio_ms
         took_ms = min(took_ms, RATIO_MAX * audio_ms)
-        return [{"pair": pair, "took_ms": took_ms, "audio_ms": audio_ms, **self._speed_limits}]
+        args += (1, pair, took_ms, audio_ms, *self._speed_limits)
+        keys.append(self.node_keys.speeds[cell])
 
     def _release_call(self, one: Release) -> Call | None:
         cell = self.cell(one.job_id)
@@ -115,10 +119,11 @@ class JobStore:
         return cell if is_id(job_id) and 0 <= cell < self._cells else None
 
 
-def _advanced(answer: Answer) -> Advanced | StoreError:
+def read_advanced(answer: Answer) -> Advanced | StoreError:
+    """The answer of job_advance, or of job_turnover about the finished job."""
     if isinstance(answer, StoreError):
         return answer
-    verdict, state, outcome, request, leased, used, version, learned = answer
+    verdict, state, outcome, request, leased, used, version, learned = answer[:8]
     request_id, session_id, edge = split_request(request)
     return Advanced(
         verdict,

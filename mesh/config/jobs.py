@@ -78,3 +78,6 @@ class JobConfig(Section, frozen=True):
     waiting_bytes_max: MemoryBytes = 64 * 1024 * 1024
     #: Interval at which an edge retries the Dispatch of a request in the wait queue, in case its selector died.
     waiting_ask_ms: Ms = 1_000
+    #: Time in the wait queue after which its edge gets Waiting. Most requests get a slot before, and need no Waiting.
+    #: Keep it below edge.resend_ms, so that the edge does not retry the Dispatch.
+    waiting_notice_ms: Ms = 200

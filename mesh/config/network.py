@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from mesh.cells import CELLS_MAX
 from mesh.config.base import Bytes, Count, MemoryBytes, Ms, Port, Seconds, Section
+from mesh.frames.base import PACKET_FRAMES_MAX
 
 
 class MeshConfig(Section, frozen=True):
@@ -33,14 +34,24 @@ class LinkConfig(Section, frozen=True):
     beat_ms: Ms = 1_000
     #: Failure detection timeout: a peer without a beat for this long counts as dead, and senders fail over to another.
     dead_ms: Ms = 3_000
-    #: Messages that a ZeroMQ socket buffers per peer and direction. Beyond it a send fails (EAGAIN): a broker queues
-    #: the message itself, an edge or selector takes another broker.
+    #: Packets that a ZeroMQ socket buffers per peer and direction; each has up to `batch_frames_max` frames and about
+    #: `batch_bytes_max` bytes. Beyond it a send fails (EAGAIN): a broker queues the frames itself, an edge or selector
+    #: takes another broker.
     high_water: Count = 1_000
     #: Largest part of a message. A sender refuses to send a larger one; a peer that sends one is disconnected.
     message_bytes_max: Bytes = 8 * 1024 * 1024
-    #: Messages read from a socket in one turn of the event loop. More wait for the next turn, so that timers and other
+    #: Frames of one packet. What one turn of an event loop, or one pass of a broker, has for one receiver is one
+    #: packet; one that reaches this number is sent at once.
+    batch_frames_max: Annotated[int, Meta(ge=1, le=PACKET_FRAMES_MAX)] = 256
+    #: Bytes of one packet. One that would exceed it is sent before the next frame is added; a single larger frame is a
+    #: packet of its own. Counts as `message_bytes_max` if that is smaller.
+    batch_bytes_max: Bytes = 256 * 1024
+    #: Payload parts below this size are copied into the table of a packet; others are ZeroMQ parts of their own, which
+    #: brokers and selectors forward without a copy.
+    inline_bytes_max: Bytes = 2 * 1024
+    #: Packets read from a socket in one turn of the event loop. More wait for the next turn, so that timers and other
     #: sockets are served.
-    drain_max: Count = 256
+    drain_max: Count = 64
     #: Timeout of the ZeroMQ handshake; a connection that is not ready by then is closed.
     handshake_ms: Ms = 3_000
     #: First backoff before reconnecting to a lost broker; doubles up to `reconnect_ms_max`.
@@ -52,11 +63,14 @@ class LinkConfig(Section, frozen=True):
 class BrokerConfig(Section, frozen=True):
     """One broker process."""
 
-    #: Messages queued for one blocked peer, per lane. Beyond it a message returns to its sender: Bounce(queue_full).
+    #: Frames queued for one blocked peer, per lane. Beyond it a frame returns to its sender: Bounce(queue_full).
     queue_max: Count = 1_000
+    #: Bytes queued for one blocked peer, per lane. Beyond it a frame returns to its sender: Bounce(queue_full). A frame
+    #: that is alone in its lane may be larger.
+    queue_bytes_max: MemoryBytes = 64 * 1024 * 1024
     #: Retry delay that a Busy reply names while no selector has credit.
     busy_retry_ms: Ms = 50
-    #: Edges and selectors that one broker serves. Messages of further peers are dropped and counted.
+    #: Edges and selectors that one broker serves. Frames of further peers are dropped and counted.
     peers_max: Count = 4_096
     #: Interval of retries to send to a blocked peer.
     flush_ms: Ms = 5
@@ -126,8 +140,8 @@ class EdgeConfig(Section, frozen=True):
     #: Timeout of a call to a selector (claim, registration, room, pairing), retries included; then the peer gets an
     #: error. Also the time that a starting edge waits for its first broker.
     answer_timeout_ms: Ms = 5_000
-    #: First retry interval of an unacknowledged Dispatch, JobDone or call; doubles with each retry, the first few up to
-    #: half of link.dead_ms.
+    #: First retry interval of an unacknowledged Dispatch, result, Finished or call; doubles with each retry, the first
+    #: few up to half of link.dead_ms.
     resend_ms: Ms = 400
     #: Upper bound of the retry interval.
     resend_ms_max: Ms = 5_000
@@ -191,10 +205,15 @@ class EdgeConfig(Section, frozen=True):
     control_sockets_max: Count = 16
     #: Largest command of an operator. The socket of an operator who sends a larger one is closed (1009).
     control_message_bytes_max: Bytes = 64 * 1024
-    #: Delay by which progress of a job (dispatched, accepted, started) is collected into one JobEvent; a result within
-    #: it makes the event superfluous. On Redis Cluster the first event extends job.provisional_lease_ms: stay far
-    #: below that.
+    #: Delay by which progress of a job (dispatched, accepted, started) is collected into one JobEvent, and after which
+    #: the session's edge hears that the job is placed; a result within it makes both superfluous. On Redis Cluster the
+    #: first event extends job.provisional_lease_ms: stay far below that.
     job_event_delay_ms: Annotated[int, Meta(ge=1, le=1_000)] = 25
+    #: Delay by which acknowledgements of results are gathered, unless a message goes to the same broker before. Stay
+    #: far below `resend_ms`: an unacknowledged result is retried.
+    ack_delay_ms: Annotated[int, Meta(ge=1, le=1_000)] = 5
+    #: Acknowledgements for one edge that are sent at once, without waiting for more.
+    ack_batch_max: Count = 64
 
 
 class SelectorConfig(Section, frozen=True):

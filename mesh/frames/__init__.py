@@ -1,7 +1,8 @@
 """Frames: the messages between edges, brokers and selectors over ZeroMQ. This module has the union and the codec.
 
-Every message is a multipart: `head, frame, *payload`. A broker decodes the head only; frame and payload (audio,
-results) cross it as bytes. The grammar is in docs/protocol.md.
+What a process has for another at one moment travels as one ZeroMQ message, a packet (mesh/frames/packets.py). A broker
+reads the head of each frame only; frame and payload (audio, results) cross it unopened. The grammar is in
+docs/protocol.md.
 
 Rules: structs are arrays on the wire, so new fields go last, with a default, and fields are never reordered. A frame
 that is not in `AnyFrame` cannot be decoded. The class arguments of a frame name its receivers (`to`) and its lane.
@@ -19,6 +20,7 @@ import msgspec
 from mesh.frames.base import (
     BROKER,
     FRAME_VERSION,
+    PACKET_FRAMES_MAX,
     PAYLOAD_PARTS_MAX,
     Frame,
     Head,
@@ -31,6 +33,9 @@ from mesh.frames.jobs import (
     Cancel,
     CancelJob,
     Dispatch,
+    Finished,
+    FinishedAck,
+    FinishedJob,
     JobDone,
     JobEvent,
     Notice,
@@ -38,6 +43,7 @@ from mesh.frames.jobs import (
     Push,
     Refused,
     ResultAck,
+    ResultAcks,
     Undone,
     Waiting,
     Work,
@@ -95,6 +101,8 @@ __all__ = [
     "BROKER",
     "FRAMES",
     "FRAME_VERSION",
+    "LANES",
+    "PACKET_FRAMES_MAX",
     "PAYLOAD_PARTS_MAX",
     "AnyFrame",
     "Assign",
@@ -110,6 +118,9 @@ __all__ = [
     "Dispatch",
     "EdgeReport",
     "Failed",
+    "Finished",
+    "FinishedAck",
+    "FinishedJob",
     "Frame",
     "Goodbye",
     "Head",
@@ -140,6 +151,7 @@ __all__ = [
     "QueryAnswer",
     "Refused",
     "ResultAck",
+    "ResultAcks",
     "Role",
     "RoomMember",
     "RoomRequest",
@@ -209,7 +221,9 @@ AnyFrame = (
     | Notice
     | JobDone
     | Push
-    | ResultAck
+    | ResultAcks
+    | Finished
+    | FinishedAck
     | Cancel
     | CancelJob
     | Query
@@ -219,6 +233,8 @@ AnyFrame = (
 
 #: Every frame, in the order of the union.
 FRAMES: Final[tuple[type[Frame], ...]] = get_args(AnyFrame)
+#: The lane of every frame as a plain integer, which is encoded faster than a member of an enum.
+LANES: Final[dict[type[Frame], int]] = {frame: int(frame.lane) for frame in FRAMES}
 
 encode = msgspec.msgpack.Encoder().encode
 decode_head = msgspec.msgpack.Decoder(Head).decode

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from enum import Flag, IntEnum, auto
-from typing import Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
 #: Bumped only for a change that an older peer would misread.
-FRAME_VERSION: Final = 1
+FRAME_VERSION: Final = 2
 
 
 class Lane(IntEnum):
@@ -29,24 +29,26 @@ class Role(Flag):
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The first part of every message, and the only one that a broker decodes."""
+    """Address of one frame: the only fields of an entry (mesh/frames/packets.py) that a broker reads."""
 
-    version: int
-    lane: int
+    lane: Annotated[int, msgspec.Meta(ge=0, le=1)]
     #: "" = any selector, by cell; BROKER = the broker itself; otherwise a peer's identity.
     to: str
     cell: int
-    #: The sender's identity. A broker drops a message whose source is not the socket's own.
+    #: The sender's identity. A broker drops a frame whose source is not the socket's own.
     source: str
-    #: Sender's wall clock in microseconds: for the hop-time histogram, and to order frames of one sender.
+    #: Sender's wall clock in microseconds: for the hop-time histogram, and to order frames of one sender. No two frames
+    #: of a sender have the same.
     sent_us: int
-    #: Wall clock in milliseconds after which the message is dropped; 0 = never.
+    #: Wall clock in milliseconds after which the frame is returned to its sender; 0 = never.
     deadline_ms: int = 0
 
 
 BROKER: Final = "@broker"
-#: Upper bound of the parts after head and frame. Brokers drop messages with more.
+#: Upper bound of the payload parts of one frame. Links refuse to send more, and drop a received frame with more.
 PAYLOAD_PARTS_MAX: Final = 12
+#: Upper bound of the frames of one packet. A packet with more is dropped as a whole.
+PACKET_FRAMES_MAX: Final = 4_096
 
 
 class FrameMeta(msgspec.StructMeta):

@@ -5,6 +5,8 @@ Edge A owns the session, edge B owns the node. docs/architecture.md shows the wa
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from mesh.frames.base import Frame, Lane, Role
@@ -40,6 +42,12 @@ class Dispatch(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
     gpu_tier: str = ""
     #: True for a hedge: the attempt before this one continues.
     beside: bool = False
+    #: Sends of this attempt before this one; 0 = no selector can have seen it.
+    resend: int = 0
+    #: The session's owner epoch at edge A.
+    session_epoch: int = 0
+    #: When edge A had the whole utterance, by its wall clock.
+    arrived_us: int = 0
 
 
 class Work(msgspec.Struct, frozen=True, array_like=True):
@@ -71,7 +79,7 @@ class Work(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Assign(Frame, frozen=True, to=Role.EDGE, lane=Lane.WORK):
-    """Selector -> edge B: run this job. Payload: work, audio. Reply: Placed to edge A, or AssignFailed."""
+    """Selector -> edge B: run this job. Payload: work, audio. Reply: the result to edge A, or AssignFailed."""
 
     job_id: str
     attempt: int
@@ -83,14 +91,24 @@ class Assign(Frame, frozen=True, to=Role.EDGE, lane=Lane.WORK):
     session_edge: str
     deadline_ms: int
     trace_id: str
-    pair: str = ""  # of pair_of; it and audio_ms return in JobDone, for the speed model
+    pair: str = ""  # of pair_of; it and audio_ms return in Finished, for the speed model
     audio_ms: int = 0
     #: Time from now after which the result is late for that node, and the job may be hedged.
     late_after_ms: int = 0
+    #: The session's owner epoch at `session_edge`.
+    session_epoch: int = 0
+    #: The selector that placed the job: Finished goes there, because requests that wait for the slot wait there.
+    selector: str = ""
+    #: Sender's wall clock, and microseconds of the stages so far: EDGE_IN to COMMIT of mesh.words.LatencyStage.
+    sent_us: int = 0
+    stages: list[int] = []
 
 
 class Placed(Frame, frozen=True, to=Role.EDGE, lane=Lane.CONTROL):
-    """Edge B -> edge A: the job was written to the node. Ends the retries of Dispatch."""
+    """Edge B -> edge A: the node has the job, and there is no result yet. Ends the retries of Dispatch.
+
+    Sent `edge.job_event_delay_ms` after the job was written: most results arrive before, and need no Placed.
+    """
 
     request_id: str
     attempt: int
@@ -172,8 +190,43 @@ class Notice(Frame, frozen=True, to=Role.EDGE, lane=Lane.WORK):
     request_id: str
 
 
+class Finished(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.CONTROL):
+    """Edge B -> the selector of the job: the node is done with it. The result itself goes directly to edge A (Push).
+
+    Retried, to any selector of the job's cell, until `FinishedAck`.
+    """
+
+    job_id: str
+    attempt: int
+    node_id: str
+    node_edge: str
+    success: bool
+    #: Time from writing the job to the node until its result; -1 = unknown.
+    took_ms: int = -1
+    pair: str = ""
+    audio_ms: int = 0
+
+
+class FinishedJob(NamedTuple):
+    """One attempt at one node."""
+
+    node_id: str
+    job_id: str
+    attempt: int
+
+
+class FinishedAck(Frame, frozen=True, to=Role.EDGE, lane=Lane.CONTROL):
+    """Selector -> edge B: these jobs are finished and their slots released. Ends the retries of Finished."""
+
+    jobs: list[FinishedJob]
+
+
 class JobDone(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
-    """Edge B -> selector: the node's job_result. Payload: its JSON text. Retried until `ResultAck`."""
+    """Edge B -> selector: a result that edge A did not acknowledge, or whose session's edge is unknown.
+
+    Payload: as in Push. The selector finishes the job, looks up the owner of the session and pushes the result there,
+    or parks it in the session's mail. Retried until `ResultAcks` names it.
+    """
 
     job_id: str
     attempt: int
@@ -184,7 +237,7 @@ class JobDone(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
     utterance_index: int
     session_edge: str
     success: bool
-    #: Number of retries so far; above 0 the selector looks up the session's owner.
+    #: Sends of the result before this one; above 0 the selector looks up the session's owner.
     resend: int = 0
     #: Time from writing the job to the node until its result; -1 = unknown.
     took_ms: int = -1
@@ -193,7 +246,10 @@ class JobDone(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
 
 
 class Push(Frame, frozen=True, to=Role.EDGE, lane=Lane.WORK):
-    """Selector -> edge A, the owner of the session: a result. Payload: the node's job_result JSON text."""
+    """Edge B, or a selector on JobDone -> edge A, the owner of the session: a result. Payload: the node's job_result.
+
+    Edge A fences it by request id and attempt, and acknowledges it to `node_edge`.
+    """
 
     job_id: str
     attempt: int
@@ -202,15 +258,26 @@ class Push(Frame, frozen=True, to=Role.EDGE, lane=Lane.WORK):
     request_id: str
     session_id: str
     utterance_index: int
+    #: The session's owner epoch in the Assign; 0 = unknown.
+    session_epoch: int = 0
+    #: Sender's wall clock, and microseconds of the stages so far: EDGE_IN to NODE of mesh.words.LatencyStage.
+    sent_us: int = 0
+    stages: list[int] = []
 
 
-class ResultAck(Frame, frozen=True, to=Role.EDGE, lane=Lane.CONTROL):
-    """Edge A or selector -> edge B: acknowledges JobDone and ends its retries; "no_session" does so after a few."""
+class ResultAck(NamedTuple):
+    """Acknowledges one result: "no_session" means that its session is not at the sender."""
 
+    node_id: str
     job_id: str
     attempt: int
-    node_id: str
     verdict: str  # mesh.words.ResultVerdict
+
+
+class ResultAcks(Frame, frozen=True, to=Role.EDGE, lane=Lane.CONTROL):
+    """Edge A or selector -> edge B: acknowledges results and ends their retries. Gathered: one frame for many."""
+
+    acks: list[ResultAck]
 
 
 class Cancel(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.CONTROL):

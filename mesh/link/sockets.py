@@ -52,19 +52,20 @@ def drainer(socket: zmq.Socket[bytes], messages_max: int) -> Callable[[], list[l
     return drain
 
 
-def sender(socket: zmq.Socket[bytes], *, copy: bool) -> Callable[[Sequence[Any]], None]:
+def sender(socket: zmq.Socket[bytes]) -> Callable[[Sequence[Any]], None]:
     """A function that sends one message without waiting. zmq.Again if the pipe is full; all parts are sent or none.
 
-    copy=False forwards zmq.Frame parts by reference. For bytes it would need pyzmq's garbage thread, which costs more
-    than copying an utterance.
+    A zmq.Frame is sent by reference, any other buffer is copied: without a copy it would need pyzmq's garbage thread,
+    which costs more than copying an utterance.
     """
     # The backend's own method: the wrapper above it only handles options that are never passed here.
     send = zmq.backend.Socket.send.__get__(socket)
+    frame = zmq.Frame
 
     def send_parts(parts: Sequence[Any]) -> None:
         for part in parts[:-1]:
-            send(part, _MORE, copy)
-        send(parts[-1], _LAST, copy)
+            send(part, _MORE, type(part) is not frame)
+        send(parts[-1], _LAST, type(parts[-1]) is not frame)
 
     return send_parts
 

@@ -12,12 +12,13 @@ import re
 from collections.abc import Callable
 from copy import copy
 from functools import partial
-from typing import Annotated, Any, Final, Generic, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Generic, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta, Raw, inspect
+from msgspec import Meta, inspect
 
 from mesh.errors import ErrorCode, PeerError
+from mesh.messages.audio import NOT_SENT, check_audio
 
 #: Largest integer that a JavaScript peer can represent.
 WHOLE_MAX: Final = 2**53
@@ -50,6 +51,11 @@ def _wire_name(class_name: str) -> str:
 
 class Message(Part, frozen=True, tag_field="type", tag=_wire_name):
     """Base of all messages: the class SessionInit is `"type": "session_init"`."""
+
+    #: The field with audio, if there is one: absent in the head of a binary message.
+    audio_field: ClassVar[str] = ""
+    #: False: JSON may leave it out.
+    audio_required: ClassVar[bool] = True
 
 
 def always(value: Any) -> Any:
@@ -129,29 +135,6 @@ def error_of(error: PeerError) -> ErrorMessage:
     return error_message(error.code, error.message, error.details)
 
 
-# --- audio that is forwarded undecoded --------------------------------------------------------------
-
-#: `tts_audio` of a result that has none.
-NO_AUDIO: Final = Raw(b'""')
-
-
-def audio_text(raw: Raw) -> str:
-    """The base64 text of a `tts_audio`; "" if there is none."""
-    return msgspec.json.decode(raw, type=str | None) or ""
-
-
-def has_audio(raw: Raw) -> bool:
-    """True if a `tts_audio` holds anything."""
-    return len(memoryview(raw)) > 2 and bytes(memoryview(raw)[:1]) == b'"'
-
-
-def check_audio(raw: Raw, *, null: bool) -> None:
-    """ValueError unless `raw` can be forwarded: a JSON string of plain ASCII, as base64 is; null if `null`."""
-    content = bytes(raw)
-    if not (content.startswith(b'"') and content.isascii()) and not (null and content == b"null"):
-        raise ValueError("`tts_audio` must be a base64 string")
-
-
 # --- codec ----------------------------------------------------------------------------------------
 
 _encoder: Final = msgspec.json.Encoder()
@@ -179,6 +162,7 @@ class Codec(Generic[T]):
             info = inspect.type_info(cls)
             assert isinstance(info, inspect.StructType)
             self._shapes[str(info.tag)] = info
+        self._with_audio = frozenset(cls for cls in classes if cls.audio_field)
 
     @property
     def types(self) -> frozenset[str]:
@@ -187,6 +171,13 @@ class Codec(Generic[T]):
 
     def decode(self, text: str | bytes) -> T:
         """The message in `text`; PeerError(INVALID_MESSAGE) naming the field if it is malformed."""
+        message = self.decode_head(text)
+        if type(message) in self._with_audio:
+            _check_audio(message)
+        return message
+
+    def decode_head(self, text: str | bytes | bytearray | memoryview) -> T:
+        """The same without a check of its audio, for the head of a binary message."""
         try:
             return self._decoder.decode(text)
         except msgspec.ValidationError:
@@ -196,7 +187,7 @@ class Codec(Generic[T]):
         except RecursionError:
             raise _invalid("nested too deeply") from None
 
-    def _decode_leniently(self, text: str | bytes) -> T:
+    def _decode_leniently(self, text: str | bytes | bytearray | memoryview) -> T:
         try:
             tree = msgspec.json.decode(text)
             if not isinstance(tree, dict):
@@ -216,6 +207,17 @@ class Codec(Generic[T]):
         if name.lower() not in self._shapes:
             raise _invalid(f"unknown `type` {name[:_QUOTE_MAX]!r}")
         return name.lower()
+
+
+def _check_audio(message: Any) -> None:
+    name = message.audio_field
+    audio = getattr(message, name)
+    if message.audio_required and audio is NOT_SENT:
+        raise _invalid(f"Object missing required field `{name}`")
+    try:
+        check_audio(audio, null=not message.audio_required, name=name)
+    except ValueError as error:
+        raise _invalid(str(error)) from None
 
 
 def _invalid(reason: str) -> PeerError:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
-from msgspec import Raw
-
+from mesh.messages.audio import NOT_SENT, Audio
 from mesh.messages.base import (
     Attempt,
     ExtraResult,
@@ -25,11 +24,7 @@ from mesh.messages.base import (
     Whole,
     Word,
     Words,
-    check_audio,
 )
-
-#: Default of `tts_audio`: absent. Omitted on output, because it is the default itself.
-_NOT_SENT: Final = Raw(b"null")
 
 
 class JobRef(Part, frozen=True, kw_only=True):
@@ -50,6 +45,8 @@ class JobError(Part, frozen=True, kw_only=True):
 class JobAssign(Message, frozen=True, kw_only=True):
     """Run this job. Flags that are false are omitted."""
 
+    audio_field = "audio"
+
     job_id: Id
     attempt_id: Attempt
     session_id: Id
@@ -59,7 +56,7 @@ class JobAssign(Message, frozen=True, kw_only=True):
     dialect: Word | None = None
     features: FeatureFlags | None = None
     pipeline: PipelineConfig
-    audio: str  # base64
+    audio: Audio = NOT_SENT  # base64; required, unless the message is binary
     audio_format: Word
     sample_rate: SampleRate
     mode: Mode | None = None
@@ -121,7 +118,10 @@ class NodeAsrPartial(Message, frozen=True, kw_only=True, tag="asr_partial"):
 
 
 class JobResult(Message, frozen=True, kw_only=True):
-    """The outcome of a job on the node. tts_audio is forwarded as JSON text and never decoded on the way."""
+    """The outcome of a job on the node. tts_audio is forwarded as it is."""
+
+    audio_field = "tts_audio"
+    audio_required = False
 
     job_id: Id
     attempt_id: Attempt
@@ -131,7 +131,7 @@ class JobResult(Message, frozen=True, kw_only=True):
     success: bool
     text_asr: Text | None = None
     text_translated: Text | None = None
-    tts_audio: Raw = _NOT_SENT
+    tts_audio: Audio = NOT_SENT  # base64
     tts_format: Word | None = None
     extra: ExtraResult | None = None
     processing_time_ms: Whole | None = None
@@ -145,9 +145,6 @@ class JobResult(Message, frozen=True, kw_only=True):
     quality_score: float | None = None
     rerun_count: Attempt | None = None
     segments_meta: SegmentsMeta | None = None
-
-    def __post_init__(self) -> None:
-        check_audio(self.tts_audio, null=True)
 
 
 class JobResultAck(Message, frozen=True, kw_only=True):

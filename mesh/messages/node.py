@@ -141,6 +141,8 @@ class NodeRegisterMessage(Message, frozen=True, kw_only=True, tag="node_register
     region: Word | None = None
     gpu_tier: Word | None = None
     result_ack: bool | None = None
+    #: job_assign and job_result may be binary messages.
+    binary_messages: bool | None = None
     #: The node takes jobs of this tenant only.
     tenant_id: Id | None = None
 
@@ -168,6 +170,8 @@ class NodeRegisterAck(Message, frozen=True, kw_only=True):
     node_id: Id
     message: Line = always("registered")
     status: Word = always("registering")
+    # extension: binary messages were agreed
+    binary_messages: bool | None = None
 
 
 class NodeStatus(Message, frozen=True, kw_only=True):

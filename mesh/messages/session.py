@@ -45,12 +45,16 @@ class SessionInit(Message, frozen=True, kw_only=True):
     audio_formats: Words | None = None  # "opus" | "pcm16"
     sample_rate: SampleRate | None = None
     binary_frames: bool | None = None
+    # Utterances and results may be binary messages.
+    binary_messages: bool | None = None
     # Resuming: the client buffers audio until its utterance has ended, acknowledges results and reconnects by itself.
     resumable: bool | None = None
     resume_token: Word | None = None
     # The last index that ended at the client, and the last chunk of its audio; -1 = none.
     last_index: Signed | None = None
     last_seq: Signed | None = None
+    # Results name the time of each stage.
+    stage_timings: bool | None = None
 
 
 class SessionClose(Message, frozen=True, kw_only=True):
@@ -80,6 +84,8 @@ class SessionInitAck(Message, frozen=True, kw_only=True):
     negotiated_audio_format: Word | None = None
     negotiated_sample_rate: Whole | None = None
     negotiated_channel_count: Whole | None = None
+    # Not in the original: binary messages were agreed.
+    binary_messages: bool | None = None
     # Not in the original. The token resumes this session on any edge.
     resume_token: Word | None = None
     resumed: bool | None = None

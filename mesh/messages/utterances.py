@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import Raw
-
+from mesh.messages.audio import NOT_SENT, Audio
 from mesh.messages.base import (
     Attempt,
     ExtraResult,
@@ -26,7 +25,6 @@ from mesh.messages.base import (
     Whole,
     Word,
     Words,
-    check_audio,
 )
 
 UiEventName = Literal[
@@ -56,6 +54,8 @@ class NetworkTimings(Part, frozen=True, kw_only=True):
 class Utterance(Message, frozen=True, kw_only=True):
     """One whole utterance. Reply: translation_result, missing_result or error."""
 
+    audio_field = "audio"
+
     session_id: Id
     utterance_index: Whole
     manual_cut: bool
@@ -63,7 +63,7 @@ class Utterance(Message, frozen=True, kw_only=True):
     tgt_lang: Lang
     dialect: Word | None = None
     features: FeatureFlags | None = None
-    audio: str  # base64
+    audio: Audio = NOT_SENT  # base64; required, unless the message is binary
     audio_format: Word
     sample_rate: SampleRate
     mode: Mode | None = None
@@ -112,14 +112,16 @@ class TtsPlayEnded(Message, frozen=True, kw_only=True):
 
 
 class TranslationResult(Message, frozen=True, kw_only=True):
-    """The result of one utterance. tts_audio is the node's JSON text, never decoded on the way."""
+    """The result of one utterance. tts_audio is forwarded as the node sent it."""
+
+    audio_field = "tts_audio"
 
     session_id: Id
     utterance_index: Whole
     job_id: Id
     text_asr: Text
     text_translated: Text
-    tts_audio: Raw
+    tts_audio: Audio = NOT_SENT  # base64; required, unless the message is binary
     tts_format: Word
     extra: ExtraResult | None = None
     trace_id: Id
@@ -135,9 +137,8 @@ class TranslationResult(Message, frozen=True, kw_only=True):
     segments_meta: SegmentsMeta | None = None
     # Not in the original: the last chunk of a streamed utterance, for clients that resume.
     last_seq: Whole | None = None
-
-    def __post_init__(self) -> None:
-        check_audio(self.tts_audio, null=False)
+    # Not in the original, only for clients that asked for stage_timings: microseconds by mesh.words.LatencyStage.
+    stages: dict[Word, Whole] | None = None
 
 
 class AsrPartial(Message, frozen=True, kw_only=True):

@@ -39,6 +39,8 @@ class Interner:
         self._spell: Callable[[str], str] = str if exact else str.lower
         #: Strings refused because the interner was full; each try counts.
         self.refused = 0
+        #: Counts words that got or lost a number: what was looked up before may be outdated.
+        self.changes = 0
         self._numbers: dict[str, int] = {}
         #: By number: the string, and its reference count.
         self._words: list[str] = []
@@ -73,6 +75,7 @@ class Interner:
                 self._holders.append(0)
                 self.size += 1
             self._numbers[word] = number
+            self.changes += 1
         self._holders[number] += 1
         return number
 
@@ -89,6 +92,7 @@ class Interner:
             if not self._holders[number]:
                 del self._numbers[self._words[number]]
                 self._free.append(number)
+                self.changes += 1
 
     def find(self, word: str) -> int:
         """The number of `word`, or UNKNOWN."""
@@ -145,6 +149,17 @@ class NodeInterners:
         """Strings refused so far, in all interners."""
         all_of_them = (self.languages, self.pairs, self.services, self.tenants, self.regions, self.tiers)
         return sum(interner.refused for interner in all_of_them)
+
+    def changes(self) -> int:
+        """Counts words that got or lost a number, in all interners."""
+        return (
+            self.languages.changes
+            + self.pairs.changes
+            + self.services.changes
+            + self.tenants.changes
+            + self.regions.changes
+            + self.tiers.changes
+        )
 
     def hold(self, caps: NodeCaps) -> RowInterns:
         """Intern the strings of a node."""

@@ -11,6 +11,7 @@ compiles in (layout, constants, rules) must be here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numba
@@ -54,6 +55,9 @@ ASR_STAGE, SEMANTIC_STAGE, TTS_STAGE = 0, 1, 2
 STAGES: Final = 3
 #: Jobs without a candidate that are remembered in one batch, for others with the same needs.
 _WITHOUT_MAX: Final = 64
+#: Templates of empty results that are cached, and the size up to which: a copy costs a third of building one.
+_TEMPLATES_MAX: Final = 256
+_TEMPLATE_CELLS_MAX: Final = 1_024
 #: Standard deviations above the mean that 19 of 20 jobs stay below.
 LATE_DEVIATIONS: Final = 1.65
 
@@ -873,7 +877,8 @@ def _choose(
 # --- for Python -----------------------------------------------------------------------------------------
 
 
-def _empty_choice(jobs: int, best: int) -> Choice:
+@lru_cache(_TEMPLATES_MAX)
+def _choice_template(jobs: int, best: int) -> Choice:
     return Choice(
         rows=np.full((jobs, best), NO_ROW, dtype=np.int32),
         scores=np.zeros((jobs, best), dtype=np.int64),
@@ -886,13 +891,28 @@ def _empty_choice(jobs: int, best: int) -> Choice:
     )
 
 
-def _scratch(best: int, examined: int = 0) -> Scratch:
+@lru_cache(_TEMPLATES_MAX)
+def _scratch_template(best: int, examined: int) -> Scratch:
     return Scratch(
         ties=np.zeros(best, dtype=np.uint64),
         special=np.zeros(2, dtype=np.int32),
         without=np.full(_WITHOUT_MAX, NO_ROW, dtype=np.int32),
         obstacles=np.full(examined, _POOL, dtype=np.int32),
     )
+
+
+def _empty_choice(jobs: int, best: int) -> Choice:
+    if jobs * best > _TEMPLATE_CELLS_MAX:
+        return _choice_template.__wrapped__(jobs, best)
+    arrays: list[Any] = list(_choice_template(jobs, best))
+    return Choice(*[array.copy() for array in arrays])
+
+
+def _scratch(best: int, examined: int = 0) -> Scratch:
+    if best + examined > _TEMPLATE_CELLS_MAX:
+        return _scratch_template.__wrapped__(best, examined)
+    arrays: list[Any] = list(_scratch_template(best, examined))
+    return Scratch(*[array.copy() for array in arrays])
 
 
 def choose(columns: Columns, index: PoolIndex, rows: JobRows, prior: Floats, rules: Rules, best: int) -> Choice:

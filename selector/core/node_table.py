@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -19,12 +19,23 @@ from selector.core import pool_index
 from selector.core.column_layout import INT32_MAX, empty_columns, write_caps, write_load
 from selector.core.interner import NO_INTERNS, Interner, NodeInterners, RowInterns, bits
 from selector.core.kernel import Columns, PoolIndex
-from selector.core.node_speeds import NodeSpeeds, clear
+from selector.core.node_speeds import NodeSpeeds, SpeedWrite, clear
 from selector.core.pools import home_among
 
 _FIRST_CAPACITY: Final = 64
 #: Distinct home pools; a node in one more is in none.
 _POOLS_MAX: Final = 4_096
+#: Single values that are remembered for a recording; beyond it their whole rows are.
+_WRITES_MAX: Final = 1_024
+
+
+class Written(NamedTuple):
+    """Writes since the last time: whole rows, and single values that were written before those rows were read."""
+
+    rows: list[int]
+    #: Row and slots in use, in order.
+    loads: list[tuple[int, int]]
+    speeds: list[SpeedWrite]
 
 
 @dataclass(slots=True)
@@ -65,6 +76,8 @@ class NodeTable:
         #: The highest version ever applied.
         self.version = 0
         self._written: set[int] = set()
+        self._loads: list[tuple[int, int]] = []
+        self._learned: list[SpeedWrite] = []
         #: Nodes with a mark.
         self.marked: set[str] = set()
         #: Nodes whose slots did not match their jobs at the last audit -> how many.
@@ -115,11 +128,26 @@ class NodeTable:
         """The nodes of one cell."""
         return (record.node_id for record in self._records if record.cell == cell)
 
-    def take_written(self) -> list[int]:
-        """The rows that were written since the last call, for a recording. Rows beyond the last node are left out."""
-        written = sorted(row for row in self._written if row < len(self._records))
+    def take_written(self) -> Written:
+        """Writes since the last call, for a recording. Rows beyond the last node are left out."""
+        count = len(self._records)
+        rows = sorted(row for row in self._written if row < count) if self._written else []
+        written = Written(rows, self._loads, self._learned)
         self._written.clear()
+        self._loads, self._learned = [], []
         return written
+
+    def _note_load(self, row: int, used: int) -> None:
+        """Slots in use and speeds change with every job: noting them alone is cheaper than their whole row."""
+        self._loads.append((row, used))
+        if len(self._loads) + len(self._learned) > _WRITES_MAX:
+            self._written.update(row for row, _ in self._loads)
+            self._written.update(write.row for write in self._learned)
+            self._loads, self._learned = [], []
+
+    def words_version(self) -> int:
+        """Changes whenever a string of a node gets or loses its number."""
+        return self.interners.changes() + self.speeds.pairs.changes
 
     # --- index for the kernel --------------------------------------------------
 
@@ -205,8 +233,7 @@ class NodeTable:
         row = self.rows.get(node_id)
         if row is None:
             return False
-        self.speeds.learn(self.columns, row, node_id, learned, clock_offset_ms)
-        self._written.add(row)
+        self._learned += self.speeds.learn(self.columns, row, node_id, learned, clock_offset_ms)
         return True
 
     def set_marks(self, node_id: str, marks: Mapping[str, int]) -> bool:
@@ -249,10 +276,30 @@ class NodeTable:
         if row is None or used < 0 or version < self._records[row].version:
             return False
         self._records[row].version = version
-        self.version = max(self.version, version)
-        self.columns.used[row] = min(used, INT32_MAX)
-        self._written.add(row)
+        if version > self.version:
+            self.version = version
+        used = min(used, INT32_MAX)
+        self.columns.used[row] = used
+        self._note_load(row, used)
         return True
+
+    def expect_release(self, node_id: str) -> bool:
+        """Count one slot less until the script's answer about the release; False if there is none to release."""
+        row = self.rows.get(node_id)
+        used = 0 if row is None else int(self.columns.used[row])
+        if row is None or used < 1:
+            return False
+        self.columns.used[row] = used - 1
+        self._note_load(row, used - 1)
+        return True
+
+    def undo_release(self, node_id: str) -> None:
+        """An expected release did not happen, or is unknown: count the slot as in use until the next snapshot."""
+        row = self.rows.get(node_id)
+        if row is not None:
+            used = int(self.columns.used[row]) + 1
+            self.columns.used[row] = used
+            self._note_load(row, used)
 
     def saturate(self, node_id: str) -> None:
         """A commit found no free slot: count the node as full until the next snapshot."""

@@ -1,12 +1,12 @@
-"""Handlers for placed jobs: events, results, failed attempts, cancellation.
+"""Handlers for placed jobs: events, ends, results that need a selector, failed attempts, cancellation.
 
-Events and results come in batches: one call of the store per batch. The others are rare and come one at a time. Call
-the store, decide in the core, send. On a store error nothing is sent: the sender retries, or the lease expires.
+Events, ends and results come in batches: one call of the store per batch. The others are rare and come one at a time.
+Call the store, decide in the core, send. On a store error nothing is sent: the sender retries, or the lease expires.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from lua.store.types.commits import Bound
@@ -15,14 +15,28 @@ from lua.store.types.sessions import MailEntry, SessionOwner
 from mesh import clock
 from mesh.cells import cell_of, cell_of_job
 from mesh.errors import StoreError
-from mesh.frames import Assign, AssignFailed, Bounce, Cancel, JobDone, JobEvent, decode_frame
-from mesh.link.link import Received
+from mesh.frames import (
+    Assign,
+    AssignFailed,
+    Bounce,
+    Cancel,
+    Finished,
+    FinishedAck,
+    FinishedJob,
+    JobDone,
+    JobEvent,
+    ResultAck,
+    ResultAcks,
+    decode_frame,
+)
+from mesh.link.link import Received, bytes_of
 from mesh.log import get_logger
 from mesh.states.job import JobAction
 from mesh.words import BounceReason, NodeChange, ParkedKind
 from selector.context import SelectorContext
 from selector.core.reply import Reply
 from selector.jobs.core import result_routing
+from selector.jobs.core.result_routing import AckTo
 from selector.placement.core import replies
 from selector.placement.placer import Placer
 
@@ -64,48 +78,79 @@ class JobHandler:
             self._table.patch(one.node_id, advanced.used, advanced.version)
             self._metrics.events_total.labels(advanced.verdict).inc()
 
+    async def on_finished(self, messages: list[Received]) -> None:
+        """Jobs ended, and their results went directly to their sessions: finish them and release their slots."""
+        await self._finish(messages)
+
     async def on_job_done(self, messages: list[Received]) -> None:
         """Results: finish the jobs, release their slots, push to the sessions' edges or park in their mail."""
+        found: list[tuple[Received, JobDone, Advanced]] = []
+        for message, advanced in zip(messages, await self._finish(messages), strict=True):
+            done = message.frame
+            assert isinstance(done, JobDone)
+            if not isinstance(advanced, StoreError):
+                found.append((message, done, advanced))
+        if found:
+            await self._deliver(found)
+
+    async def _finish(self, messages: list[Received]) -> list[Advanced | StoreError]:
+        """Finish the jobs of Finished and JobDone frames, release their slots, acknowledge.
+
+        A fenced or unknown job is acknowledged too, because its edge must not retry; after a store error it must.
+        """
         advances = []
         for message in messages:
-            done = message.frame
-            assert isinstance(done, JobDone)
-            advances.append(result_routing.finish_of(done))
-        found: list[tuple[Received, JobDone, Advanced]] = []
-        for message, advanced in zip(messages, await self._store.jobs.advance(advances), strict=True):
-            done = message.frame
-            assert isinstance(done, JobDone)
+            frame = message.frame
+            assert isinstance(frame, Finished | JobDone)
+            advances.append(result_routing.finish_of(frame))
+        answers = await self._store.jobs.advance(advances)
+        finished: dict[str, list[FinishedJob]] = {}
+        for message, one, advanced in zip(messages, advances, answers, strict=True):
+            frame = message.frame
+            assert isinstance(frame, Finished | JobDone)
             if isinstance(advanced, StoreError):
                 self._guard.note(message, advanced)
                 continue
-            self._table.patch(done.node_id, advanced.used, advanced.version)
+            self._table.patch(one.node_id, advanced.used, advanced.version)
             if advanced.speeds:
-                cell = cell_of(done.node_id, self._context.config.mesh.cells)
+                cell = cell_of(one.node_id, self._context.config.mesh.cells)
                 offset_ms = self._context.snapshot.clock_offset_ms(cell)
-                self._table.learn_speeds(done.node_id, advanced.speeds, offset_ms)
+                self._table.learn_speeds(one.node_id, advanced.speeds, offset_ms)
             self._metrics.results_total.labels(advanced.verdict).inc()
-            found.append((message, done, advanced))
-        if found:
+            job = FinishedJob(one.node_id, one.job_id, one.attempt)
+            finished.setdefault(frame.node_edge, []).append(job)
+        if finished:
             self._slots_freed()
-            await self._deliver(found)
+        for edge, jobs in finished.items():
+            self._send(edge, messages[0].head.cell, FinishedAck(jobs), prefer=messages[0].broker)
+        return answers
 
     async def _deliver(self, found: list[tuple[Received, JobDone, Advanced]]) -> None:
         """Push each result to the owner of its session, or park it in the session's mail."""
         moved = [one for one in found if result_routing.needs_owner(one[1], one[2])]
         owners = await self._owners(moved) if moved else {}
         parked: list[tuple[Received, JobDone, MailEntry]] = []
+        acks: list[AckTo] = []
         for message, done, advanced in found:
-            body = message.payload[0] if message.payload else b""
             owner = owners.get(result_routing.session_of(done, advanced)) if owners else None
-            park, push, ack = result_routing.on_result(done, advanced, body, owner, self._is_live)
+            park, push, ack = result_routing.on_result(done, advanced, message.payload, owner, self._is_live)
             if park is not None:
                 parked.append((message, done, park))
             if push is not None:
                 self._send(push.to, message.head.cell, push.frame, *message.payload, prefer=message.broker)
             if ack is not None:
-                self._send(ack.to, message.head.cell, ack.frame, prefer=message.broker)
+                acks.append(ack)
         if parked:
-            await self._park(parked)
+            acks += await self._park(parked)
+        self._send_acks(acks, found[0][0])
+
+    def _send_acks(self, acks: Sequence[AckTo], message: Received) -> None:
+        """One frame for each edge; a batch bounds their number."""
+        by_edge: dict[str, list[ResultAck]] = {}
+        for to, ack in acks:
+            by_edge.setdefault(to, []).append(ack)
+        for edge, gathered in by_edge.items():
+            self._send(edge, message.head.cell, ResultAcks(gathered), prefer=message.broker)
 
     async def _owners(self, moved: list[tuple[Received, JobDone, Advanced]]) -> dict[str, SessionOwner]:
         """The owners of sessions that may have moved. Store errors are logged and left out."""
@@ -119,8 +164,9 @@ class JobHandler:
                 owners[session_id] = owner
         return owners
 
-    async def _park(self, parked: list[tuple[Received, JobDone, MailEntry]]) -> None:
-        """Park results in the mail of their sessions; each is acknowledged once it is stored."""
+    async def _park(self, parked: list[tuple[Received, JobDone, MailEntry]]) -> list[AckTo]:
+        """Park results in the mail of their sessions; returns the acknowledgements of those that are stored."""
+        acks = []
         answers = await self._store.sessions.park_mail([entry for _, _, entry in parked])
         for (message, done, _), answer in zip(parked, answers, strict=True):
             if isinstance(answer, StoreError):
@@ -128,8 +174,8 @@ class JobHandler:
                 continue
             self._metrics.parked_total.labels(ParkedKind.RESULT).inc(answer.verdict == "parked")
             self._metrics.mail_dropped_total.inc(answer.dropped)
-            ack = result_routing.on_parked(done, answer)
-            self._send(ack.to, message.head.cell, ack.frame, prefer=message.broker)
+            acks.append(result_routing.on_parked(done, answer))
+        return acks
 
     async def on_assign_failed(self, frame: AssignFailed, message: Received) -> None:
         """The node does not run the job: release its slot, send Undone, unlist an absent node."""
@@ -145,7 +191,7 @@ class JobHandler:
 
     async def on_bounce(self, frame: Bounce, message: Received) -> None:
         """A frame of ours was not delivered. Only an Assign is handled; the senders of other causes retry."""
-        bounced = decode_frame(message.payload[1])
+        bounced = decode_frame(bytes_of(message.payload[1]))
         if not isinstance(bounced, Assign):
             log.info("bounced", frame=type(bounced).__name__, reason=frame.reason)
             return

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from lua.store.types.commits import CommitRequest
 from mesh.frames import Dispatch
+from mesh.link.link import Part
 from mesh.words import DispatchOutcome
 from selector.core.pools import PoolOrder
 from selector.operators.core.recorder import Batch
@@ -29,7 +30,7 @@ class Placement:
     """One attempt to place an utterance."""
 
     dispatch: Dispatch
-    payload: list[bytes]
+    payload: list[Part]
     #: The broker that delivered it, and gets the replies.
     broker: str
     #: Part of the job id; equal in every round, so that a retried commit creates the same job.
@@ -42,6 +43,11 @@ class Placement:
     pools: PoolOrder | None = None
     #: When it was sent, by its edge's clock.
     sent_us: int = 0
+    #: When it arrived and when it was selected for, by the wall clock; duration of that selection and of its commit.
+    arrived_us: int = 0
+    selected_us: int = 0
+    select_us: int = 0
+    commit_us: int = 0
     # The last choice, per candidate: node id, connection epoch, slots expected in use, when a result is late.
     candidates: list[str] = field(default_factory=list)
     epochs: list[int] = field(default_factory=list)
@@ -78,6 +84,17 @@ class Placement:
     def waited_ms(self, now_ms: int) -> int:
         """Its time in the wait queue."""
         return max(0, now_ms - self.since_ms) if self.has_waited else 0
+
+    def stages(self) -> list[int]:
+        """Microseconds of mesh.words.LatencyStage EDGE_IN to COMMIT."""
+        arrived_us = self.arrived_us
+        return [
+            max(0, self.sent_us - self.dispatch.arrived_us) if self.dispatch.arrived_us else 0,
+            max(0, arrived_us - self.sent_us),
+            max(0, self.selected_us - self.select_us - arrived_us),
+            self.select_us,
+            self.commit_us,
+        ]
 
     def removed_counts(self) -> list[int]:
         """Nodes that each filter removed, with rejected ones under the filter of their reason."""

@@ -8,6 +8,7 @@ docs/adr/0010-waiting-conflicts-and-decisions.md.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from lua.store.types.commits import PASSED_OVER, Committed
@@ -18,9 +19,10 @@ from mesh.errors import StoreError
 from mesh.frames import Assign, Dispatch, Undone
 from mesh.link.link import Received
 from mesh.log import get_logger
+from mesh.metrics.stage_counts import STAGES
 from mesh.random_ids import new_job_unique
 from mesh.states.node import Status
-from mesh.words import DispatchOutcome, UndoneReason
+from mesh.words import DispatchOutcome, LatencyStage, UndoneReason
 from selector.context import SelectorContext
 from selector.core.filters import Filter, is_hopeless
 from selector.core.job_rows import job_rows, order_of
@@ -41,6 +43,9 @@ ROUND_MS: Final = 10
 CANCELLED_MAX: Final = 4_096
 #: Paired nodes that were not in the snapshot, and are remembered.
 MISSING_PAIRED_MAX: Final = 1_024
+
+#: The first stage that a selector measures; those before it come in the Dispatch.
+BROKER_STAGE: Final = STAGES.index(LatencyStage.BROKER)
 
 log = get_logger()
 
@@ -67,11 +72,16 @@ class Placer:
 
     # --- entry points -----------------------------------------------------------------------------------
 
-    async def place(self, messages: list[Received]) -> None:
-        """Place every Dispatch of a batch. One that Redis gave no answer for gets no reply: its edge retries it."""
+    async def place(self, messages: list[Received], arrived_us: Sequence[int] = ()) -> None:
+        """Place every Dispatch of a batch. One that Redis gave no answer for gets no reply: its edge retries it.
+
+        `arrived_us`: when each arrived, by the wall clock; by default now.
+        """
         started_us, now_ms = clock.wall_us(), clock.now_ms()
         self._snapshot.work_came(now_ms)
-        placements = self._placements(messages, now_ms, started_us // 1_000)
+        if len(arrived_us) != len(messages):
+            arrived_us = (started_us,) * len(messages)
+        placements = self._placements(messages, arrived_us, now_ms, started_us // 1_000)
         self._metrics.batch_size.observe(len(placements))
         queue = self.wait_queue
         behind = [placement for placement in placements if queue.queued and queue.is_behind(placement)]
@@ -101,11 +111,13 @@ class Placer:
 
     # --- placements -------------------------------------------------------------------------------------
 
-    def _placements(self, messages: list[Received], now_ms: int, wall_ms: int) -> list[Placement]:
+    def _placements(
+        self, messages: list[Received], arrivals_us: Sequence[int], now_ms: int, wall_ms: int
+    ) -> list[Placement]:
         """The batch, deduplicated by request, without expired and cancelled Dispatches."""
         outcomes = self._metrics.dispatch_total
-        latest: dict[str, tuple[Dispatch, Received]] = {}
-        for message in messages:
+        latest: dict[str, tuple[Dispatch, Received, int]] = {}
+        for message, arrived_us in zip(messages, arrivals_us, strict=True):
             dispatch = message.frame
             assert isinstance(dispatch, Dispatch), f"{type(dispatch).__name__} in the lane of Dispatch"
             before = latest.get(dispatch.request_id)
@@ -114,15 +126,15 @@ class Placer:
             elif self._cancelled and self._is_cancelled(dispatch, message.head.sent_us):
                 outcomes.labels(DispatchOutcome.WITHDRAWN).inc()
             elif before is None or before[0].attempt <= dispatch.attempt:
-                latest[dispatch.request_id] = (dispatch, message)
-        found = (self._placement(dispatch, message, now_ms) for dispatch, message in latest.values())
+                latest[dispatch.request_id] = (dispatch, message, arrived_us)
+        found = (self._placement(*one, now_ms) for one in latest.values())
         return [placement for placement in found if placement is not None]
 
     def _is_cancelled(self, dispatch: Dispatch, sent_us: int) -> bool:
         """True if its edge cancelled it after sending it; both times are by that edge's clock."""
         return sent_us <= self._cancelled.get((dispatch.request_id, dispatch.attempt), -1)
 
-    def _placement(self, dispatch: Dispatch, message: Received, now_ms: int) -> Placement | None:
+    def _placement(self, dispatch: Dispatch, message: Received, arrived_us: int, now_ms: int) -> Placement | None:
         if dispatch.request_id in self.wait_queue.queued:
             is_processed, queued = self.wait_queue.on_dispatch(dispatch.request_id, dispatch.attempt)
             if not is_processed:
@@ -143,6 +155,7 @@ class Placer:
             needs=replies.needs_of(dispatch, order.order if order else ()),
             pools=order,
             sent_us=message.head.sent_us,
+            arrived_us=arrived_us,
         )
 
     # --- rounds -----------------------------------------------------------------------------------------
@@ -200,7 +213,7 @@ class Placer:
         return True
 
     def _choose(self, placements: list[Placement]) -> tuple[JobRows, Floats, Rules, Choice]:
-        table = self._table
+        table, started_us = self._table, clock.wall_us()
         with self._metrics.decision_seconds.time():
             rejected = {
                 placement.dispatch.request_id: placement.rejected for placement in placements if placement.rejected
@@ -217,16 +230,22 @@ class Placer:
                 placement.equals = sum(score - scores[0] <= ROUND_MS for score in scores[:count])
                 placement.removed, placement.is_barred = removed, bool(is_barred)
                 placement.rejected_counted = sum(node_id in table.rows for node_id in placement.rejected)
+        selected_us = clock.wall_us()
+        for placement in placements:
+            placement.selected_us, placement.select_us = selected_us, selected_us - started_us
         return rows, prior, rules, choice
 
     async def _commit(self, placements: list[Placement], *, is_last: bool) -> list[Placement]:
         """Commit one round; returns the placements whose candidates were all rejected."""
         if not placements:
             return []
+        started_us = clock.wall_us()
         with self._metrics.commit_seconds.time():
             answers = await self._store.commits.commit([placement.commit(is_last=is_last) for placement in placements])
+        commit_us = clock.wall_us() - started_us
         left = []
         for placement, answer in zip(placements, answers, strict=True):
+            placement.commit_us = commit_us
             if answer.reasons:
                 self._learn(placement, answer)
             if answer.verdict not in PASSED_OVER:
@@ -306,13 +325,18 @@ class Placer:
             await self._release(placement, answer)
             return None
         late_ms = placement.late_ms[placement.candidates.index(answer.node_id)]
-        return replies.assign(placement.dispatch, answer, late_ms)
+        stages = placement.stages()
+        for stage in range(BROKER_STAGE, len(stages)):
+            self._metrics.stages.observe(stage, stages[stage])
+        identity, sent_us = self._context.identity, clock.wall_us()
+        return replies.assign(placement.dispatch, answer, late_ms, selector=identity, sent_us=sent_us, stages=stages)
 
     def _finish_bound(self, placement: Placement, answer: Committed) -> Reply | None:
         """The reply to a retry of a placed request, if it needs one."""
         facts = self._table.facts_of(answer.node_id)
         lost_ms = self._config.selector.result_lost_ms
-        reply = replies.on_bound(placement.dispatch, answer, facts.epoch if facts else 0, lost_ms)
+        epoch, identity = facts.epoch if facts else 0, self._context.identity
+        reply = replies.on_bound(placement.dispatch, answer, epoch, lost_ms, selector=identity, sent_us=clock.wall_us())
         if reply is None or placement.is_cancelled:
             return None
         if isinstance(reply.frame, Undone) and reply.frame.reason != UndoneReason.RELEASED:

@@ -21,7 +21,7 @@ from mesh.frames import (
     SessionReleased,
     SessionTaken,
 )
-from mesh.link.link import Received
+from mesh.link.link import Received, bytes_of
 from mesh.log import get_logger
 from mesh.words import ParkedKind, PostVerdict, TakenCause
 from selector.context import SelectorContext
@@ -110,7 +110,7 @@ class SessionHandler:
         posts = []
         for message in messages:
             assert isinstance(message.frame, Post)
-            posts.append(Outgoing(message.frame, message.payload[0] if message.payload else b"", message))
+            posts.append(Outgoing(message.frame, bytes_of(message.payload[0]) if message.payload else b"", message))
         await self._deliver_all(posts)
 
     async def post(self, posts: Sequence[tuple[Post, bytes]]) -> None:

@@ -11,7 +11,7 @@ from mesh.errors import ErrorCode, StoreError
 from mesh.frames import Failed, Post, RoomRequest, RoomSignal
 from mesh.ids import is_code, is_id
 from mesh.jitter import sleep_jittered
-from mesh.link.link import Received
+from mesh.link.link import Received, bytes_of
 from mesh.log import get_logger
 from mesh.random_ids import new_code, new_room_id
 from mesh.words import RoomAction
@@ -104,7 +104,7 @@ class RoomHandler:
                 raise
         self._count(SIGNAL_ACTION, answer)
         if isinstance(answer.frame, Post):
-            await self._post([(answer.frame, body)])
+            await self._post([(answer.frame, bytes_of(body))])
         else:
             self._reply(message, answer)
 

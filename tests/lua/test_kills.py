@@ -51,6 +51,7 @@ class MortalRunner:
         self._runner, self._dice, self._chance = runner, dice, chance
         self.is_cluster = runner.is_cluster
         self.same_slot = runner.same_slot
+        self.check_order = runner.check_order
 
     async def call(self, script: str, keys: list[str], args: dict[str, Any]) -> list[Any]:
         [answer] = await self.call_many(script, [Call(keys, args)])

@@ -50,7 +50,7 @@ async def add_nodes(store: Store) -> None:
 
 def dispatch(request_id: str, **changes: Any) -> Received:
     frame = job(request_id=request_id, deadline_ms=0, **changes)
-    return Received(Head(1, Lane.WORK, "", 0, frame.edge, sent_us=1), frame, [b"work", b"audio"], "broker")
+    return Received(Head(Lane.WORK, "", 0, frame.edge, sent_us=1), frame, [b"work", b"audio"], "broker")
 
 
 async def test_lost_records_are_no_full_fleet(store: Store, config: Config, raw: RedisClient, keys: Keys) -> None:

@@ -74,14 +74,13 @@ async def test_batch_with_too_few_replies_fails_and_leaves_no_pending_call(
     connect: Connect, redis_config: RedisConfig, keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner = await connect(msgspec.structs.replace(redis_config, queue_max=16))
-    exchange = runner._exchange
+    read_replies = runner._read_replies
 
-    async def drop_one(connection: object, batches: list[list[object]], **options: bool) -> list[object]:
-        replies = await exchange(connection, batches, **options)  # type: ignore[arg-type]
-        return [reply[:-1] if isinstance(reply, list) else reply for reply in replies]
+    def drop_one(*given: Any) -> list[object]:
+        return [reply[:-1] if isinstance(reply, list) else reply for reply in read_replies(*given)]
 
     for _ in range(3):
-        monkeypatch.setattr(runner, "_exchange", drop_one)
+        monkeypatch.setattr(runner, "_read_replies", drop_one)
         answers = await runner.call_many("session_get", [look(keys, 16 * n) for n in range(16)])
         assert all("15 replies to 16 calls" in str(answer) for answer in answers), answers
         monkeypatch.undo()

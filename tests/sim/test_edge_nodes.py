@@ -1,8 +1,9 @@
 """Nodes that crash, detach, reattach, fail and are drained, around the real job tracker of one edge.
 
 The mesh is a model that retries every Assign and accepts the first result of the current attempt; frames are lost,
-duplicated and reordered. Some nodes name their jobs in heartbeats, some do not, as the original's. All randomness comes
-from the seed, which a failure names.
+duplicated, returned and reordered. The session's edge acknowledges results, selectors the ends of jobs, both gathered:
+a frame with many acknowledgements is lost as a whole. Some nodes name their jobs in heartbeats, some do not, as the
+original's. All randomness comes from the seed, which a failure names.
 """
 
 from __future__ import annotations
@@ -17,7 +18,20 @@ import pytest
 
 from edge.jobs.core import job as job_effects
 from edge.jobs.core import reconnect_grace, tracker, unacked_results
-from mesh.frames import Assign, AssignFailed, CancelJob, ControlNode, JobDone, ResultAck
+from edge.link.core.gathered_acks import GatheredAcks
+from mesh.frames import (
+    Assign,
+    AssignFailed,
+    CancelJob,
+    ControlNode,
+    Finished,
+    FinishedJob,
+    JobDone,
+    Placed,
+    Push,
+    ResultAck,
+    ResultAcks,
+)
 from mesh.keys import lease_member
 from mesh.words import JobOutcome
 
@@ -40,6 +54,23 @@ LIMITS = tracker.JobLimits(
     job_event_delay_ms=25,
 )
 PAYLOAD = job_effects.Payload(b"work", b"audio" * 20)
+TEXT = (b"text", b"audio")
+GATHER_MS = 5
+#: Faults of the way of a result; every one has to occur.
+FAULTS = frozenset(
+    {
+        "push lost",
+        "push returned",
+        "not the owner",
+        "acks lost",
+        "finished lost",
+        "selector gone",
+        "finished acks lost",
+        "done lost",
+        "done returned",
+        "no session",
+    }
+)
 
 
 @dataclass
@@ -81,6 +112,13 @@ class World:
         self.delivered: Counter[str] = Counter()
         self.writes: dict[tuple[str, str, int], int] = {}
         self.reasons: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        #: Acknowledgements of the session's edge and of the selectors that did not leave yet.
+        self.acks = GatheredAcks(8, GATHER_MS, lambda due_ms: self.at(due_ms, self.send_acks))
+        self.finished_acks: list[FinishedJob] = []
+        #: Attempts with a result, and those whose end reached a selector.
+        self.resulted: set[FinishedJob] = set()
+        self.finished: set[FinishedJob] = set()
         for job in self.jobs:
             self.at(self.random.randrange(0, 4_000), lambda job=job: self.place(job))
         for name in self.nodes:
@@ -99,8 +137,15 @@ class World:
         self.serial += 1
         heapq.heappush(self.queue, (due_ms, self.serial, action))
 
-    def carry(self, action: Callable[[], None]) -> None:
+    def happens(self, fault: str, probability: float) -> bool:
+        happened = self.faulty and self.random.random() < probability
+        self.faults[fault] += happened
+        return happened
+
+    def carry(self, action: Callable[[], None], lost: str = "") -> None:
         copies = self.random.choices((0, 1, 2), (0.2, 0.65, 0.15))[0] if self.faulty else 1
+        if lost and not copies:
+            self.faults[lost] += 1
         for _ in range(copies):
             late = self.faulty and self.random.random() < 0.2
             self.at(self.now_ms + self.random.randrange(1, 400 if late else 5), action)
@@ -127,8 +172,9 @@ class World:
             job.node_id = self.random.choice(list(self.nodes))
             job.epoch = self.nodes[job.node_id].epoch
         frame = Assign(
-            job.job_id, job.attempt, job.node_id, job.epoch, f"r-{job.job_id}", "s", 0, "a", 0, "t", "zh>en", 1_000, 500
-        )
+            job.job_id, job.attempt, job.node_id, job.epoch, f"r-{job.job_id}", "s", 0, "a", 0, "t", "zh>en", 1_000,
+            late_after_ms=500, session_epoch=3, selector="selector", sent_us=1, stages=[1] * 5,
+        )  # fmt: skip
         self.carry(lambda: self.on_assign(frame))
         self.at(self.now_ms + 400, lambda: self.place(job))
 
@@ -143,15 +189,67 @@ class World:
         if job.attempt == frame.attempt:
             job.node_id = ""  # the next attempt goes to any node
 
+    def on_push(self, push: Push) -> None:
+        """At the session's edge."""
+        assert push.session_epoch == 3 and len(push.stages) == 7
+        if self.happens("not the owner", 0.1):
+            self.acknowledge(push, "no_session")
+        else:
+            self.deliver(push)
+
+    def on_finished(self, finished: Finished) -> None:
+        """At a selector."""
+        job = FinishedJob(finished.node_id, finished.job_id, finished.attempt)
+        assert job in self.resulted
+        self.finished.add(job)
+        if not self.finished_acks:
+            self.at(self.now_ms + GATHER_MS, self.send_finished_acks)
+        self.finished_acks.append(job)
+
     def on_done(self, done: JobDone) -> None:
-        job = self.by_id[done.job_id]
-        is_current = (job.attempt, job.node_id) == (done.attempt, done.node_id)
+        """At a selector, which finishes the job and finds the owner."""
+        assert done.resend >= 1
+        self.on_finished(Finished(done.job_id, done.attempt, done.node_id, done.node_edge, done.success))
+        if self.happens("no session", 0.1):
+            self.acknowledge(done, "no_session")
+        else:
+            self.deliver(done)
+
+    def deliver(self, frame: Push | JobDone) -> None:
+        job = self.by_id[frame.job_id]
+        is_current = (job.attempt, job.node_id) == (frame.attempt, frame.node_id)
         if is_current and not job.done:
             job.done = True
             self.delivered[job.job_id] += 1
-            assert done.request_id in ("", f"r-{job.job_id}")
-        ack = ResultAck(done.job_id, done.attempt, done.node_id, "delivered" if is_current else "fenced")
-        self.carry(lambda: self.do(self.core.on_ack(ack, self.now_ms)))
+            assert frame.request_id in ("", f"r-{job.job_id}")
+        self.acknowledge(frame, "delivered" if is_current else "fenced")
+
+    def acknowledge(self, frame: Push | JobDone, verdict: str) -> None:
+        full = self.acks.add("b", ResultAck(frame.node_id, frame.job_id, frame.attempt, verdict), self.now_ms)
+        if full is not None:
+            self.carry_acks(full)
+
+    def send_acks(self) -> None:
+        for _, frame in self.acks.pop_all():
+            self.carry_acks(frame)
+
+    def carry_acks(self, frame: ResultAcks) -> None:
+        def arrive() -> None:
+            for ack in frame.acks:
+                self.do(self.core.on_ack(ack, self.now_ms))
+                self.core.check()
+
+        self.carry(arrive, lost="acks lost")
+
+    def send_finished_acks(self) -> None:
+        jobs, self.finished_acks = self.finished_acks, []
+
+        def arrive() -> None:
+            for job in jobs:
+                self.core.on_finished_ack(job)
+                self.core.check()
+
+        self.carry(arrive, lost="finished acks lost")
 
     def cancel(self) -> None:
         """The attempt took too long: it is cancelled, and the next one goes to any node."""
@@ -182,20 +280,48 @@ class World:
                 self.write(effect)
             elif isinstance(effect, job_effects.SendToJob) and isinstance(effect.frame, AssignFailed):
                 self.carry(lambda frame=effect.frame: self.on_failed(frame))
-            elif isinstance(effect, job_effects.SendDone):
-                effect.result.broker = "broker"
-                self.carry(lambda done=effect.done: self.on_done(done))
+            elif isinstance(effect, job_effects.SendToEdge):
+                if isinstance(effect.frame, Placed):
+                    assert effect.frame.late_after_ms == 500
+            elif isinstance(effect, job_effects.SendResult | job_effects.SendFinished | job_effects.SendDone):
+                self.send_outcome(effect)
             elif isinstance(effect, job_effects.StopJob):
                 stop = effect.cancel
                 self.nodes[stop.node_id].runs.discard((stop.job_id, stop.attempt))
             elif isinstance(effect, job_effects.AckToNode):
                 self.nodes[effect.node_id].unacknowledged.discard((effect.job_id, effect.attempt))
 
+    def send_outcome(self, effect: job_effects.SendResult | job_effects.SendFinished | job_effects.SendDone) -> None:
+        """The result, the end of its job, or both."""
+        result = effect.result
+        push, finished = result.push, result.finished
+        self.resulted.add(FinishedJob(push.node_id, push.job_id, push.attempt))
+        if isinstance(effect, job_effects.SendFinished):
+            assert not result.is_finished
+            if not effect.to_cell and self.happens("selector gone", 0.15):
+                self.carry(lambda: self.do(self.core.on_finished_returned(finished)))
+            else:
+                self.carry(lambda: self.on_finished(finished), lost="finished lost")
+            return
+        assert not result.is_acked and result.payload == TEXT
+        if isinstance(effect, job_effects.SendDone):
+            result.broker = "broker"
+            done = effect.done
+            if self.happens("done returned", 0.15):
+                self.carry(lambda: self.core.on_done_returned(done, 20, self.now_ms))
+            else:
+                self.carry(lambda: self.on_done(done), lost="done lost")
+        elif self.happens("push returned", 0.15):
+            self.carry(lambda: self.do(self.core.on_push_returned(push, self.now_ms)))
+        else:
+            self.carry(lambda: self.on_push(push), lost="push lost")
+
     def write(self, effect: job_effects.WriteJob) -> None:
-        frame = effect.assign
+        frame = effect.job.assign
+        effect.job.written_us = self.now_ms * 1_000
         node = self.nodes[frame.node_id]
         assert node.connected, "written to a closed socket"
-        assert effect.placed.late_after_ms == 500 and effect.payload == PAYLOAD
+        assert effect.payload == PAYLOAD
         if self.faulty and self.random.random() < 0.05:
             self.do(self.core.write_failed(frame))
             return
@@ -223,7 +349,7 @@ class World:
 
     def send_result(self, name: str, job_id: str, attempt: int) -> None:
         report = job_effects.ResultReport(job_id, attempt, name, "s", 0, True)
-        self.do(self.core.on_result(report, b"text", self.now_ms))
+        self.do(self.core.on_result(report, TEXT, self.now_ms))
 
     def heartbeat(self, name: str) -> None:
         if self.nodes[name].connected:
@@ -248,10 +374,15 @@ class World:
             ended = job_effects.key_of(name, job_id, attempt) in self.core._recent
             assert lease_member(job_id, attempt) in reported or not wanted or ended
         running = {lease_member(*job) for job in node.runs}
-        results = {lease_member(r.done.job_id, r.done.attempt) for r in self.core.results.values()}
+        unfinished = {
+            lease_member(result.push.job_id, result.push.attempt)
+            for result in self.core.results.values()
+            if result.push.node_id == name and not result.is_finished
+        }
+        assert unfinished <= reported, "no slot is free before a selector knows of the end"
         # Of a node that names its jobs, only a job that may have crossed its heartbeat on this socket.
         believed_ms = max(self.now_ms - NAMED_MS, node.since_ms - 1) if node.names_jobs else self.now_ms - AGE_MS_MAX
-        for member in reported - running - results:
+        for member in reported - running - unfinished:
             job_id, _, attempt = member.partition("#")
             assert self.writes[name, job_id, int(attempt)] > believed_ms, f"{member} leaks"
 
@@ -290,6 +421,7 @@ class World:
 @pytest.mark.parametrize("block", range(8))
 def test_every_job_is_delivered_once_and_no_state_remains(block: int) -> None:
     reasons: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
     buffered = 0
     for seed in range(block * 25, block * 25 + 25):
         world = World(seed)
@@ -298,15 +430,21 @@ def test_every_job_is_delivered_once_and_no_state_remains(block: int) -> None:
             assert all(count == 1 for count in world.delivered.values())
             assert len(world.delivered) == len(world.jobs), [job for job in world.jobs if not job.done]
             assert not world.core.results, "results are never dropped"
+            assert world.core._unacked.bytes == 0 and not world.acks and not world.finished_acks
+            assert world.finished == world.resulted, "every end of a job reached a selector"
+            lost = {JobOutcome.RESULT_EXPIRED, JobOutcome.RESULT_EVICTED, "no_session"}
+            assert not lost & world.core.outcomes.keys()
             for name in world.nodes:
                 assert world.core.running_at(name, []) == [], "jobs are never dropped"
         except AssertionError as error:
             raise AssertionError(f"seed {seed} at {world.now_ms} ms: {error}") from error
         reasons += world.reasons
+        faults += world.faults
         buffered += world.core.outcomes[JobOutcome.JOB_BUFFERED]
     assert buffered and {"node_error", "drained", "job_lost", "node_gone", "node_stuck"} <= reasons.keys(), (
         "all of it was tried"
     )
+    assert faults.keys() == FAULTS, "every fault occurred"
 
 
 def test_same_seed_gives_the_same_run() -> None:
@@ -314,5 +452,5 @@ def test_same_seed_gives_the_same_run() -> None:
     for _ in range(2):
         world = World(11)
         world.run()
-        stories.append((world.serial, world.reasons, world.core.outcomes))
+        stories.append((world.serial, world.reasons, world.faults, world.core.outcomes))
     assert stories[0] == stories[1]

@@ -1,7 +1,8 @@
 """Request tracker and job tracker joined by a bad mesh: loss, duplicates, delay, reordering, lost nodes, crashes.
 
 The session's edge and the node's edges are the real cores. Between them stands a model of selectors and Redis: its
-store changes at once, its messages may be lost. All randomness comes from the seed, which a failure names.
+store changes at once, its messages may be lost. Results go directly between the edges, and by a selector if that fails;
+acknowledgements are gathered, and lost as a whole. All randomness comes from the seed, which a failure names.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import msgspec
 import pytest
 
 from edge.jobs.core import job as job_effects
 from edge.jobs.core import reconnect_grace, unacked_results
 from edge.jobs.core.tracker import JobLimits, JobTracker
+from edge.link.core.gathered_acks import GatheredAcks
 from edge.requests.core import request
 from edge.requests.core.retry import RetryLimits
 from edge.requests.core.tracker import RequestTracker
@@ -28,6 +29,8 @@ from mesh.frames import (
     Cancel,
     CancelJob,
     Dispatch,
+    Finished,
+    FinishedJob,
     Frame,
     JobDone,
     JobEvent,
@@ -36,11 +39,13 @@ from mesh.frames import (
     Push,
     Refused,
     ResultAck,
+    ResultAcks,
     Undone,
     Waiting,
 )
 from mesh.messages.node import JobError, JobResult
 from mesh.states.job import JobAction
+from mesh.words import JobOutcome
 
 FAULTS_UNTIL_MS = 4_000
 END_MS = 200_000
@@ -49,6 +54,23 @@ LATE_MS = 150
 #: What a node writes in front of the request's id when it fails on it.
 FAILED = b"!"
 EDGES = ("b0", "b1")
+EPOCH = 3
+GATHER_MS = 5
+#: Faults of the way of a result; every one has to occur.
+FAULTS = frozenset(
+    {
+        "push lost",
+        "push returned",
+        "not the owner",
+        "acks lost",
+        "finished lost",
+        "selector gone",
+        "finished acks lost",
+        "done lost",
+        "done returned",
+        "no session",
+    }
+)
 
 
 @dataclass
@@ -104,6 +126,13 @@ class World:
         self.runs: Counter[tuple[str, int]] = Counter()
         self.told: Counter[tuple[str, int, str]] = Counter()
         self.submitted: list[str] = []
+        self.faults: Counter[str] = Counter()
+        #: Acknowledgements of edge A and of the selectors that did not leave yet.
+        self.acks = GatheredAcks(4, GATHER_MS, lambda due_ms: self.at(due_ms, self.send_acks))
+        self.finished_acks: dict[str, list[FinishedJob]] = {}
+        #: Attempts with a result, and those whose end reached a selector.
+        self.resulted: set[FinishedJob] = set()
+        self.finished: set[FinishedJob] = set()
         for session_id in ("s0", "s1"):
             self.a.open_session(session_id)
         for number in range(utterances):
@@ -121,15 +150,21 @@ class World:
         self.serial += 1
         heapq.heappush(self.queue, (due_ms, self.serial, action))
 
-    def carry(self, action: Callable[[], None]) -> bool:
-        """Take a message on its way; False if it is lost, of which the sender learns nothing."""
+    def happens(self, fault: str, probability: float) -> bool:
+        happened = self.faulty and self.random.random() < probability
+        self.faults[fault] += happened
+        return happened
+
+    def carry(self, action: Callable[[], None], lost: str = "") -> None:
+        """Take a message on its way. The sender does not learn that it is lost; `lost` counts it."""
         copies = 1
         if self.faulty:
             copies = self.random.choices((0, 1, 2), (0.25, 0.6, 0.15))[0]
         for _ in range(copies):
             delay_ms = self.random.randrange(1, 400 if self.faulty and self.random.random() < 0.2 else 5)
             self.at(self.now_ms + delay_ms, action)
-        return copies > 0
+        if lost and not copies:
+            self.faults[lost] += 1
 
     def run(self) -> None:
         while self.now_ms < END_MS:
@@ -206,10 +241,30 @@ class World:
 
     def ack(self, push: Push, verdict: str) -> None:
         """As a session whose client does not resume."""
-        ack, to = ResultAck(push.job_id, push.attempt, push.node_id, verdict), push.node_edge
-        self.carry(lambda: self.do_b(to, self.b[to].on_ack(ack, self.now_ms)))
+        ack = ResultAck(push.node_id, push.job_id, push.attempt, verdict)
+        full = self.acks.add(push.node_edge, ack, self.now_ms)
+        if full is not None:
+            self.carry_acks(push.node_edge, full)
 
-    def to_a(self, frame: Frame, *payload: bytes) -> None:
+    def send_acks(self) -> None:
+        for edge, frame in self.acks.pop_all():
+            self.carry_acks(edge, frame)
+
+    def carry_acks(self, edge: str, frame: ResultAcks) -> None:
+        def arrive() -> None:
+            for ack in frame.acks:
+                self.do_b(edge, self.b[edge].on_ack(ack, self.now_ms))
+
+        self.carry(arrive, lost="acks lost")
+
+    def on_push(self, push: Push, text: bytes) -> None:
+        """A result of the current owner; one that names a later owner is not delivered."""
+        if push.session_epoch and self.happens("not the owner", 0.1):
+            self.ack(push, "no_session")
+        else:
+            self.do_a(self.a.on_push(push, result_of(push, text), self.now_ms))
+
+    def to_a(self, frame: Frame, *payload: bytes, lost: str = "") -> None:
         def arrive() -> None:
             if isinstance(frame, Placed):
                 self.do_a(self.a.on_placed(frame, self.now_ms))
@@ -218,13 +273,13 @@ class World:
             elif isinstance(frame, Undone):
                 self.do_a(self.a.on_undone(frame, self.now_ms))
             elif isinstance(frame, Push):
-                self.do_a(self.a.on_push(frame, result_of(frame, payload[0]), self.now_ms))
+                self.on_push(frame, payload[0])
             elif isinstance(frame, Waiting):
                 self.do_a(self.a.on_waiting(frame, self.now_ms))
             else:
                 assert isinstance(frame, Notice)
 
-        self.carry(arrive)
+        self.carry(arrive, lost)
 
     # --- selectors and the store --------------------------------------------------------------
 
@@ -251,7 +306,8 @@ class World:
             return
         assign = Assign(
             job.job_id, job.request.attempt, job.node_id, job.epoch, frame.request_id, frame.session_id,
-            frame.utterance_index, "a", 0, frame.trace_id,
+            frame.utterance_index, "a", 0, frame.trace_id, late_after_ms=LATE_MS, session_epoch=EPOCH,
+            selector="selector", sent_us=1, stages=[1] * 5,
         )  # fmt: skip
         self.carry(lambda: self.on_assign(job.edge, assign))
 
@@ -276,18 +332,47 @@ class World:
             # Not excluded for ever: three nodes that each went once would leave none.
             self.undo(job, frame.reason, False)
 
+    def on_finished(self, finished: Finished) -> None:
+        self.finish_job(finished)
+
+    def finish_job(self, finished: Finished) -> bool:
+        """The job is finished, unless it was released before. True if this selector lives to reply."""
+        job, ended = self.jobs[finished.job_id], FinishedJob(finished.node_id, finished.job_id, finished.attempt)
+        assert ended in self.resulted
+        if not job.released:
+            job.finished = job.released = True
+        if self.crashes():
+            return False
+        self.finished.add(ended)
+        acks = self.finished_acks.setdefault(finished.node_edge, [])
+        if not acks:
+            self.at(self.now_ms + GATHER_MS, lambda: self.send_finished_acks(finished.node_edge))
+        acks.append(ended)
+        return True
+
+    def send_finished_acks(self, edge: str) -> None:
+        jobs = self.finished_acks.pop(edge)
+
+        def arrive() -> None:
+            for job in jobs:
+                self.b[edge].on_finished_ack(job)
+
+        self.carry(arrive, lost="finished acks lost")
+
     def on_done(self, done: JobDone, text: bytes) -> None:
-        job = self.jobs[done.job_id]
+        assert done.resend >= 1
+        job, edge = self.jobs[done.job_id], done.node_edge
         forgotten = self.faulty and self.random.random() < 0.3  # the store lost it: the session's edge decides
         fenced = job.released and not job.finished
-        if fenced and not forgotten:
-            ack = ResultAck(done.job_id, done.attempt, done.node_id, "fenced")
-            edge = done.node_edge
-            self.carry(lambda: self.do_b(edge, self.b[edge].on_ack(ack, self.now_ms)))
+        lives = self.finish_job(Finished(done.job_id, done.attempt, done.node_id, edge, done.success))
+        verdict = "fenced" if fenced and not forgotten else ""
+        if not verdict and self.happens("no session", 0.1):
+            verdict = "no_session"
+        if verdict:
+            if lives:
+                self.carry_acks(edge, ResultAcks([ResultAck(done.node_id, done.job_id, done.attempt, verdict)]))
             return
-        if not fenced:
-            job.finished = job.released = True
-        if not self.crashes():
+        if lives:
             push = Push(
                 done.job_id, done.attempt, done.node_id, done.node_edge, done.request_id, done.session_id,
                 done.utterance_index,
@@ -322,20 +407,47 @@ class World:
                 self.to_a(effect.frame, *effect.payload)
             elif isinstance(effect, job_effects.SendToJob):
                 self.to_job(effect.frame)
-            elif isinstance(effect, job_effects.SendDone):
-                self.carry(lambda done=effect.done, text=effect.result.text: self.on_done(done, text))
-                effect.result.broker = "broker"
+            elif isinstance(effect, job_effects.SendResult | job_effects.SendFinished | job_effects.SendDone):
+                self.send_outcome(edge, effect)
             elif isinstance(effect, job_effects.StopJob):
                 self.nodes[effect.cancel.node_id].jobs.pop(effect.cancel.job_id, None)
 
+    def send_outcome(
+        self, edge: str, effect: job_effects.SendResult | job_effects.SendFinished | job_effects.SendDone
+    ) -> None:
+        """The result, the end of its job, or both."""
+        result, core = effect.result, self.b[edge]
+        push, finished = result.push, result.finished
+        self.resulted.add(FinishedJob(push.node_id, push.job_id, push.attempt))
+        if isinstance(effect, job_effects.SendFinished):
+            assert not result.is_finished
+            if not effect.to_cell and self.happens("selector gone", 0.15):
+                self.carry(lambda: self.do_b(edge, core.on_finished_returned(finished)))
+            else:
+                self.carry(lambda: self.on_finished(finished), lost="finished lost")
+            return
+        assert not result.is_acked
+        (text,) = result.payload
+        if isinstance(effect, job_effects.SendDone):
+            result.broker = "broker"
+            done = effect.done
+            if self.happens("done returned", 0.15):
+                self.carry(lambda: core.on_done_returned(done, 20, self.now_ms))
+            else:
+                self.carry(lambda: self.on_done(done, text), lost="done lost")
+        elif self.happens("push returned", 0.15):
+            self.carry(lambda: self.do_b(edge, core.on_push_returned(push, self.now_ms)))
+        else:
+            self.to_a(push, text, lost="push lost")
+
     def write_job(self, edge: str, effect: job_effects.WriteJob) -> None:
-        assign = effect.assign
+        assign = effect.job.assign
+        effect.job.written_us = self.now_ms * 1_000
         if self.faulty and self.random.random() < 0.1:
             self.do_b(edge, self.b[edge].write_failed(assign))
             return
         self.runs[assign.job_id, assign.attempt] += 1
         self.nodes[assign.node_id].jobs[assign.job_id] = assign
-        self.to_a(msgspec.structs.replace(effect.placed, late_after_ms=LATE_MS))
         for event in (JobAction.ACCEPT, JobAction.START):
             self.at(self.now_ms + self.random.randrange(1, 100), lambda event=event: self.progress(assign, event))
         # One node fails now and then, another never speaks of a job again; the third is good, so there is a way.
@@ -374,9 +486,9 @@ class World:
             assign.job_id, assign.attempt, assign.node_id, assign.session_id, assign.utterance_index, True
         )
         edge = node.edge
-        self.do_b(edge, self.b[edge].on_result(report, text, self.now_ms))
+        self.do_b(edge, self.b[edge].on_result(report, (text,), self.now_ms))
         if self.faulty and self.random.random() < 0.2:
-            self.do_b(edge, self.b[edge].on_result(report, text, self.now_ms))
+            self.do_b(edge, self.b[edge].on_result(report, (text,), self.now_ms))
 
     def upset_node(self) -> None:
         """A node loses its socket and keeps its jobs; or it dies with them, and is back soon or late."""
@@ -402,6 +514,16 @@ class World:
         self.at(self.now_ms + (GRACE_MS * 3 if dies and self.random.random() < 0.5 else GRACE_MS // 2), back)
 
 
+def check_results(world: World, seed: int) -> None:
+    """Every result is acknowledged, and every end of a job; nothing is left over."""
+    for core in world.b.values():
+        assert not core.results and core._unacked.bytes == 0, f"seed {seed}: results are kept for ever"
+        lost = {JobOutcome.RESULT_EXPIRED, JobOutcome.RESULT_EVICTED, "no_session"}
+        assert not lost & core.outcomes.keys(), f"seed {seed}: a result is lost"
+    assert not world.acks and not world.finished_acks, f"seed {seed}"
+    assert world.finished == world.resulted, f"seed {seed}: a selector does not know of the end of a job"
+
+
 def result_of(push: Push, text: bytes) -> JobResult:
     """What the session's edge reads in a result."""
     error = JobError(code="PROCESSING_ERROR", message="it broke") if text.startswith(FAILED) else None
@@ -414,13 +536,16 @@ def result_of(push: Push, text: bytes) -> JobResult:
 
 @pytest.mark.parametrize("block", range(10))
 def test_every_utterance_ends_once_and_with_a_result_when_faults_stop(block: int) -> None:
+    faults: Counter[str] = Counter()
     for seed in range(block * 30, block * 30 + 30):
         world = World(seed, deadline_ms=60_000, attempts_max=10_000, utterances=12)
         world.run()
+        faults += world.faults
         assert set(world.delivered) == set(world.submitted), f"seed {seed}: {world.a.table.ended}"
         assert sum(world.ends.values()) == 12, f"seed {seed}"
-        assert not any(core.results for core in world.b.values()), f"seed {seed}: results are kept for ever"
+        check_results(world, seed)
         assert max(world.runs.values()) == 1, f"seed {seed}: an attempt ran twice"
+    assert faults.keys() == FAULTS, "every fault occurred"
 
 
 @pytest.mark.parametrize("block", range(4))
@@ -431,7 +556,7 @@ def test_short_deadlines_and_few_attempts_still_end_each_utterance_once(block: i
         assert sum(world.ends.values()) == 12 == world.a.table.ended.total(), f"seed {seed}"
         assert not world.a.requests and world.a.table.audio_bytes == 0, f"seed {seed}"
         assert max(world.runs.values()) == 1, f"seed {seed}: an attempt ran twice"
-        assert not any(core.results for core in world.b.values()), f"seed {seed}: results are kept for ever"
+        check_results(world, seed)
 
 
 @pytest.mark.parametrize("block", range(6))
@@ -442,10 +567,39 @@ def test_hedges_change_nothing_but_the_time(block: int) -> None:
         world.run()
         assert set(world.delivered) == set(world.submitted), f"seed {seed}: {world.a.table.ended}"
         assert world.a.table.counts()["delivered"] == 12, f"seed {seed}"
-        assert not any(core.results for core in world.b.values()), f"seed {seed}: results are kept for ever"
+        check_results(world, seed)
         assert world.hedges == world.a.hedge_budget.outcomes, f"seed {seed}: every outcome is told"
         outcomes += world.hedges
     assert {"won", "lost", "promoted", "refused", "over_budget"} <= set(outcomes), "the faults reach every way to end"
+
+
+def test_lost_frame_of_acknowledgements_costs_a_retry_and_no_client_gets_a_result_twice() -> None:
+    world = World(0, deadline_ms=60_000, attempts_max=10, utterances=0)
+    world.queue.clear()
+    core = world.b["b0"]
+    for number in range(3):
+        world.submit(number, 60_000)
+        session_id = f"s{number % 2}"
+        assign = Assign(f"job-00-{number}", 1, "n0", 1, f"r{number}", session_id, number, "a", 0, "t", selector="sel")
+        core.on_assign(assign, job_effects.Payload(b"", b""), 1, 0)
+        report = job_effects.ResultReport(assign.job_id, 1, "n0", session_id, number, True)
+        core.on_result(report, (f"r{number}".encode(),), 1)
+        core.on_finished_ack(FinishedJob("n0", assign.job_id, 1))
+    for result in list(core.results.values()):
+        world.do_a(world.a.on_push(result.push, result_of(result.push, *result.payload), 2))
+    ((edge, _),) = world.acks.pop_all()
+    assert edge == "b0" and len(core.results) == 3, "that frame is lost"
+    retries = [effect for effect in core.tick(200) if isinstance(effect, job_effects.SendDone)]
+    assert len(retries) == 3
+    for effect in retries:
+        push = effect.result.push
+        world.do_a(world.a.on_push(push, result_of(push, *effect.result.payload), 201))
+    ((_, frame),) = world.acks.pop_all()
+    assert [ack.verdict for ack in frame.acks] == ["duplicate"] * 3
+    for ack in frame.acks:
+        core.on_ack(ack, 202)
+    core.check()
+    assert not core.results and set(world.delivered.values()) == {1} == set(world.ends.values())
 
 
 def test_the_same_seed_gives_the_same_story() -> None:
@@ -453,5 +607,5 @@ def test_the_same_seed_gives_the_same_story() -> None:
     for _ in range(2):
         world = World(7, deadline_ms=60_000, attempts_max=10, utterances=12)
         world.run()
-        stories.append((world.serial, world.a.table.ended))
+        stories.append((world.serial, world.a.table.ended, world.faults))
     assert stories[0] == stories[1]

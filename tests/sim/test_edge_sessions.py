@@ -176,7 +176,7 @@ class Edge:
 
     def handle(self, state: SessionState, event: events.Event) -> None:
         now_ms = self.world.now_ms
-        for effect in state.handle(event, now_ms, WALL_MS + now_ms):
+        for effect in state.handle(event, now_ms, (WALL_MS + now_ms) * 1_000):
             self.run(state, effect)
         state.check()
         self.world.arm(self, state)

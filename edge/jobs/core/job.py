@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum, auto
 from typing import NamedTuple
 
-from mesh.frames import Assign, AssignFailed, CancelJob, ControlNode, JobDone, JobEvent, Notice, Placed
+from mesh.frames import Assign, AssignFailed, CancelJob, ControlNode, Finished, JobDone, JobEvent, Notice, Placed, Push
 from mesh.states.job import JobAction
 from mesh.words import NoticeEvent, StopReason
 
@@ -22,7 +22,7 @@ class TimerKind(IntEnum):
     DRAINED = auto()
     #: The deadline of a node's drain.
     DRAIN_END = auto()
-    #: Report the coalesced events of a job; by job key.
+    #: Report the coalesced events of a job, and to the session's edge that it is placed; by job key.
     EVENTS = auto()
 
 
@@ -42,6 +42,8 @@ class Job:
     key: str
     #: When it was written to the node's socket.
     written_ms: int
+    #: The same on the wall clock, in microseconds; set by the runner.
+    written_us: int
     #: The furthest event so far, and the events that are not reported yet (edge/jobs/core/running_jobs.py).
     reached: JobAction
     unreported: list[str]
@@ -49,18 +51,31 @@ class Job:
     unconfirmed: bool = False
     #: The node reconnected meanwhile: the duration is no measure of its speed.
     interrupted: bool = False
+    #: The session's edge was notified that the node has the job.
+    is_placed: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class UnackedResult:
-    """A job_result that is not acknowledged yet."""
+    """A job_result until the session's edge has acknowledged it, and a selector that the job is finished."""
 
-    done: JobDone
-    text: bytes
+    #: The frame for the edge of the session.
+    push: Push
+    finished: Finished
+    #: The edge that owns the session, and the selector that placed the job; "" = not known.
+    session_edge: str
+    selector: str
+    #: The parts of the node's message; empty once acknowledged.
+    payload: tuple[bytes, ...]
+    size: int
     received_ms: int
     #: This edge assigned the job. Otherwise its fields are the node's claim.
     known: bool
+    is_acked: bool = False
+    is_finished: bool = False
+    #: Sends of the result, and of its Finished alone.
     sends: int = 0
+    finish_sends: int = 0
     no_session_acks: int = 0
     #: The broker that accepted the last JobDone ("" = none was live). The retry avoids it.
     broker: str = ""
@@ -77,6 +92,8 @@ class ResultReport(NamedTuple):
     success: bool
     #: The duration, or the failure, is a measure of the node's speed.
     measures_node: bool = True
+    #: When it arrived, on the wall clock.
+    received_us: int = 0
 
 
 # --- effects --------------------------------------------------------------------------------------
@@ -84,11 +101,10 @@ class ResultReport(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """Write job_assign to the node's socket; if that fails, call `write_failed`; else send `placed`."""
+    """Write job_assign to the node's socket and set the job's `written_us`; if that fails, call `write_failed`."""
 
-    assign: Assign
+    job: Job
     payload: Payload
-    placed: Placed
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +125,23 @@ class SendToJob:
 
 
 @dataclass(frozen=True, slots=True)
+class SendResult:
+    """Send the result's Push with its payload directly to the edge of the session."""
+
+    result: UnackedResult
+
+
+@dataclass(frozen=True, slots=True)
+class SendFinished:
+    """Send the result's Finished: to the selector that placed the job, or (`to_cell`) to any of the job's cell."""
+
+    result: UnackedResult
+    to_cell: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SendDone:
-    """Send `done` with the result's text; then set the result's `broker`."""
+    """Send `done` with the result's payload to a selector; then set the result's `broker`."""
 
     result: UnackedResult
     done: JobDone
@@ -149,7 +180,18 @@ class NodeDrained:
     handed_over: int
 
 
-Effect = WriteJob | SendToEdge | SendToJob | SendDone | AckToNode | StopJob | SendControl | NodeDrained
+Effect = (
+    WriteJob
+    | SendToEdge
+    | SendToJob
+    | SendResult
+    | SendFinished
+    | SendDone
+    | AckToNode
+    | StopJob
+    | SendControl
+    | NodeDrained
+)
 
 
 def key_of(node_id: str, job_id: str, attempt: int) -> str:
@@ -205,35 +247,56 @@ def stop(assign: Assign, reason: StopReason) -> StopJob:
     return StopJob(CancelJob(assign.job_id, assign.attempt, assign.node_id, assign.trace_id, reason))
 
 
-def job_done(edge: str, report: ResultReport, job: Job | None, now_ms: int) -> JobDone:
-    """The JobDone for a result. If this edge did not assign the job (None), all fields are the node's claim."""
+def unacked_result(
+    edge: str, report: ResultReport, payload: tuple[bytes, ...], job: Job | None, now_ms: int
+) -> UnackedResult:
+    """The result of a job. If this edge did not assign it (None), all fields are the node's claim."""
+    size = sum(map(len, payload))
     if job is None:
-        return JobDone(
-            job_id=report.job_id,
-            attempt=report.attempt,
-            node_id=report.node_id,
-            node_edge=edge,
-            request_id="",
-            session_id=report.session_id,
-            utterance_index=report.utterance_index,
-            session_edge="",
-            success=report.success,
-            # As a retry: the selector must look up the owner of the session at once.
-            resend=1,
-        )
+        push = Push(report.job_id, report.attempt, report.node_id, edge, "", report.session_id, report.utterance_index)
+        finished = Finished(report.job_id, report.attempt, report.node_id, edge, report.success)
+        return UnackedResult(push, finished, "", "", payload, size, now_ms, known=False)
     # The fields of the Assign, not those that the node repeats.
-    frame = job.assign
+    assign = job.assign
+    received_us, written_us = report.received_us, job.written_us
+    stages = assign.stages
+    if stages:  # without the stages before them, the next two would take their places
+        stages = [*stages, max(0, written_us - assign.sent_us), max(0, received_us - written_us)]
+    push = Push(
+        assign.job_id,
+        assign.attempt,
+        assign.node_id,
+        edge,
+        assign.request_id,
+        assign.session_id,
+        assign.utterance_index,
+        assign.session_epoch,
+        received_us,
+        stages,
+    )
+    took_ms = -1 if job.interrupted or not report.measures_node else now_ms - job.written_ms
+    finished = Finished(
+        assign.job_id, assign.attempt, assign.node_id, edge, report.success, took_ms, assign.pair, assign.audio_ms
+    )
+    return UnackedResult(push, finished, assign.session_edge, assign.selector, payload, size, now_ms, known=True)
+
+
+def job_done(result: UnackedResult) -> JobDone:
+    """The JobDone of a result that did not reach the session's edge directly."""
+    push, finished = result.push, result.finished
     return JobDone(
-        job_id=frame.job_id,
-        attempt=frame.attempt,
-        node_id=frame.node_id,
-        node_edge=edge,
-        request_id=frame.request_id,
-        session_id=frame.session_id,
-        utterance_index=frame.utterance_index,
-        session_edge=frame.session_edge,
-        success=report.success,
-        took_ms=-1 if job.interrupted or not report.measures_node else now_ms - job.written_ms,
-        pair=frame.pair,
-        audio_ms=frame.audio_ms,
+        job_id=push.job_id,
+        attempt=push.attempt,
+        node_id=push.node_id,
+        node_edge=push.node_edge,
+        request_id=push.request_id,
+        session_id=push.session_id,
+        utterance_index=push.utterance_index,
+        session_edge=result.session_edge,
+        success=finished.success,
+        # At least 1, as a retry: the selector must look up the owner of the session.
+        resend=max(1, result.sends),
+        took_ms=finished.took_ms,
+        pair=finished.pair,
+        audio_ms=finished.audio_ms,
     )

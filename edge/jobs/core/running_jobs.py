@@ -4,7 +4,8 @@ The table outlives a node's socket, so that a result sent after a reconnect find
 
 Progress is coalesced into one JobEvent per job. Each JobEvent costs two broker hops and a script, and most results
 arrive before a reader could use the event that the job was started. So events wait for `job_event_delay_ms`; a job that
-ends in that time reports none, because finish and release lie ahead of all of them (mesh/states/job.py).
+ends in that time reports none, because finish and release lie ahead of all of them (mesh/states/job.py). Placed waits
+for the same time: a result makes it superfluous.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from mesh.frames import Assign, JobEvent
 from mesh.states.job import JobAction
 
 _NO_JOBS: Final[Mapping[str, Job]] = MappingProxyType({})
+_DISPATCH: Final = JobAction.DISPATCH
 _ORDER: Final = {event: place for place, event in enumerate(JobAction)}
 
 
@@ -40,17 +42,19 @@ class RunningJobs:
         """The node's jobs by key."""
         return self._nodes.get(node_id, _NO_JOBS)
 
-    def add(self, assign: Assign, key: str, now_ms: int) -> int:
-        """Add a job that is about to be written. Returns how many older ones were evicted for it."""
-        jobs = self._nodes.setdefault(assign.node_id, OrderedDict())
-        self.jobs[key] = jobs[key] = job = Job(assign, key, now_ms, JobAction.DISPATCH, [JobAction.DISPATCH])
+    def add(self, assign: Assign, key: str, now_ms: int) -> tuple[Job, int]:
+        """Add a job that is about to be written. Returns it, and how many older ones were evicted for it."""
+        jobs = self._nodes.get(assign.node_id)
+        if jobs is None:
+            jobs = self._nodes[assign.node_id] = OrderedDict()
+        self.jobs[key] = jobs[key] = job = Job(assign, key, now_ms, 0, _DISPATCH, [_DISPATCH])
         evicted = 0
         while len(jobs) > self._per_node_max:
             self.pop(assign.node_id, next(iter(jobs)))
             evicted += 1
         self._unreported[key] = job
         self._timers.set((TimerKind.EVENTS, key), now_ms + self._delay_ms)
-        return evicted
+        return job, evicted
 
     def latest(self, node_id: str, job_id: str) -> Job | None:
         """The node's latest attempt at the job."""
@@ -88,16 +92,17 @@ class RunningJobs:
             self._unreported[job.key] = job
             self._timers.set((TimerKind.EVENTS, job.key), now_ms + self._delay_ms)
 
-    def on_due(self, keys: Iterable[str]) -> list[JobEvent]:
+    def on_due(self, keys: Iterable[str]) -> list[tuple[Job, JobEvent]]:
         """The events of these jobs have waited long enough: one frame for each job that is still running."""
-        frames: list[JobEvent] = []
+        due: list[tuple[Job, JobEvent]] = []
         for key in keys:
             job = self._unreported.pop(key, None)
             if job is not None:
                 assign = job.assign
-                frames.append(JobEvent(assign.job_id, assign.attempt, assign.node_id, " ".join(job.unreported)))
+                frame = JobEvent(assign.job_id, assign.attempt, assign.node_id, " ".join(job.unreported))
                 job.unreported.clear()
-        return frames
+                due.append((job, frame))
+        return due
 
     def check(self) -> None:
         """All bounds hold; every job with unreported events has a due time."""

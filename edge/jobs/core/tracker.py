@@ -22,6 +22,7 @@ from edge.jobs.core.job import (
     Payload,
     ResultReport,
     SendControl,
+    SendFinished,
     SendToEdge,
     SendToJob,
     StopJob,
@@ -29,17 +30,17 @@ from edge.jobs.core.job import (
     UnackedResult,
     WriteJob,
     assign_failed,
-    job_done,
     key_of,
     notice,
     placed,
     stop,
+    unacked_result,
 )
 from edge.jobs.core.reconnect_grace import BufferedJob, GraceLimits, ReconnectGrace
 from edge.jobs.core.running_jobs import RunningJobs
 from edge.jobs.core.unacked_results import UnackedLimits, UnackedResults
 from mesh.errors import ErrorCode, PeerError
-from mesh.frames import Assign, CancelJob, ControlNode, JobDone, ResultAck
+from mesh.frames import Assign, CancelJob, ControlNode, Finished, FinishedJob, JobDone, Push, ResultAck
 from mesh.keys import lease_member
 from mesh.states.job import RUNNING_JOBS_MAX, JobAction
 from mesh.words import AssignFailure, JobOutcome, NodeCommand, NoticeEvent, ResultVerdict, StopReason
@@ -97,13 +98,16 @@ class JobTracker:
     def on_assign(self, assign: Assign, payload: Payload, epoch: int | None, now_ms: int) -> list[Effect]:
         """Give the job to the node, whose connection here has that epoch (None = it has none). Idempotent."""
         key = key_of(assign.node_id, assign.job_id, assign.attempt)
-        if key in self.results:
+        result = self.results.get(key)
+        if result is not None:
             self._unacked.retry_now(key, now_ms)  # finished, and the sender of the Assign does not know
-            return [SendToEdge(assign.session_edge, placed(assign))]
+            return [] if result.is_acked else [SendToEdge(assign.session_edge, placed(assign))]
         ended = self._recent.how(key, now_ms)
         if ended is not None:
             return [] if ended in _ENDED else [assign_failed(assign, ended)]
-        if key in self._running.jobs:
+        running = self._running.jobs.get(key)
+        if running is not None:
+            running.is_placed = True
             return [SendToEdge(assign.session_edge, placed(assign))]
         node = self._detached.nodes.get(assign.node_id)
         if node is not None and key in node.buffered:
@@ -160,12 +164,14 @@ class JobTracker:
             return []
         self._running.note(job, event, now_ms)
         if partial:
-            return [notice(job.assign, NoticeEvent.ASR_PARTIAL, partial)]
+            return [*self._placed(job), notice(job.assign, NoticeEvent.ASR_PARTIAL, partial)]
         # A client is not notified that its job was started.
-        return [notice(job.assign, NoticeEvent.ACCEPTED)] if event is JobAction.ACCEPT else []
+        return [*self._placed(job), notice(job.assign, NoticeEvent.ACCEPTED)] if event is JobAction.ACCEPT else []
 
-    def on_result(self, report: ResultReport, text: bytes, now_ms: int) -> list[Effect]:
+    def on_result(self, report: ResultReport, payload: tuple[bytes, ...], now_ms: int) -> list[Effect]:
         """Buffer a result until acknowledged, and send it. A duplicate of an ended one is acknowledged to the node.
+
+        `payload`: the parts of the node's message, forwarded as they are.
 
         PeerError if the node has too many unacked results of jobs that this edge did not assign to it.
         """
@@ -187,10 +193,10 @@ class JobTracker:
             if not self._unacked.accepts_unknown(report.node_id):
                 self.outcomes[JobOutcome.RESULT_REFUSED] += 1
                 raise PeerError(ErrorCode.SLOW_DOWN, "too many results of jobs that this node was not given here")
-        done = job_done(self.edge, report, job, now_ms)
-        if evicted := self._unacked.add(key, UnackedResult(done, text, now_ms, known=job is not None)):
+        result = unacked_result(self.edge, report, payload, job, now_ms)
+        if evicted := self._unacked.add(key, result):
             self.outcomes[JobOutcome.RESULT_EVICTED] += len(evicted)
-        return [self._unacked.send(key, now_ms)] if key in self.results else []
+        return self._unacked.send(key, result, now_ms) if key in self.results else []
 
     def on_node_error(self, node_id: str, job_id: str | None, attempt: int | None, now_ms: int) -> list[Effect]:
         """The node cannot finish that job (without an attempt: any attempt at it), or any job (None)."""
@@ -225,7 +231,7 @@ class JobTracker:
     def running_at(self, node_id: str, named: Iterable[tuple[str, int]]) -> list[str] | None:
         """The node's running jobs as lease members, for the audit of its slots: those it named and those known here.
 
-        A job whose result is unacked counts: its slot is not free before. None if there are too many.
+        A job whose end no selector acknowledged counts: its slot is not free before. None if there are too many.
         """
         members = {
             lease_member(job_id, attempt)
@@ -235,7 +241,9 @@ class JobTracker:
         running = self._running.of(node_id).values()
         members.update(lease_member(job.assign.job_id, job.assign.attempt) for job in running)
         unacked = self._unacked.of_node(node_id)
-        members.update(lease_member(result.done.job_id, result.done.attempt) for result in unacked)
+        members.update(
+            lease_member(result.push.job_id, result.push.attempt) for result in unacked if not result.is_finished
+        )
         return sorted(members) if len(members) <= RUNNING_JOBS_MAX else None
 
     def node_detached(self, node_id: str, epoch: int, now_ms: int) -> None:
@@ -257,14 +265,47 @@ class JobTracker:
         """The session's edge, or a selector, acknowledges a result."""
         key = key_of(ack.node_id, ack.job_id, ack.attempt)
         result = self.results.get(key)
-        if result is None:
+        if result is None or result.is_acked:
             return []
         if ack.verdict == ResultVerdict.NO_SESSION:
+            if result.session_edge and result.sends == 1:
+                return [self._unacked.retry(key, now_ms)]  # that edge is not the owner any more: a selector finds it
             result.no_session_acks += 1
             if result.no_session_acks < self.limits.no_session_tries_max:
                 return []  # the retry timer goes on; at the next retry the selector looks the owner up
-        self._end(key, ack.verdict, now_ms)
-        return [AckToNode(result.done.node_id, ack.job_id, ack.attempt)]
+        self.outcomes[ack.verdict] += 1
+        self._recent.add(key, now_ms, _ACKNOWLEDGED)
+        if result.is_finished:
+            self._unacked.pop(key)
+        else:
+            self._unacked.acked(key)
+        return [AckToNode(ack.node_id, ack.job_id, ack.attempt)]
+
+    def on_finished_ack(self, job: FinishedJob) -> None:
+        """A selector finished the job and released its slot."""
+        key = key_of(job.node_id, job.job_id, job.attempt)
+        result = self.results.get(key)
+        if result is None:
+            return
+        result.is_finished = True
+        if result.is_acked:
+            self._unacked.pop(key)
+
+    def on_push_returned(self, push: Push, now_ms: int) -> list[Effect]:
+        """A broker could not deliver that result to the session's edge: send it by a selector."""
+        key = key_of(push.node_id, push.job_id, push.attempt)
+        result = self.results.get(key)
+        if result is None or result.is_acked or result.sends > 1:
+            return []
+        return [self._unacked.retry(key, now_ms)]
+
+    def on_finished_returned(self, finished: Finished) -> list[Effect]:
+        """A broker could not deliver that Finished: its selector is gone. The retry timer covers a second failure."""
+        result = self.results.get(key_of(finished.node_id, finished.job_id, finished.attempt))
+        if result is None or result.is_finished or result.finish_sends > 1:
+            return []
+        result.finish_sends += 1
+        return [SendFinished(result, to_cell=True)]
 
     def on_done_returned(self, frame: JobDone, retry_after_ms: int, now_ms: int) -> None:
         """A broker returned that JobDone undelivered."""
@@ -287,8 +328,11 @@ class JobTracker:
     def _retry_results(self, keys: list[str], now_ms: int) -> list[Effect]:
         retries, expired = self._unacked.on_due(keys, now_ms)
         for key in expired:
-            self._end(key, JobOutcome.RESULT_EXPIRED, now_ms)
-        return [*retries]
+            if not self.results[key].is_acked:
+                self.outcomes[JobOutcome.RESULT_EXPIRED] += 1
+            self._unacked.pop(key)
+            self._recent.add(key, now_ms, _ACKNOWLEDGED)
+        return retries
 
     def _end_graces(self, nodes: list[str], now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
@@ -311,14 +355,25 @@ class JobTracker:
         return effects
 
     def _report_events(self, keys: list[str], now_ms: int) -> list[Effect]:
-        return [SendToJob(frame.job_id, frame) for frame in self._running.on_due(keys)]
+        effects: list[Effect] = []
+        for job, frame in self._running.on_due(keys):
+            effects += [SendToJob(frame.job_id, frame), *self._placed(job)]
+        return effects
 
     # --- inside -------------------------------------------------------------------------------
 
     def _write(self, assign: Assign, key: str, payload: Payload, now_ms: int) -> WriteJob:
-        if evicted := self._running.add(assign, key, now_ms):
+        job, evicted = self._running.add(assign, key, now_ms)
+        if evicted:
             self.outcomes[JobOutcome.JOB_EVICTED] += evicted
-        return WriteJob(assign, payload, placed(assign))
+        return WriteJob(job, payload)
+
+    def _placed(self, job: Job) -> list[SendToEdge]:
+        """Notify the session's edge, once and before any other progress, that the node has the job."""
+        if job.is_placed:
+            return []
+        job.is_placed = True
+        return [SendToEdge(job.assign.session_edge, placed(job.assign))]
 
     def _drop(self, node_id: str, key: str) -> Job | None:
         job = self._running.pop(node_id, key)
@@ -342,11 +397,6 @@ class JobTracker:
         ]
         effects += [stop(assign, StopReason.DRAINED) for assign in unfinished]
         return [*effects, NodeDrained(node_id, len(unfinished) + len(buffered))]
-
-    def _end(self, key: str, outcome: str, now_ms: int) -> None:
-        self._unacked.pop(key)
-        self._recent.add(key, now_ms, _ACKNOWLEDGED)
-        self.outcomes[outcome] += 1
 
     def check(self) -> None:
         """A job is buffered, running or an unacked result, and only one of these; all bounds hold."""

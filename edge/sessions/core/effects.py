@@ -25,10 +25,11 @@ class SendToClient:
 
 @dataclass(frozen=True, slots=True)
 class SendEncoded:
-    """Send a message that is encoded already."""
+    """Send a message that is encoded already. With `audio`: `body` is the translation_result without its own."""
 
     message_type: str
     body: bytes
+    audio: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +185,13 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True)
+class ObserveStages:
+    """Count the microseconds of a result's stages, in the order of LatencyStage."""
+
+    stages: list[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Log:
     """Write a log line about this session."""
 
@@ -221,6 +229,7 @@ Effect = (
     | EndSession
     | MoveSession
     | Count
+    | ObserveStages
     | Log
     | ReportBug
 )

@@ -73,6 +73,8 @@ class Attached:
     #: The last index that the client has; -1 = none.
     last_index: int = -1
     mail: FoundMail = NO_MAIL
+    #: This connection agreed to binary messages.
+    binary_messages: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,6 +163,7 @@ def init_ack(session: Session, event: Attached, next_index: int, next_seq: int |
         negotiated_audio_format=session.audio_format,
         negotiated_sample_rate=session.sample_rate,
         negotiated_channel_count=1,
+        binary_messages=event.binary_messages or None,
         resume_token=event.token,
         resumed=event.resumed,
         lost=event.lost,

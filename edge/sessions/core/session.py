@@ -66,7 +66,7 @@ class JobKey(NamedTuple):
 class FinalizedUtterance(NamedTuple):
     """One complete utterance, from one message or from a stream."""
 
-    #: The client's message, or the equivalent of a streamed one; without its audio.
+    #: The client's message, or the equivalent of a streamed one; its audio is not read.
     message: Utterance
     audio: bytes
     audio_ms: int
@@ -75,6 +75,8 @@ class FinalizedUtterance(NamedTuple):
     segment: Segment | None = None
     #: Time of its first audio from the client to this edge; None = unknown.
     uplink_ms: int | None = None
+    #: When it was complete, by the wall clock.
+    arrived_us: int = 0
 
 
 class Session:
@@ -164,10 +166,12 @@ class Session:
             models=needs.models,
             region=init.region or "",
             gpu_tier=init.gpu_tier or "",
+            session_epoch=self.epoch,
+            arrived_us=utterance.arrived_us,
         )
         return frame, work
 
-    def streamed(self, segment: Segment, wall_ms: int, now_ms: int) -> FinalizedUtterance:
+    def streamed(self, segment: Segment, wall_us: int, now_ms: int) -> FinalizedUtterance:
         """An utterance from a stream. It has the session's trace id, so that its request id is the same at any edge."""
         init = self.init
         message = Utterance(
@@ -180,9 +184,9 @@ class Session:
             audio_format=self.audio_format,
             sample_rate=self.sample_rate,
         )
-        began_wall_ms = wall_ms - (now_ms - segment.began_ms)
+        began_wall_ms = wall_us // 1_000 - (now_ms - segment.began_ms)
         took_ms = uplink_ms(segment.first_client_ms, began_wall_ms)
-        return FinalizedUtterance(message, segment.audio, segment.audio_ms, self.trace_id, segment, took_ms)
+        return FinalizedUtterance(message, segment.audio, segment.audio_ms, self.trace_id, segment, took_ms, wall_us)
 
     def seqs_of(self, request_id: str, index: int, target: str) -> tuple[int, int] | None:
         """The first and last chunk of a streamed utterance of ours, from its request id; None if it is not one."""

@@ -134,11 +134,13 @@ class SessionState:
 
     # --- for the actor ------------------------------------------------------------------------------
 
-    def handle(self, event: events.Event, now_ms: int, wall_ms: int) -> Sequence[Effect]:
+    def handle(self, event: events.Event, now_ms: int, wall_us: int) -> Sequence[Effect]:
         """Handle an event; run the effects, in order, before the next one."""
         turn = self._turn
         # The time of an event that was decided on earlier in the same batch may be a little older.
-        turn.now_ms, turn.wall_ms = max(now_ms, turn.now_ms), wall_ms
+        if now_ms > turn.now_ms:
+            turn.now_ms = now_ms
+        turn.wall_us, turn.wall_ms = wall_us, wall_us // 1_000
         handler = self._row.get(type(event))
         assert handler is not None, f"{type(event).__name__} cannot happen to a session that is {self.phase.name}"
         handler(self, event)

@@ -12,11 +12,12 @@ from mesh.messages.base import Message
 class Turn:
     """Of one session. SessionState sets the time at each event and takes the effects; parts append in between."""
 
-    __slots__ = ("do", "effects", "is_attached", "now_ms", "wall_ms")
+    __slots__ = ("do", "effects", "is_attached", "now_ms", "wall_ms", "wall_us")
 
     def __init__(self) -> None:
         self.now_ms = 0
         self.wall_ms = 0
+        self.wall_us = 0
         self.effects: list[Effect] = []
         #: Decides on an effect.
         self.do: Callable[[Effect], None] = self.effects.append
@@ -28,10 +29,10 @@ class Turn:
         if self.is_attached:
             self.do(SendToClient(message))
 
-    def send_encoded(self, message_type: str, body: bytes) -> None:
-        """The same for JSON text."""
+    def send_encoded(self, message_type: str, body: bytes, audio: bytes | None = None) -> None:
+        """The same for JSON text; with `audio` for a translation_result whose raw audio is apart."""
         if self.is_attached:
-            self.do(SendEncoded(message_type, body))
+            self.do(SendEncoded(message_type, body, audio))
 
     def send_error(self, error: PeerError) -> None:
         """Send an `error` to the client, if it is connected."""

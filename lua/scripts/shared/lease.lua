@@ -8,9 +8,9 @@ local function count_live_leases(leases)
 end
 
 -- Slots in use. Expired leases are dropped only when there are more than `enough`, because only then they matter:
--- heartbeats drop the rest.
-local function slots_in_use(leases, enough)
-  local used = redis.call('ZCARD', leases)
+-- heartbeats drop the rest. `counted`: optional, the number of leases if the caller has counted them.
+local function slots_in_use(leases, enough, counted)
+  local used = counted or redis.call('ZCARD', leases)
   if used > enough then used = count_live_leases(leases) end
   return used
 end
@@ -25,9 +25,9 @@ local function add_lease(leases, used, member, lease_ms, leases_ms)
 end
 
 -- Writes the slots in use to the ledger; returns the node's version, as number and text.
--- `has_changed`: other facts of the node changed, so it gets a new version even if the count is equal.
--- An unlisted node has no ledger entry and gets none: version 0.
-local function update_ledger(used, ledger, changes, node_id, has_changed)
+-- `has_changed`: other facts of the node changed, so it gets a new version even if the count is equal. `has_speeds`:
+-- its speeds are among them. An unlisted node has no ledger entry and gets none: version 0.
+local function update_ledger(used, ledger, changes, node_id, has_changed, has_speeds)
   local known = redis.call('HMGET', ledger, node_id, '#version')
   if not known[1] then return 0, '0' end
   if tonumber(known[1]) == used and not has_changed then
@@ -36,6 +36,10 @@ local function update_ledger(used, ledger, changes, node_id, has_changed)
     return tonumber(own) or 0, own or '0'
   end
   local version, text = next_version(known[2], changes, node_id)
-  redis.call('HSET', ledger, node_id, used, '#version', text)
+  if has_speeds then
+    redis.call('HSET', ledger, node_id, used, '#version', text, node_id .. '#s', text)
+  else
+    redis.call('HSET', ledger, node_id, used, '#version', text)
+  end
   return version, text
 end

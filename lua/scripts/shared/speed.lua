@@ -19,13 +19,19 @@ end
 -- Updates the speeds by one job; returns the updated ones, packed. Beyond `pairs_max` pairs only the total changes.
 local function update_speeds(speeds, node_id, pair, ratio, jobs_remembered, half_life_ms, pairs_max)
   local known = known_speeds(speeds, node_id)
-  local learned = {['*'] = observe(known['*'], ratio, now_ms, jobs_remembered, half_life_ms)}
-  local count = 0
-  for name in pairs(known) do count = count + (name == '*' and 0 or 1) end
-  if pair ~= '*' and (known[pair] or count < pairs_max) then
-    learned[pair] = observe(known[pair], ratio, now_ms, jobs_remembered, half_life_ms)
+  local total = observe(known['*'], ratio, now_ms, jobs_remembered, half_life_ms)
+  local learned = {['*'] = total}
+  local has_room = pair ~= '*'
+  if has_room and not known[pair] then
+    local count = 0
+    for name in pairs(known) do count = count + (name == '*' and 0 or 1) end
+    has_room = count < pairs_max
   end
-  for name, speed in pairs(learned) do known[name] = speed end
+  if has_room then
+    learned[pair] = observe(known[pair], ratio, now_ms, jobs_remembered, half_life_ms)
+    known[pair] = learned[pair]
+  end
+  known['*'] = total
   redis.call('HSET', speeds, node_id, cmsgpack.pack(known))
   return cmsgpack.pack(learned)
 end

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 
 from lua.store.types.jobs import Advance, Advanced
 from lua.store.types.sessions import MailEntry, Parked, SessionOwner
-from mesh.frames import JobDone, Push, ResultAck, encode
+from mesh.frames import Finished, JobDone, Push, ResultAck, encode
 from mesh.keys import lease_member
 from mesh.states.job import JobAction
 from mesh.words import ResultVerdict
@@ -19,6 +19,13 @@ _FINISH: Final = f"{JobAction.FINISH} {JobAction.RELEASE}"
 NOT_KNOWN: Final = -1
 
 
+class AckTo(NamedTuple):
+    """An acknowledgement, and the node's edge that it goes to; those for one edge are gathered into one frame."""
+
+    to: str
+    ack: ResultAck
+
+
 class Delivery(NamedTuple):
     """The actions for a result: all that are not None, in this order."""
 
@@ -27,10 +34,10 @@ class Delivery(NamedTuple):
     #: To the edge of its session.
     push: Reply | None = None
     #: To the edge of its node.
-    ack: Reply | None = None
+    ack: AckTo | None = None
 
 
-def finish_of(done: JobDone) -> Advance:
+def finish_of(done: JobDone | Finished) -> Advance:
     """The end of a job, with the sample of its node's speed."""
     return Advance(
         done.job_id,
@@ -63,7 +70,11 @@ def needs_owner(done: JobDone, advanced: Advanced) -> bool:
 
 
 def on_result(
-    done: JobDone, advanced: Advanced, body: bytes, session: SessionOwner | None, is_live: Callable[[str], bool]
+    done: JobDone,
+    advanced: Advanced,
+    payload: Sequence[Any],
+    session: SessionOwner | None,
+    is_live: Callable[[str], bool],
 ) -> Delivery:
     """Push it to the session's edge, park it, or acknowledge it as undeliverable to the node's edge.
 
@@ -89,12 +100,13 @@ def on_result(
     is_owner_live = bool(owner) and is_live(owner)
     reach = reach_of(session, is_owner_live=is_owner_live)
     if reach is Reach.MAIL:
+        body = bytes(payload[0]) if payload else b""  # the link may deliver a view of its buffer
         entry = MailEntry(push.session_id, lease_member(push.job_id, push.attempt), encode(push), body)
         return Delivery(park=entry, push=None if session.away else Reply(owner, push))
     return Delivery(push=Reply(owner, push)) if is_owner_live else _undeliverable(done)
 
 
-def on_parked(done: JobDone, parked: Parked) -> Reply:
+def on_parked(done: JobDone, parked: Parked) -> AckTo:
     """It is stored in the session's mail: its node's edge may forget it."""
     return _ack(done, ResultVerdict(verdict_of(parked)))
 
@@ -103,5 +115,5 @@ def _undeliverable(done: JobDone) -> Delivery:
     return Delivery(ack=_ack(done, ResultVerdict.NO_SESSION))
 
 
-def _ack(done: JobDone, verdict: ResultVerdict) -> Reply:
-    return Reply(done.node_edge, ResultAck(done.job_id, done.attempt, done.node_id, verdict))
+def _ack(done: JobDone, verdict: ResultVerdict) -> AckTo:
+    return AckTo(done.node_edge, ResultAck(done.node_id, done.job_id, done.attempt, verdict))

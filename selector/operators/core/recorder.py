@@ -1,8 +1,8 @@
 """Recorder of choices that can be replayed bit for bit: the kernel's input and output.
 
-Event-sourced: an image of the columns at the beginning, then batch by batch the rows that were written since the
-previous batch, the jobs, the rules and the choice. The oldest batches are evicted when the recording grows too large;
-their writes are merged into the image, so the others can still be replayed. All of it is plain numbers;
+Event-sourced: an image of the columns at the beginning, then batch by batch the values and rows that were written since
+the previous batch, the jobs, the rules and the choice. The oldest batches are evicted when the recording grows too
+large; their writes are merged into the image, so the others can still be replayed. All of it is plain numbers;
 recording_format.py encodes them.
 """
 
@@ -17,17 +17,25 @@ import numpy.typing as npt
 
 from mesh.config.weights import Weights
 from selector.core.kernel import Choice, Columns, Floats, JobRows, PoolIndex, Rules, choose
+from selector.core.node_speeds import SpeedWrite
 from selector.core.node_table import NodeTable
 from selector.core.pool_index import index_of
 
 #: Overhead of an array, and of a batch.
 ARRAY_BYTES: Final = 112
 BATCH_BYTES: Final = 1_024
+#: Overhead of a written value that is not part of a row.
+WRITE_BYTES: Final = 160
+#: Up to as many pairs the fleet's speeds are stored as a whole, which costs less than finding the changed ones.
+FEW_PAIRS: Final = 64
 #: See Recorder._cells.
 FEW_ROWS: Final = 6
 #: Columns that a pool's index is made of.
 _INDEXED: Final = ("pool", "status", "installed", "ready")
 _NONE: Final = np.zeros(0, dtype=np.int32)
+_NO_VALUES: Final = np.zeros(0)
+#: Shapes of choices whose size is cached.
+SHAPES_MAX: Final = 1_024
 
 Array = npt.NDArray[Any]
 
@@ -52,6 +60,9 @@ class Change(NamedTuple):
     pairs: int
     prior_at: npt.NDArray[np.int32]
     prior: Floats
+    #: Single values, written before the rows were read: slots in use by row, and speeds.
+    loads: Sequence[tuple[int, int]] = ()
+    speeds: Sequence[SpeedWrite] = ()
 
 
 class Batch(NamedTuple):
@@ -86,8 +97,15 @@ class Image:
         have = len(self.columns.seen_ms)
         if have < change.nodes:
             self.columns = _wider(self.columns, have, max(change.nodes, 2 * have))
+        used = self.columns.used
+        for row, count in change.loads:
+            if row < change.nodes:
+                used[row] = count
+        for write in change.speeds:
+            if write.row < change.nodes:
+                write.put(self.columns)
         at = 0
-        for column in self.columns:
+        for column in self.columns if len(change.rows) else ():
             size = column[:1].nbytes * len(change.rows)
             cells = np.frombuffer(change.cells, column.dtype, size // column.itemsize, at)
             column[change.rows] = cells.reshape((len(change.rows), *column.shape[1:]))
@@ -131,6 +149,8 @@ class Recorder:
         self._bytes_max = bytes_max
         self._batches: deque[Batch] = deque()
         self._base: Image | None = None
+        #: Number of pairs -> all their places.
+        self._few_places: dict[int, npt.NDArray[np.int32]] = {}
         #: The node of each row, and the fleet's speeds, at the last batch.
         self._names: list[str] = []
         self._prior: Floats = np.zeros(0)
@@ -140,6 +160,8 @@ class Recorder:
         self.newest = 0
         #: The columns as bytes, and the size of a row in each; made anew when the table grows.
         self._viewed: Columns | None = None
+        #: Shape of a choice -> bytes of its arrays.
+        self._choice_bytes: dict[tuple[int, ...], int] = {}
         self._views: list[tuple[memoryview, int]] = []
 
     def __len__(self) -> int:
@@ -161,16 +183,32 @@ class Recorder:
         if self._base is None:
             self._base = Image(table.columns)
         change = self._change(table, prior)
-        arrays: list[Array] = [*rows, *choice, change.rows, change.prior_at, change.prior]
-        size_bytes = BATCH_BYTES + sum(array.nbytes for array in arrays) + ARRAY_BYTES * len(arrays) + len(change.cells)
+        jobs = len(rows.jobs)
+        size_bytes = (
+            self._size_of(rows, choice)
+            + change.prior.nbytes
+            + len(change.cells)
+            + WRITE_BYTES * (len(change.loads) + len(change.speeds))
+        )
         self.newest += 1
         batch = Batch(
             self.newest, at_ms, table.version, weights_version, weights, rules, rows, choice, change, size_bytes
         )
         self._batches.append(batch)
-        self.jobs += len(rows.jobs)
+        self.jobs += jobs
         self.size_bytes += size_bytes
         return batch
+
+    def _size_of(self, rows: JobRows, choice: Choice) -> int:
+        """Memory of a batch without its change; that of the arrays of a choice follows from their shape."""
+        shape = choice.rows.shape
+        if shape not in self._choice_bytes:
+            if len(self._choice_bytes) >= SHAPES_MAX:
+                self._choice_bytes.clear()
+            self._choice_bytes[shape] = sum(array.nbytes for array in arrays_of(choice))
+        arrays = len(JobRows._fields) + len(Choice._fields) + 3
+        sizes = rows.jobs.nbytes + rows.languages.nbytes + rows.lists.nbytes + rows.pools.nbytes
+        return BATCH_BYTES + ARRAY_BYTES * arrays + sizes + self._choice_bytes[shape]
 
     def trim(self, also_bytes: int = 0) -> list[Batch]:
         """Evict the oldest batches beyond the bounds; `also_bytes`: memory of others that counts. Returns them."""
@@ -189,23 +227,36 @@ class Recorder:
         return None if self._base is None else Recording(self._base.copy(), list(self._batches))
 
     def _change(self, table: NodeTable, prior: Floats) -> Change:
-        count, known, names = len(table.rows), self._names, {}
-        written = table.take_written()
-        del known[count:]
-        known += [""] * (count - len(known))
-        for row, name in zip(written, table.nodes_at(written)[0], strict=True):
-            if known[row] != name:
-                known[row] = names[row] = name
-        rows = np.array(written, dtype=np.int32)
-        cells = self._cells(table.columns, written)
+        count, known = len(table.rows), self._names
+        names: dict[int, str] = {}
+        written, loads, speeds = table.take_written()
+        if len(known) != count:
+            del known[count:]
+            known += [""] * (count - len(known))
+        rows, cells = _NONE, b""
+        if written:
+            for row, name in zip(written, table.nodes_at(written)[0], strict=True):
+                if known[row] != name:
+                    known[row] = names[row] = name
+            rows, cells = np.array(written, dtype=np.int32), self._cells(table.columns, written)
+        prior_at, values = self._changed_prior(prior)
+        return Change(count, table.pools.size, rows, cells, names, len(prior), prior_at, values, loads, speeds)
+
+    def _changed_prior(self, prior: Floats) -> tuple[npt.NDArray[np.int32], Floats]:
+        """Which of the fleet's speeds changed since the last batch, and their values."""
         before, self._prior = self._prior, prior
         if prior is before:
-            prior_at = _NONE
-        elif len(prior) != len(before):
-            prior_at = np.arange(len(prior), dtype=np.int32)
-        else:
-            prior_at = np.flatnonzero(prior != before).astype(np.int32)
-        return Change(count, table.pools.size, rows, cells, names, len(prior), prior_at, prior[prior_at])
+            return _NONE, _NO_VALUES
+        size = len(prior)
+        if size <= FEW_PAIRS:
+            places = self._few_places.get(size)
+            if places is None:
+                places = self._few_places[size] = np.arange(size, dtype=np.int32)
+            return places, prior
+        if size != len(before):
+            return np.arange(size, dtype=np.int32), prior
+        changed = np.flatnonzero(prior != before).astype(np.int32)
+        return changed, prior[changed]
 
     def _cells(self, columns: Columns, written: list[int]) -> bytes:
         """The written rows of each column. Few rows, as most batches have, are faster to copy one by one."""

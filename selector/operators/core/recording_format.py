@@ -16,16 +16,18 @@ import numpy as np
 from mesh.config.weights import Weights
 from selector.core.filters import Filter
 from selector.core.kernel import JOB_ROW, Choice, Columns, JobRows, Rules
+from selector.core.node_speeds import SpeedWrite
 from selector.operators.core.recorder import Array, Batch, Change, Image, Recording, arrays_of
 
 #: Bumped whenever an older reader would misread a recording.
-FORMAT: Final = 1
+FORMAT: Final = 2
 #: Fast rather than small: rows repeat themselves so much that any level finds it.
 COMPRESSION: Final = 1
 #: A larger file is no recording of ours.
 UNPACKED_BYTES_MAX: Final = 4 * 1024 * 1024 * 1024
 
 Packed = tuple[list[int], bytes]
+_Load = tuple[int, int]
 
 _ROWS: Final[dict[str, Any]] = {"jobs": JOB_ROW, "languages": np.uint64, "lists": np.int32, "pools": np.int32}
 _CHOICE: Final[dict[str, Any]] = {
@@ -58,7 +60,7 @@ class _PackedBatch(msgspec.Struct, array_like=True):
     rules: list[int | float]
     rows: list[Packed]
     choice: list[Packed]
-    change: tuple[int, int, bytes, bytes, dict[int, str], int, bytes, bytes]
+    change: tuple[int, int, bytes, bytes, dict[int, str], int, bytes, bytes, list[_Load], list[SpeedWrite]]
 
 
 class _PackedRecording(msgspec.Struct, array_like=True):
@@ -186,12 +188,13 @@ def _pack_batch(batch: Batch, weights: int) -> _PackedBatch:
         (
             *(change.nodes, change.pools, change.rows.tobytes(), change.cells, change.names),
             *(change.pairs, change.prior_at.tobytes(), change.prior.tobytes()),
+            *(list(change.loads), list(change.speeds)),
         ),
     )
 
 
 def _unpack_batch(packed: _PackedBatch, weights: Sequence[Weights]) -> Batch:
-    count, pools, rows, cells, names, pairs, prior_at, prior = packed.change
+    count, pools, rows, cells, names, pairs, prior_at, prior, loads, speeds = packed.change
     change = Change(
         nodes=count,
         pools=pools,
@@ -201,6 +204,8 @@ def _unpack_batch(packed: _PackedBatch, weights: Sequence[Weights]) -> Batch:
         pairs=pairs,
         prior_at=np.frombuffer(prior_at, np.int32),
         prior=np.frombuffer(prior, np.float64),
+        loads=loads,
+        speeds=speeds,
     )
     return Batch(
         packed.number,

@@ -34,6 +34,7 @@ NEEDED_LISTS: Final = ("services", "auto_langs", "models", "excluded")
 #: Fields that no filter reads: identity, time, cost terms; region and tier count by the order of pools.
 OTHER_FIELDS: Final = (
     *("request_id", "attempt", "session_id", "utterance_index", "edge", "deadline_ms", "trace_id", "beside"),
+    *("resend", "session_epoch", "arrived_us"),
     *("audio_ms", "preferred_node", "warm_node", "region", "gpu_tier"),
 )
 assert sorted((*NEEDED_VALUES, *NEEDED_LISTS, *OTHER_FIELDS)) == sorted(Dispatch.__struct_fields__), (
@@ -46,8 +47,16 @@ _lists_of = attrgetter(*NEEDED_LISTS)
 # --- placements -----------------------------------------------------------------------------------------
 
 
-def assign(dispatch: Dispatch, commit: Committed, late_after_ms: int = 0) -> Reply:
-    """The job, for the edge that owns its node."""
+def assign(
+    dispatch: Dispatch,
+    commit: Committed,
+    late_after_ms: int = 0,
+    *,
+    selector: str = "",
+    sent_us: int = 0,
+    stages: list[int] | None = None,
+) -> Reply:
+    """The job, for the edge of its node. `selector`: where Finished goes; `stages`: of mesh.words.LatencyStage."""
     return Reply(
         commit.node_edge,
         Assign(
@@ -64,11 +73,17 @@ def assign(dispatch: Dispatch, commit: Committed, late_after_ms: int = 0) -> Rep
             pair=pair_of(dispatch.src_lang, dispatch.tgt_lang),
             audio_ms=dispatch.audio_ms,
             late_after_ms=late_after_ms,
+            session_epoch=dispatch.session_epoch,
+            selector=selector,
+            sent_us=sent_us,
+            stages=stages or [],
         ),
     )
 
 
-def on_bound(dispatch: Dispatch, commit: Committed, node_epoch: int, result_lost_ms: int) -> Reply | None:
+def on_bound(
+    dispatch: Dispatch, commit: Committed, node_epoch: int, result_lost_ms: int, *, selector: str = "", sent_us: int = 0
+) -> Reply | None:
     """Reply to a retry of a request that is placed already. `node_epoch`: the node's current one.
 
     Finished: none, because the result is redelivered until acknowledged. If it finished longer than `result_lost_ms`
@@ -88,7 +103,7 @@ def on_bound(dispatch: Dispatch, commit: Committed, node_epoch: int, result_lost
         return None
     if commit.state in (JobState.RELEASED, ""):
         return _undone(edge, *job, UndoneReason.RELEASED)
-    return assign(dispatch, commit)
+    return assign(dispatch, commit, selector=selector, sent_us=sent_us)
 
 
 def refusal(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import uvloop
+import zmq
 
 from mesh.errors import ConfigError
-from mesh.frames import Busy, Cancel, Failed, SessionClaim
-from mesh.link.link import Link, LinkError
+from mesh.frames import FRAME_VERSION, Busy, Cancel, Failed, SessionClaim, encode
+from mesh.link.link import Link, LinkError, Received
 from mesh.link.sockets import sender
 from mesh.random_ids import new_peer_identity
 from tests.support.conditions import until
@@ -115,12 +118,106 @@ async def test_garbage_from_a_broker_is_counted_and_skipped(rig: Rig) -> None:
     broker = rig.broker()
     edge = await rig.edge()
     raw = rig.raw(broker.front, "edge:raw:1")
-    head = parts_of("edge:raw:1", edge.link.identity, claim("x"))[0]
-    for parts in ([head, b"\xc1"], [head, b""]):
-        sender(raw, copy=True)(parts)
-    sender(raw, copy=True)(parts_of("edge:raw:1", edge.link.identity, claim("good")))
+    for frame, payload in ((["Nonsense"], []), (claim("x"), [None])):
+        entry = [1, edge.link.identity, 0, "edge:raw:1", 0, 0, 0, 0, frame, payload]
+        sender(raw)([encode([FRAME_VERSION, [entry]])])
+    sender(raw)(parts_of("edge:raw:1", edge.link.identity, claim("good")))
     await until(lambda: edge.messages, "the good one arrives")
     assert edge.link.counts.garbage == 2
+
+
+async def test_frames_of_one_turn_are_one_packet_and_keep_their_order(rig: Rig) -> None:
+    broker = rig.broker(LINGUA_LINK_BEAT_MS="60000", LINGUA_LINK_DEAD_MS="60000")
+    config = msgspec.structs.replace(CONFIG, beat_ms=60_000, dead_ms=60_000)
+    batches: list[list[Received]] = []
+    link = await rig.link("edge", batches.append, config=config)
+    other = await rig.link("edge", batches.append, config=config)
+    before = broker.metrics()
+    audio = os.urandom(10_000)
+    for number in range(20):
+        assert link.send(other.identity, 0, claim(str(number)), str(number).encode(), audio) == broker.front
+    assert link.counts.sent == 0, "the turn has not ended"
+    await until(lambda: batches, "they arrive")
+    after = broker.metrics()
+    key = 'lingua_broker_packets_total{direction="%s"}'
+    assert {after[key % way] - before[key % way] for way in ("in", "out")} == {1}
+    received = [one for batch in batches for one in batch]
+    assert [(one.frame.ref, one.payload[0], bytes(one.payload[1])) for one in received] == [  # type: ignore[attr-defined]
+        (str(number), str(number).encode(), audio) for number in range(20)
+    ]
+    assert len({one.head.sent_us for one in received}) == 20
+    assert link.counts.sent == 20
+
+
+async def test_packet_is_sent_at_once_when_it_reaches_a_bound(rig: Rig) -> None:
+    rig.broker()
+    edge, other = await rig.edge(), await rig.edge()
+    for number in range(CONFIG.batch_frames_max + 1):
+        edge.link.send(other.link.identity, 0, claim(str(number)))
+    assert edge.link.counts.sent == CONFIG.batch_frames_max
+    await until(lambda: len(other.messages) == CONFIG.batch_frames_max + 1, "all arrive")
+
+
+async def test_what_the_hook_sends_joins_the_packets_of_the_turn(rig: Rig) -> None:
+    broker = rig.broker(LINGUA_LINK_BEAT_MS="60000", LINGUA_LINK_DEAD_MS="60000")
+    config = msgspec.structs.replace(CONFIG, beat_ms=60_000, dead_ms=60_000)
+    received: list[Received] = []
+    link = await rig.link("edge", lambda batch: None, config=config)
+    other = await rig.link("edge", received.extend, config=config)
+    calls = 0
+
+    def ride() -> None:
+        nonlocal calls
+        calls += 1
+        link.send(other.identity, 0, claim("riding"))
+        if calls == 2:
+            raise RuntimeError("a bug of the hook")
+
+    link.before_flush = ride
+    key = 'lingua_broker_packets_total{direction="in"}'
+    for turn in (1, 2, 3):
+        before = broker.metrics()[key]
+        link.send(other.identity, 0, claim("first"))
+        await until(lambda turn=turn: len(received) == 2 * turn, "both arrive")  # type: ignore[misc]
+        assert (calls, broker.metrics()[key] - before) == (turn, 1)
+    assert [one.frame.ref for one in received] == ["first", "riding"] * 3  # type: ignore[attr-defined]
+
+
+async def test_packet_for_a_full_pipe_is_diverted_to_another_broker(rig: Rig) -> None:
+    rig.broker()
+    rig.broker()
+    edge, other = await rig.edge(), await rig.edge()
+    first = edge.link.send(other.link.identity, 0, claim("0"))
+    await until(lambda: len(other.messages) == 1, "it arrives")
+    gone = next(broker for broker in rig.brokers if broker.front == first)
+    gone.process.kill()
+    gone.process.communicate()
+    refs = [str(number) for number in range(1, 50)]
+
+    def all_arrived() -> bool:
+        """Frames may be lost in the socket of the dead broker, and are retried."""
+        arrived = {frame.ref for frame in other.frames(SessionClaim)}
+        for ref in refs:
+            if ref not in arrived:
+                edge.link.send(other.link.identity, 0, claim(ref))
+        return arrived >= set(refs)
+
+    await until(all_arrived, "the other broker takes them")
+    assert edge.link.counts.unsent == 0
+    assert edge.link.counts.diverted > 0
+
+
+async def test_received_blob_is_sent_on_by_reference(rig: Rig) -> None:
+    rig.broker()
+    edge, other = await rig.edge(), await rig.edge()
+    audio = os.urandom(100_000)
+    edge.link.send(other.link.identity, 0, claim("there"), audio, b"x")
+    await until(lambda: other.messages, "it arrives")
+    payload = other.messages[0].payload
+    assert type(payload[0]) is zmq.Frame
+    other.link.send(edge.link.identity, 0, claim("back"), *payload)
+    await until(lambda: edge.messages, "it is back")
+    assert list(map(bytes, edge.messages[0].payload)) == [audio, b"x"]
 
 
 async def test_draining_selector_gets_no_new_work_over_the_link(rig: Rig) -> None:

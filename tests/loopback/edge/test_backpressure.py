@@ -39,7 +39,7 @@ async def test_chunks_that_a_resuming_client_repeats_are_no_new_numbering(tmp: P
         go_on(rig)
         assert [sound_of(await node.receive("job_assign")) for _ in range(2)] == [PIECES[0] + PIECES[1], PIECES[2]]
         restarts = rig.edges[0].metrics.chunk_anomalies_total.labels(ChunkAnomaly.RESTART)
-        assert restarts._value.get() == 0
+        assert restarts.value == 0
 
 
 async def test_messages_that_wait_are_bounded_in_bytes_too(tmp: Path) -> None:

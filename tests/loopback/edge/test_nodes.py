@@ -185,7 +185,7 @@ async def test_job_for_a_detached_node_is_buffered_until_it_reattaches(tmp: Path
         give(rig, cancelled)
         tracker = rig.edges[0].nodes.tracker
         buffered = rig.edges[0].metrics.job_outcomes_total.labels(JobOutcome.JOB_BUFFERED)
-        await until(lambda: buffered._value.get() == 2, "both jobs are buffered")
+        await until(lambda: buffered.value == 2, "both jobs are buffered")
         tell(rig, node, CancelJob(cancelled.job_id, 1, node.id, "t", "session_closed"))
         await until(lambda: tracker.running_at(node.id, [(cancelled.job_id, 1)]) == [], "it is cancelled")
         assert rig.selector.seen_of(Placed) == []
@@ -307,7 +307,7 @@ async def test_drain_hands_jobs_over_at_the_deadline_unless_resumed(tmp: Path) -
         cancel = await node.receive("job_cancel")
         assert (cancel["job_id"][-1], cancel["reason"]) == ("2", "drained")
         await until(lambda: failures(rig) == [(2, "drained")], "what is unfinished is given back")
-        assert rig.edges[0].metrics.given_back_total.labels("drained")._value.get() == 1
+        assert rig.edges[0].metrics.given_back_total.labels("drained").value == 1
 
 
 async def test_reattached_node_receives_its_drain_again(tmp: Path) -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from edge.sessions.core.state import Phase
 from mesh.frames import (
-    FRAME_VERSION,
     Frame,
     Head,
     Lane,
@@ -115,7 +114,7 @@ async def test_second_connection_that_comes_while_the_mail_is_read_gets_the_sess
             await until(lambda: bool(kept), "the mail is read")
             second = asyncio.create_task(back(rig, client, 1))
             read = rig.edges[1].metrics.messages_total.labels("session", "in", "session_init")
-            await until(lambda: read._value.get() == 2, "the second one waits for the first")
+            await until(lambda: read.value == 2, "the second one waits for the first")
         (older, _), (newer, ack) = await first, await second
         assert (ack["resumed"], ack["next_utterance_index"], ack["resend_from_seq"]) == (True, 2, 2)
         await newer.receive("translation_result", utterance_index=1)
@@ -250,7 +249,7 @@ async def test_repeat_of_a_claim_that_is_heard_after_the_end_leaves_no_record(tm
         await client.receive("session_close_ack")
         await until(lambda: not rig.selector.records, "the record is gone")
         first = rig.selector.seen_of(SessionClaim)[0]
-        head = Head(FRAME_VERSION, Lane.WORK, "", 0, rig.edges[0].identity, 0)
+        head = Head(Lane.WORK, "", 0, rig.edges[0].identity, 0)
         rig.selector._on_sessionclaim(Received(head, first, [], broker=""))
         assert client.id in rig.selector.records
         await until(lambda: not rig.selector.records, "the edge gives it back")

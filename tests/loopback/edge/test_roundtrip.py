@@ -31,6 +31,7 @@ async def test_utterance_reaches_a_node_and_its_result_the_client(tmp: Path) -> 
         assert job["pipeline"] == {
             "use_asr": True, "use_nmt": True, "use_tts": True, "use_semantic": False, "use_tone": False,
         }  # fmt: skip
+        await client.receive("ui_event", event="DISPATCHED")  # sent only while there is no result
         await node.answer(job)
         result = await client.receive("translation_result")
         assert result["job_id"] == job["job_id"] and result["text_translated"] == "hello 0"

@@ -6,11 +6,14 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
+import uvloop
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.asyncio.server import ServerConnection, serve
 
-from edge.transport.send_buffer import SendBuffer, SendLimits
+from edge.transport.connection import EdgeConnection
+from edge.transport.send_buffer import GATHERED_BYTES_MAX, SendBuffer, SendLimits
 from tests.support.conditions import DEADLINE_S
 from tests.support.processes.edge import until
 
@@ -22,7 +25,7 @@ MORE_THAN_KERNEL = 100_000
 class Pair:
     """An outbox and the client that it writes to."""
 
-    def __init__(self, connection: ServerConnection, client: ClientConnection, bounds: SendLimits) -> None:
+    def __init__(self, connection: EdgeConnection, client: ClientConnection, bounds: SendLimits) -> None:
         self.cuts: list[str] = []
         self.connection = connection
         self.client = client
@@ -46,15 +49,18 @@ class Pair:
 @asynccontextmanager
 async def pair(bounds: SendLimits) -> AsyncIterator[Pair]:
     """A server with small buffers, so that a few messages fill them."""
-    arrived: asyncio.Future[ServerConnection] = asyncio.get_running_loop().create_future()
+    arrived: asyncio.Future[EdgeConnection] = asyncio.get_running_loop().create_future()
 
     async def handle(connection: ServerConnection) -> None:
         raw = connection.transport.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8_192)
+        assert isinstance(connection, EdgeConnection)
         arrived.set_result(connection)
         await connection.wait_closed()
 
-    async with serve(handle, "127.0.0.1", 0, compression=None, close_timeout=1) as server:
+    async with serve(
+        handle, "127.0.0.1", 0, compression=None, close_timeout=1, create_connection=EdgeConnection
+    ) as server:
         port = server.sockets[0].getsockname()[1]
         plain = socket.socket()
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8_192)
@@ -166,3 +172,49 @@ async def test_closed_connection_accepts_no_message() -> None:
         assert not both.outbox.is_open and not both.outbox.put(b"x") and not both.cuts
         both.outbox.close(1_001, "leaving")
         await both.outbox.closed()
+
+
+async def test_one_turn_is_one_write() -> None:
+    async with pair(ROOMY) as both:
+        writes: list[int] = []
+        transport = both.connection.transport
+
+        class Recorder:
+            """The transport, counted."""
+
+            def writelines(self, parts: list[bytes]) -> None:
+                writes.append(len(parts))
+                transport.writelines(parts)
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(transport, name)
+
+        both.connection.transport = Recorder()  # type: ignore[assignment]
+        for number in range(3):
+            assert both.outbox.put(b"%d" % number)
+        assert both.outbox.put(b"head", memoryview(b"audio"), text=False)
+        assert writes == []
+        assert [await hear(both.client) for _ in range(3)] == ["0", "1", "2"]
+        assert await both.client.recv() == b"headaudio"
+        assert writes == [9], "four messages: three of two parts, one of three"
+        assert both.outbox.put(b"x" * GATHERED_BYTES_MAX) and writes == [9, 2], "a large one does not wait"
+        both.connection.transport = transport
+
+
+def test_one_write_is_one_system_call_on_uvloop() -> None:
+    def calls() -> int:
+        return int(Path("/proc/self/io").read_text().split("syscw: ")[1].split()[0])
+
+    async def main() -> int:
+        async with pair(ROOMY) as both:
+            await asyncio.sleep(0)
+            before = calls()
+            for number in range(20):
+                assert both.outbox.put(b"%d" % number)
+            both.outbox._write()
+            made = calls() - before
+            assert [int(await hear(both.client)) for _ in range(20)] == list(range(20))
+            return made
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(main()) == 1

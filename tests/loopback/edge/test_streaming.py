@@ -52,6 +52,7 @@ async def test_streamed_chunks_become_one_utterance_when_the_client_says_so(tmp:
         assert sound_of(job) == b"".join(PIECES[:3])
         assert (job["audio_format"], job["sample_rate"], job["padding_ms"]) == ("pcm16", 16_000, 280)
         assert flags(job) == {"is_manual_cut"} and job["utterance_index"] == 0 and job["turn_id"] and job["group_id"]
+        await client.receive("ui_event", event="DISPATCHED")  # sent only while there is no result
         await node.answer(job, text_asr="one", text_translated="eins")
         first = await client.receive("translation_result")
         assert first["group_id"] == job["group_id"] and first["part_index"] == 0
@@ -288,7 +289,7 @@ async def test_defect_12_old_attempt_neither_reaches_the_client_nor_hides_the_ne
         assert (old["attempt_id"], new["attempt_id"]) == (1, 2) and slow != other
         await nodes[slow].answer(old, text_translated="of the old attempt")
         late = rig.edges[0].metrics.results_total.labels(ResultOutcome.LATE)
-        await until(lambda: late._value.get() == 1, "the late one arrived, and is fenced")
+        await until(lambda: late.value == 1, "the late one arrived, and is fenced")
         await nodes[other].answer(new, text_translated="of the new one")
         assert (await client.receive("translation_result"))["text_translated"] == "of the new one"
         await nodes[other].answer(new, text_translated="again")

@@ -22,7 +22,7 @@ from mesh.frames import (
     NodeStale,
     Push,
     Refused,
-    ResultAck,
+    ResultAcks,
     SessionClaim,
     SessionClaimed,
     Undone,
@@ -98,7 +98,7 @@ async def converse(edge: FakeEdge, front: str, number: int) -> None:
     assert isinstance(assign, Assign)
     done = JobDone(assign.job_id, 1, assign.node_id, me, assign.request_id, assign.session_id, 0, "", True)
     await asked(done, Push)
-    await asked(msgspec.structs.replace(done, attempt=2), ResultAck)
+    await asked(msgspec.structs.replace(done, attempt=2), ResultAcks)
     second = await asked(msgspec.structs.replace(first, request_id=f"q-{number}"), Assign)
     assert isinstance(second, Assign)
     await asked(Cancel(second.request_id, second.job_id, 1, second.node_id, second.session_id, "closed"), CancelJob)

@@ -83,7 +83,7 @@ async def _make_ready(store: Store, node_id: str) -> None:
 
 def dispatch(request_id: str, **changes: Any) -> Received:
     frame = job(request_id=request_id, session_id=f"s-{request_id}", deadline_ms=0, **changes)
-    return Received(Head(1, 1, "", 0, "edge:a:1", 0), frame, [b"work", b"audio"], "broker")
+    return Received(Head(1, "", 0, "edge:a:1", 0), frame, [b"work", b"audio"], "broker")
 
 
 async def burst(selectors: list[Selecting], seed: int, jobs: int = NODES) -> Counter[str]:

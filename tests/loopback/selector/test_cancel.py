@@ -69,14 +69,14 @@ async def test_a_request_that_is_taken_back_meanwhile_neither_waits_nor_works(st
     await snapshot.refresh()
     assert isinstance(store.commits, InterruptedCommits)
     store.commits.meanwhile = lambda: placer.cancel("r-1", 1, sent_us=2)
-    dispatch = Received(Head(1, Lane.WORK, "", 0, EDGE, sent_us=1), job(), [b"work", b"audio"], "b")
+    dispatch = Received(Head(Lane.WORK, "", 0, EDGE, sent_us=1), job(), [b"work", b"audio"], "b")
     await placer.place([dispatch])
     assert not [frame for frame in sent if isinstance(frame, Assign | Waiting)]
     await snapshot.refresh()
     assert [table.used_of(name) for name in table.ids()] == [0] * nodes
-    assert metrics.waiting._value.get() == 0
+    assert metrics.waiting.value == 0
     # What is sent after that is wanted again.
     assert isinstance(store.commits, InterruptedCommits)
     store.commits.meanwhile = lambda: None
-    await placer.place([dispatch._replace(head=Head(1, Lane.WORK, "", 0, EDGE, sent_us=3))])
+    await placer.place([dispatch._replace(head=Head(Lane.WORK, "", 0, EDGE, sent_us=3))])
     assert sent

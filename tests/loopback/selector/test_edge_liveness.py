@@ -8,7 +8,7 @@ from lua.store import Store
 from mesh import clock
 from mesh.config import Config
 from mesh.config.network import RedisConfig
-from mesh.frames import FRAME_VERSION, Head, SessionClaim
+from mesh.frames import Head, SessionClaim
 from mesh.keys import Keys
 from mesh.link.link import Received
 from selector.app import Selector
@@ -26,7 +26,7 @@ async def test_edge_without_presence_is_live_while_its_frames_arrive(redis_serve
         for read_ms in (clock.now_ms() - 2 * config.selector.presence_ttl_ms, clock.now_ms()):
             selector._edges.detector.on_presence([], read_ms)
         assert not selector._edges.is_live(SENDER)
-        head = Head(FRAME_VERSION, SessionClaim.lane, "", 1, SENDER, clock.wall_us(), 0)
+        head = Head(SessionClaim.lane, "", 1, SENDER, clock.wall_us(), 0)
         selector._on_messages([Received(head, claim("s-1"), [], "broker-0")])
         assert selector._edges.is_live(SENDER) and not selector._edges.is_live(SILENT)
     finally:

@@ -63,7 +63,7 @@ async def test_a_heartbeat_does_not_undo_what_the_snapshot_brought_meanwhile(sto
     assert isinstance(store.nodes, InterruptedNodes)
     store.nodes.meanwhile = socket_closes
     beat = NodeHeartbeat("n", EDGE, epoch, NodeLoad())
-    await registry.on_node_heartbeats([Received(Head(1, Lane.CONTROL, "", 0, EDGE, 0), beat, [], "b")])
+    await registry.on_node_heartbeats([Received(Head(Lane.CONTROL, "", 0, EDGE, 0), beat, [], "b")])
     facts = table.facts_of("n")
     assert facts is not None and facts.detached_ms > 0
     await snapshot.refresh()

@@ -26,7 +26,6 @@ from mesh.frames import (
     NodeStale,
     Push,
     Refused,
-    ResultAck,
     SessionClaim,
     SessionClaimed,
     SessionRelease,
@@ -63,6 +62,37 @@ async def test_one_utterance_from_registration_to_result(rig: Rig, edge: FakeEdg
     push, payload = await edge.take(Push)
     assert (push.job_id, push.request_id, push.node_edge) == (assign.job_id, "r-1", node_edge.identity)
     assert payload == [b'{"type":"job_result"}']
+    await rig.until_used("node-1", 0)
+
+
+async def test_a_finished_job_releases_its_slot_and_is_acknowledged_once_per_report(rig: Rig, edge: FakeEdge) -> None:
+    node_edge = await rig.add_edge("b")
+    await node_edge.add_node("node-1", max_jobs=1)
+    assign, _ = await edge.place("r-1", at=node_edge, session_epoch=7, arrived_us=1)
+    assert (assign.selector, assign.session_epoch) == (rig.identities["s1"], 7)
+    assert len(assign.stages) == 5 and assign.stages[0] > 1_000 and min(assign.stages) >= 0
+    assert assign.sent_us > 0
+    for to in (None, None, ""):  # retried: the acknowledgement was lost; at last to any selector of its cell
+        node_edge.finish_directly(assign, to=to)
+        await node_edge.take_finished(assign)
+    await rig.until_used("node-1", 0)
+    other, _ = await edge.place("r-2", at=node_edge)
+    node_edge.finish_directly(assign)  # a late duplicate must not release the slot of the next job
+    await node_edge.take_finished(assign)
+    assert await rig.used("node-1") == 1
+    node_edge.finish_directly(other, attempt=9)  # of another attempt: fenced, and acknowledged nevertheless
+    await node_edge.take_finished(msgspec.structs.replace(other, attempt=9))
+    assert await rig.used("node-1") == 1
+    node_edge.finish_directly(msgspec.structs.replace(other, job_id="job-00-unheard-of"))
+    await node_edge.take_finished(msgspec.structs.replace(other, job_id="job-00-unheard-of"))
+    assert not node_edge.has(Push) and not edge.has(Push)
+
+
+async def test_a_result_that_comes_by_a_selector_finishes_its_job_too(rig: Rig, edge: FakeEdge) -> None:
+    await edge.add_node("node-1")
+    assign, _ = await edge.place("r-1")
+    edge.finish(assign)
+    await edge.take_finished(assign)
     await rig.until_used("node-1", 0)
 
 
@@ -155,7 +185,7 @@ async def test_the_next_attempt_replaces_the_binding_and_fences_the_old_one(rig:
     assert new.node_id != old.node_id and new.attempt == 2
 
     edge.finish(old)
-    ack, _ = await edge.take(ResultAck)
+    ack = await edge.take_ack()
     assert (ack.job_id, ack.verdict) == (old.job_id, "fenced")
     edge.finish(new)
     push, _ = await edge.take(Push)
@@ -248,7 +278,7 @@ async def test_a_result_without_any_owner_is_told_so(rig: Rig, edge: FakeEdge) -
     with redis.Redis.from_url(rig.config.redis.url) as client:
         client.delete(Keys().job(cell_of("node-1", rig.config.mesh.cells), assign.job_id))
     edge.finish(assign, session_edge="")
-    ack, _ = await edge.take(ResultAck)
+    ack = await edge.take_ack()
     assert ack.verdict == "no_session"
 
 

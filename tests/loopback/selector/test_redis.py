@@ -16,7 +16,7 @@ from mesh.frames import (
     NodeStale,
     Push,
     Refused,
-    ResultAck,
+    ResultAcks,
     SessionClaim,
     SessionClaimed,
 )
@@ -70,7 +70,7 @@ async def test_redis_goes_away_and_comes_back_empty(tmp: Path) -> None:
         edge.finish(again)
         for job_id in (assign.job_id, again.job_id):
             await edge.take(Push, lambda push, job_id=job_id: push.job_id == job_id)
-        assert not edge.has(ResultAck)
+        assert not edge.has(ResultAcks)
     finally:
         await rig.close_edges()
         rig.end(list(rig.processes))

@@ -25,6 +25,7 @@ from mesh.frames import (
     Posted,
     Push,
     ResultAck,
+    ResultAcks,
     SessionClaim,
     SessionClaimed,
     SessionNote,
@@ -88,7 +89,7 @@ async def finish_until_acked(edge: FakeEdge, assign: Assign, text: bytes = TEXT)
         edge.finish(assign, text, resend=resend)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.1):
-                return (await edge.take(ResultAck, lambda ack: ack.job_id == assign.job_id))[0]
+                return await edge.take_ack(assign.job_id)
     raise AssertionError("nobody acknowledged the result")
 
 
@@ -186,7 +187,7 @@ async def test_a_result_for_a_client_that_is_away_waits_in_the_mail_once_however
     await go_away(rig, owner, claimed.epoch)
     for _ in range(3):
         ack = await finish_until_acked(node_edge, assign)
-        assert ack == ResultAck(assign.job_id, 1, "node-1", "parked")
+        assert ack == ResultAck("node-1", assign.job_id, 1, "parked")
     assert not owner.has(Push)
 
     resumed = await resume(new)
@@ -241,7 +242,8 @@ async def test_an_edge_that_only_redis_knows_to_live_gets_its_results(rig: Rig, 
     edge.finish(assigned, TEXT, resend=1)
     push, _ = await quiet.take(Push)
     assert push.request_id == "r-quiet"
-    assert not any(isinstance(m.frame, ResultAck) and m.frame.job_id == assigned.job_id for m in edge.received)
+    acks = [ack for m in edge.received if isinstance(m.frame, ResultAcks) for ack in m.frame.acks]
+    assert not any(ack.job_id == assigned.job_id for ack in acks)
 
 
 async def test_a_job_whose_result_died_with_its_keepers_is_done_again(rig: Rig, edge: FakeEdge) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from broker.core.credit import Peer
-from broker.core.queues import Envelope
+from broker.core.queues import Envelope, Parts
 from broker.core.routes import rank
 from broker.core.switch import Switch, SwitchLimits
 from mesh.frames import (
     BROKER,
-    FRAME_VERSION,
     Beat,
     Cancel,
     Frame,
@@ -16,11 +15,24 @@ from mesh.frames import (
     Push,
     SessionClaim,
     decode_frame,
-    encode,
     lane_of,
 )
+from mesh.frames.packets import encode_table, read_sealed, seal, seal_payload
 
-LIMITS = SwitchLimits(cells=16, beat_ms=1_000, dead_ms=3_000, queue_max=4, peers_max=8, busy_retry_ms=50)
+#: Payload parts of this size are blobs.
+INLINE_BYTES_MAX = 1_024
+LIMITS = SwitchLimits(
+    cells=16,
+    beat_ms=1_000,
+    dead_ms=3_000,
+    queue_max=4,
+    queue_bytes_max=100_000,
+    peers_max=8,
+    busy_retry_ms=50,
+    batch_frames_max=32,
+    batch_bytes_max=50_000,
+    inline_bytes_max=INLINE_BYTES_MAX,
+)
 NOW_MS = 10_000
 WALL_US = 1_700_000_000_000_000
 WALL_MS = WALL_US // 1_000
@@ -33,10 +45,22 @@ CONTROL = Cancel("r-1", "", 1, "", "s-1", "gone")
 PUSH = Push("job-00-x", 1, "n", EDGE_B, "r-1", "s-1", 0)
 
 
-def message(source: str, to: str, frame: Frame, *payload: bytes, cell: int = 3, deadline_ms: int = 0) -> list[bytes]:
-    """A multipart as a ROUTER would give it."""
-    head = Head(FRAME_VERSION, lane_of(frame), to, cell, source, WALL_US, deadline_ms)
-    return [source.encode(), encode(head), encode(frame), *payload]
+def message(source: str, to: str, frame: Frame, *payload: bytes, cell: int = 3, deadline_ms: int = 0) -> Parts:
+    """A packet of one frame as a ROUTER would give it."""
+    head = Head(lane_of(frame), to, cell, source, WALL_US, deadline_ms)
+    sealed, blobs = seal_payload(payload, INLINE_BYTES_MAX)
+    return [source.encode(), encode_table([seal(head, frame, sealed, len(blobs))]), *blobs]
+
+
+def packet(*messages: Parts) -> Parts:
+    """The frames of several packets of one source as one packet."""
+    entries, blobs = [], []
+    for _, table, *more in messages:
+        for entry in read_sealed(table)[0]:
+            entry.blob += len(blobs)
+            entries.append(entry)
+        blobs += more
+    return [messages[0][0], encode_table(entries), *blobs]
 
 
 class Bench:
@@ -47,10 +71,10 @@ class Bench:
         self.now_ms = NOW_MS
         self.wall_us = WALL_US
 
-    def front(self, *batch: list[bytes]) -> list[Envelope]:
+    def front(self, *batch: Parts) -> list[Envelope]:
         return self._checked(self.switch.receive(batch, [], self.now_ms, self.wall_us))
 
-    def back(self, *batch: list[bytes]) -> list[Envelope]:
+    def back(self, *batch: Parts) -> list[Envelope]:
         return self._checked(self.switch.receive([], batch, self.now_ms, self.wall_us))
 
     def edge(self, name: str = EDGE) -> Peer:
@@ -78,9 +102,7 @@ class Bench:
 
 def frames_to(out: list[Envelope]) -> list[tuple[str, Frame]]:
     """Receiver and frame of each envelope."""
-    return [
-        (envelope.receiver.name, decode_frame(envelope.parts[2])) for envelope in out if envelope.receiver is not None
-    ]
+    return [(one.receiver.name, decode_frame(one.entry.frame)) for one in out if one.receiver is not None]
 
 
 def names(out: list[Envelope]) -> list[str]:

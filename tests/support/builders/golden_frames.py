@@ -27,9 +27,12 @@ def _value(hint: Any, name: str, place: int) -> Any:
         str: name,
         bool: True,
         list[str]: [name],
+        list[int]: [place, place + 1],
         dict[str, int]: {name: place},
         dict[str, bool]: {name: True},
         dict[str, list[str]]: {name: [name]},
+        list[frames.ResultAck]: [frames.ResultAck("node_id", "job_id", place, "verdict")],
+        list[frames.FinishedJob]: [frames.FinishedJob("node_id", "job_id", place)],
         list[frames.RoomMember]: [frames.RoomMember("s", "n", "en", place, {name: True})],
     }
     return values[hint]

@@ -18,6 +18,7 @@ import zmq
 
 from mesh.config.network import LinkConfig
 from mesh.frames import BROKER, FRAME_VERSION, Beat, Failed, Frame, Head, SessionClaim, encode, lane_of
+from mesh.frames.packets import seal, seal_payload
 from mesh.link.link import Link, Received
 from mesh.link.sockets import open_dealer, sender
 from mesh.process import PARENT_PID
@@ -100,13 +101,17 @@ class Rig:
         return broker
 
     async def link(
-        self, kind: Literal["edge", "selector"], on_messages: Callable[[list[Received]], None], window: int = 0
+        self,
+        kind: Literal["edge", "selector"],
+        on_messages: Callable[[list[Received]], None],
+        window: int = 0,
+        config: LinkConfig = CONFIG,
     ) -> Link:
         """A started link to all brokers, once every broker has answered."""
         endpoints = [broker.front if kind == "edge" else broker.back for broker in self.brokers]
         identity = new_peer_identity(kind, f"{kind[0]}{len(self.links)}")
         link = Link(
-            identity=identity, kind=kind, endpoints=endpoints, config=CONFIG, window=window, on_messages=on_messages
+            identity=identity, kind=kind, endpoints=endpoints, config=config, window=window, on_messages=on_messages
         )
         self.links.append(link)
         await link.start()
@@ -182,13 +187,15 @@ def claim(ref: str) -> SessionClaim:
 
 
 def parts_of(source: str, to: str, frame: Frame, *payload: bytes, version: int = FRAME_VERSION) -> list[bytes]:
-    """What a DEALER sends."""
-    return [encode(Head(version, lane_of(frame), to, 0, source, time.time_ns() // 1_000)), encode(frame), *payload]
+    """A packet of one frame, as a DEALER sends it."""
+    sealed, blobs = seal_payload(payload, CONFIG.inline_bytes_max)
+    entry = seal(Head(lane_of(frame), to, 0, source, time.time_ns() // 1_000), frame, sealed, len(blobs))
+    return [encode((version, [entry])), *blobs]
 
 
 def introduce(socket: zmq.Socket[bytes], identity: str, kind: str) -> None:
     """Send a first Beat by hand."""
-    sender(socket, copy=True)(parts_of(identity, BROKER, Beat(kind, 0, 0)))
+    sender(socket)(parts_of(identity, BROKER, Beat(kind, 0, 0)))
 
 
 async def _echo(endpoint: str) -> None:

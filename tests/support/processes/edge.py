@@ -29,6 +29,9 @@ from mesh.frames import (
     Cancel,
     CancelJob,
     Dispatch,
+    Finished,
+    FinishedAck,
+    FinishedJob,
     Frame,
     JobDone,
     NodeHeartbeat,
@@ -41,6 +44,7 @@ from mesh.frames import (
     QueryAnswer,
     Refused,
     ResultAck,
+    ResultAcks,
     Undone,
     Waiting,
 )
@@ -215,9 +219,10 @@ class FakeSelector(FakeRooms, FakeSessions):
     def _on_jobdone(self, message: Received) -> None:
         frame = message.frame
         assert isinstance(frame, JobDone)
+        self._finish(frame)
         owner = frame.session_edge if not frame.resend else self.sessions.get(frame.session_id, "")
         if frame.job_id not in self.jobs or not owner:
-            self.link.send(frame.node_edge, 0, ResultAck(frame.job_id, frame.attempt, frame.node_id, "fenced"))
+            self._acknowledge(frame, "fenced")
             return
         push = Push(
             job_id=frame.job_id,
@@ -231,9 +236,21 @@ class FakeSelector(FakeRooms, FakeSessions):
         record = self.records.get(frame.session_id)
         if frame.resend and record is not None and record.away and record.resumable:
             self.park(frame.session_id, f"{frame.job_id}#{frame.attempt}", push, message.payload[0])
-            self.link.send(frame.node_edge, 0, ResultAck(frame.job_id, frame.attempt, frame.node_id, "parked"))
+            self._acknowledge(frame, "parked")
             return
         self.link.send(owner, 0, push, *message.payload)
+
+    def _on_finished(self, message: Received) -> None:
+        assert isinstance(message.frame, Finished)
+        self._finish(message.frame)
+
+    def _finish(self, frame: Finished | JobDone) -> None:
+        job = FinishedJob(frame.node_id, frame.job_id, frame.attempt)
+        self.link.send(frame.node_edge, 0, FinishedAck([job]))
+
+    def _acknowledge(self, frame: JobDone, verdict: str) -> None:
+        ack = ResultAck(frame.node_id, frame.job_id, frame.attempt, verdict)
+        self.link.send(frame.node_edge, 0, ResultAcks([ack]))
 
     def _on_query(self, message: Received) -> None:
         frame = message.frame

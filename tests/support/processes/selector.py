@@ -27,6 +27,9 @@ from mesh.frames import (
     Assign,
     Cancel,
     Dispatch,
+    Finished,
+    FinishedAck,
+    FinishedJob,
     Frame,
     JobDone,
     NodeHeartbeat,
@@ -36,6 +39,8 @@ from mesh.frames import (
     Query,
     QueryAnswer,
     Refused,
+    ResultAck,
+    ResultAcks,
 )
 from mesh.keys import Keys
 from mesh.link.link import Link, Received
@@ -98,6 +103,18 @@ class FakeEdge:
                 self._arrived.clear()
                 await self._arrived.wait()
 
+    async def take_ack(self, job_id: str = "") -> ResultAck:
+        """The next acknowledgement of a result, of this job if one is named."""
+        frame, _ = await self.take(
+            ResultAcks, lambda frame: any(ack.job_id == (job_id or ack.job_id) for ack in frame.acks)
+        )
+        return next(ack for ack in frame.acks if ack.job_id == (job_id or ack.job_id))
+
+    async def take_finished(self, assign: Assign) -> None:
+        """Wait until the end of this attempt is acknowledged."""
+        job = FinishedJob(assign.node_id, assign.job_id, assign.attempt)
+        await self.take(FinishedAck, lambda frame: job in frame.jobs)
+
     async def take_first(self, *kinds: type[Frame]) -> Frame:
         """The next frame of any of these kinds."""
         return (await self.take(Frame, lambda frame: isinstance(frame, kinds)))[0]
@@ -147,6 +164,21 @@ class FakeEdge:
             audio_ms=assign.audio_ms,
         )
         self.send_job(assign.job_id, done, text)
+
+    def finish_directly(self, assign: Assign, *, to: str | None = None, **changes: Any) -> None:
+        """Report the end of a job whose result goes directly to its session; to its selector, or as `to` says."""
+        frame = Finished(
+            job_id=assign.job_id,
+            attempt=changes.get("attempt", assign.attempt),
+            node_id=assign.node_id,
+            node_edge=self.identity,
+            success=True,
+            took_ms=changes.get("took_ms", -1),
+            pair=assign.pair,
+            audio_ms=assign.audio_ms,
+        )
+        receiver = assign.selector if to is None else to
+        assert self.link.send(receiver, cell_of_job(assign.job_id), frame)
 
     def beat(self, node_id: str, epoch: int, **fields: Any) -> None:
         """One heartbeat of a node; fields of NodeHeartbeat, or of its load."""

@@ -1,8 +1,8 @@
 """A seeded world of edges, brokers and selectors around the real cores: `Switch`, `Courier` and `Peering`.
 
-Time is virtual. Every broker has one connection to every peer: two first-in-first-out pipes with a high-water mark, as
-ZeroMQ has them. Faults: messages lost or doubled, connections cut (what was in them is lost), peers that stop
-reading, brokers and selectors that die and start anew.
+Time is virtual. Every broker has one connection to every peer: two first-in-first-out pipes of packets with a
+high-water mark, as ZeroMQ has them. Faults: packets lost or doubled, connections cut (what was in them is lost), peers
+that stop reading, brokers and selectors that die and start anew.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from broker.core.courier import Courier, Outcome
-from broker.core.credit import Side
-from broker.core.queues import Envelope
+from broker.core.credit import Peer, Side
 from broker.core.switch import Switch, SwitchLimits
 from mesh.frames import (
     BROKER,
-    FRAME_VERSION,
     Bounce,
     BrokerBeat,
     Busy,
@@ -26,16 +25,26 @@ from mesh.frames import (
     Frame,
     Goodbye,
     Head,
-    Lane,
     SessionClaim,
     decode_frame,
-    decode_head,
-    encode,
     lane_of,
 )
+from mesh.frames.packets import Sealed, encode_table, seal
 from mesh.link.credit import LinkCredit
+from mesh.link.received import Lanes, Part
 
-LIMITS = SwitchLimits(cells=16, beat_ms=100, dead_ms=300, queue_max=8, peers_max=32, busy_retry_ms=5)
+LIMITS = SwitchLimits(
+    cells=16,
+    beat_ms=100,
+    dead_ms=300,
+    queue_max=8,
+    queue_bytes_max=1_000,
+    peers_max=32,
+    busy_retry_ms=5,
+    batch_frames_max=4,
+    batch_bytes_max=600,
+    inline_bytes_max=50,
+)
 WINDOW = 6
 HIGH_WATER = 4
 RESEND_MS = 150
@@ -45,8 +54,8 @@ RESEND_MS = 150
 class Pipes:
     """One connection; `up` is False until the peer (re)connects."""
 
-    to_broker: deque[list[bytes]] = field(default_factory=deque)
-    to_peer: deque[list[bytes]] = field(default_factory=deque)
+    to_broker: deque[list[Any]] = field(default_factory=deque)
+    to_peer: deque[list[Any]] = field(default_factory=deque)
     up: bool = True
 
 
@@ -61,6 +70,8 @@ class SimPeer:
         self.identity = identity
         self.asleep_until_ms = 0
         self.next_beat_ms = 0
+        #: Frames of this turn, by broker.
+        self.outbox: dict[str, list[Sealed]] = {}
         self.peerings = {
             name: LinkCredit(kind=self.kind, window=self.window, dead_ms=LIMITS.dead_ms) for name in world.brokers
         }
@@ -72,9 +83,20 @@ class SimPeer:
         if not pipes.up or len(pipes.to_broker) >= HIGH_WATER:
             return False
         now = self.world.now_ms
-        head = Head(FRAME_VERSION, lane_of(frame), to, cell, self.identity, now * 1_000, deadline_ms)
-        pipes.to_broker.append([self.identity.encode(), encode(head), encode(frame)])
+        self.outbox.setdefault(broker, []).append(
+            seal(Head(lane_of(frame), to, cell, self.identity, now * 1_000, deadline_ms), frame)
+        )
         return True
+
+    def flush(self) -> None:
+        """The end of a turn: one packet per broker, or, as bounds do it, several."""
+        for broker, entries in self.outbox.items():
+            pipes = self.world.pipes[broker, self.identity]
+            while entries and pipes.up:
+                cut = self.world.random.randint(1, len(entries)) if self.world.random.random() < 0.3 else len(entries)
+                pipes.to_broker.append([self.identity.encode(), encode_table(entries[:cut])])
+                del entries[:cut]
+        self.outbox.clear()
 
     def beat(self, broker: str) -> None:
         self.send(broker, BROKER, 0, self.peerings[broker].beat())
@@ -91,24 +113,25 @@ class SimPeer:
                 peering.expire(now)
                 self.beat(name)
         self.work()
+        self.flush()
 
     def _read(self, broker: str, peering: LinkCredit) -> None:
         inbox = self.world.pipes[broker, self.identity].to_peer
         for _ in range(self.world.random.randint(0, len(inbox))):
-            parts = inbox.popleft()
-            head, frame = decode_head(parts[1]), decode_frame(parts[2])
-            if isinstance(frame, BrokerBeat):
-                if peering.on_beat(frame, self.world.now_ms):
-                    self.beat(broker)
-                continue
-            if head.to == "" and head.lane == Lane.WORK:
-                peering.on_work()
-            self.receive(broker, head, frame, parts[3:])
+            lanes = Lanes()
+            lanes.add_packet(inbox.popleft(), broker, peering, lambda beat: self._on_beat(broker, beat))
+            assert not lanes.malformed
+            for received in lanes.in_order():
+                self.receive(broker, received.head, received.frame, received.payload)
+
+    def _on_beat(self, broker: str, beat: BrokerBeat) -> None:
+        if self.peerings[broker].on_beat(beat, self.world.now_ms):
+            self.beat(broker)
 
     def live_brokers(self) -> list[str]:
         return [name for name, peering in self.peerings.items() if peering.live]
 
-    def receive(self, broker: str, head: Head, frame: Frame, payload: list[bytes]) -> None:
+    def receive(self, broker: str, head: Head, frame: Frame, payload: list[Part]) -> None:
         raise NotImplementedError
 
     def work(self) -> None:
@@ -126,7 +149,7 @@ class SimSelector(SimPeer):
         self.held: list[tuple[int, str, Head, SessionClaim]] = []
         self.most_held: Counter[str] = Counter()
 
-    def receive(self, broker: str, head: Head, frame: Frame, payload: list[bytes]) -> None:
+    def receive(self, broker: str, head: Head, frame: Frame, payload: list[Part]) -> None:
         if isinstance(frame, SessionClaim):
             due_ms = self.world.now_ms + self.world.random.randint(0, 60)
             self.held.append((due_ms, broker, head, frame))
@@ -180,7 +203,7 @@ class SimEdge(SimPeer):
                 if self.send(broker, "", hash_cell(ref), claim, deadline if deadline != now else 0):
                     self.waiting[ref] = now + (RESEND_MS if self.repeat else 1_000_000_000)
 
-    def receive(self, broker: str, head: Head, frame: Frame, payload: list[bytes]) -> None:
+    def receive(self, broker: str, head: Head, frame: Frame, payload: list[Part]) -> None:
         if isinstance(frame, Failed):
             self._answered(frame.ref, "answer")
             self.waiting.pop(frame.ref, None)
@@ -216,20 +239,19 @@ class SimBroker:
         )
         self.courier = Courier(self.switch, self._attempt)
 
-    def _attempt(self, envelope: Envelope) -> Outcome:
-        assert envelope.receiver is not None
-        pipes = self.world.pipes.get((self.name, envelope.receiver.name))
+    def _attempt(self, peer: Peer, table: bytes, blobs: list[Any]) -> Outcome:
+        pipes = self.world.pipes.get((self.name, peer.name))
         if pipes is None or not pipes.up:
             return Outcome.UNREACHABLE
         if len(pipes.to_peer) >= HIGH_WATER:
             return Outcome.PIPE_FULL
-        self.world.deliver(pipes.to_peer, list(envelope.parts))
+        self.world.deliver(pipes.to_peer, [table, *blobs])
         return Outcome.SENT
 
     def step(self) -> None:
         if self.world.now_ms < self.asleep_until_ms:
             return
-        batches: dict[Side, list[list[bytes]]] = {Side.FRONT: [], Side.BACK: []}
+        batches: dict[Side, list[list[Any]]] = {Side.FRONT: [], Side.BACK: []}
         for peer in self.world.peers():
             inbox = self.world.pipes[self.name, peer.identity].to_broker
             side = Side.FRONT if peer.kind == "edge" else Side.BACK
@@ -261,7 +283,7 @@ class World:
     def peers(self) -> list[SimPeer]:
         return [*self.edges, *self.selectors]
 
-    def deliver(self, queue: deque[list[bytes]] | list[list[bytes]], parts: list[bytes]) -> None:
+    def deliver(self, queue: deque[list[Any]] | list[list[Any]], parts: list[Any]) -> None:
         if self.random.random() < self.loss:
             return
         queue.append(parts)
@@ -312,6 +334,7 @@ class World:
         for name in self.brokers:
             if polite:
                 old.send(name, BROKER, 0, Goodbye())
+                old.flush()
             del self.pipes[name, old.identity]
         self._lives += 1
         self.selectors[place] = SimSelector(self, f"selector:s{place}:{self._lives}")

@@ -74,7 +74,7 @@ class World:
         self.now_ms += chance.randint(1, 200)
         self.version += 1
         node_id = chance.choice(table.ids())
-        event = chance.randrange(8)
+        event = chance.randrange(9)
         if event == 0:
             self._join()
         elif event == 1 and len(table) > 20:
@@ -90,6 +90,9 @@ class World:
             table.set_marks(node_id, {"asr": self.now_ms + 300})
         elif event == 6:
             table.expire_marks(self.now_ms)
+        elif event == 7:
+            speed = Speed(chance.uniform(0.1, 2), 0.1, 5, self.now_ms)
+            table.learn_speeds(node_id, {"*": speed, chance.choice(["en>es", "de>en"]): speed})
         else:
             table.avoid_edge("edge:b:1" if chance.random() < 0.1 else "edge:c:1", self.now_ms + 100)
 

@@ -25,11 +25,11 @@ def test_hop_edges_increase() -> None:
     assert list(HOP_EDGES_US) == sorted(set(HOP_EDGES_US))
 
 
-def test_message_is_accounted_for_when_sent_queued_consumed_or_returned() -> None:
+def test_frame_is_accounted_for_when_sent_queued_consumed_or_returned() -> None:
     counts = Counts()
-    counts.messages_in = [3, 4]
+    counts.frames_in = [3, 4]
     assert counts.unaccounted(queued=0) == 7
-    counts.messages_out = [1, 1]
+    counts.frames_out = [1, 1]
     counts.for_broker, counts.busy = 1, 1
     counts.bounced[BounceReason.EXPIRED] += 2
     assert counts.unaccounted(queued=0) == 1

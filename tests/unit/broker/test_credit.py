@@ -5,17 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core.credit import Peer, Side, Window
+from broker.core.queues import LaneQueues
 
 
 def opened(size: int = 5, connection: int = 3) -> Peer:
-    peer = Peer(b"selector:a:1", Side.BACK, queue_max=4, connection=connection, now_ms=0)
+    peer = Peer(b"selector:a:1", Side.BACK, queues=LaneQueues(4, 1_000), connection=connection, now_ms=0)
     peer.window.size = size
     peer.window.on_consumed(peer.window.sent)
     return peer
 
 
 def test_window_is_closed_until_the_peer_replies_in_its_counters() -> None:
-    peer = Peer(b"selector:a:1", Side.BACK, queue_max=4, connection=3, now_ms=0)
+    peer = Peer(b"selector:a:1", Side.BACK, queues=LaneQueues(4, 1_000), connection=3, now_ms=0)
     peer.window.size = 5
     peer.window.on_consumed(0)
     assert peer.credit() == 0

@@ -7,7 +7,7 @@ from broker.core.directory import Directory, PeerChange, RemovalReason
 
 
 def directory() -> Directory:
-    return Directory(cells=16, peers_max=2, queue_max=4, connection_start=0)
+    return Directory(cells=16, peers_max=2, queue_max=4, queue_bytes_max=1_000, connection_start=0)
 
 
 def test_peer_that_reconnects_counts_from_another_base() -> None:
@@ -22,6 +22,22 @@ def test_peer_that_reconnects_counts_from_another_base() -> None:
         PeerChange("peer_lost", "selector:a:1", "silent"),
         PeerChange("peer_connected", "selector:a:1", ""),
     ]
+
+
+def test_refused_peer_is_noted_once_while_it_is_remembered() -> None:
+    known = directory()
+    for identity in (b"edge:old:1", b"edge:old:1", b"edge:\xff:1", b"edge:third:1", b"edge:old:1"):
+        known.refuse(identity, "frame version 1, expected 2")
+    assert known.changes == [
+        PeerChange("peer_refused", "edge:old:1", "frame version 1, expected 2"),
+        PeerChange("peer_refused", "edge:\ufffd:1", "frame version 1, expected 2"),
+    ], "as many as peers at most, until the rim has logged them"
+    known.changes.clear()
+    known.refuse(b"edge:third:1", "")
+    known.refuse(b"edge:old:1", "")
+    assert not known.changes, "the two that are remembered"
+    known.refuse(b"edge:\xff:1", "")
+    assert len(known.changes) == 1, "it was evicted"
 
 
 def test_routes_contain_the_live_selectors_only() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from broker.core.counts import Counts
@@ -21,6 +22,7 @@ from mesh.frames import (
     Lane,
     encode,
 )
+from mesh.frames.packets import seal
 from tests.support.builders.broker import (
     CONTROL,
     EDGE,
@@ -56,12 +58,12 @@ def test_beat_of_the_wrong_kind_removes_the_peer() -> None:
     assert not bench.switch.directory.peers
 
 
-@pytest.mark.parametrize("frame", [b"\xc1", b"", encode(WORK), encode(["Nonsense", 1])])
+@pytest.mark.parametrize("frame", [b"\x00", b"\xc0", encode(WORK), encode(["Nonsense", 1])])
 def test_message_to_the_broker_without_a_link_frame_is_dropped(frame: bytes) -> None:
     bench = Bench()
     bench.edge()
-    head = encode(Head(FRAME_VERSION, Lane.CONTROL, BROKER, 0, EDGE, 0))
-    assert bench.front([EDGE.encode(), head, frame]) == []
+    entry = [Lane.CONTROL, BROKER, 0, EDGE, 0, 0, 0, 0, msgspec.Raw(frame), []]
+    assert bench.front([EDGE.encode(), encode([FRAME_VERSION, [entry]])]) == []
     assert bench.switch.counts.dropped == {"malformed": 1}
 
 
@@ -108,7 +110,7 @@ class LinkFramesBench:
     """Link frames of one selector, without a switch; removals are only noted."""
 
     def __init__(self) -> None:
-        self.directory = Directory(cells=16, peers_max=8, queue_max=4, connection_start=7)
+        self.directory = Directory(cells=16, peers_max=8, queue_max=4, queue_bytes_max=1_000, connection_start=7)
         self.peer = self.directory.add(SELECTOR.encode(), Side.BACK, now_ms=0)
         self.counts = Counts()
         self.removed: list[RemovalReason] = []
@@ -118,8 +120,8 @@ class LinkFramesBench:
         self.removed.append(reason)
 
     def handle(self, frame: Frame) -> None:
-        head = Head(FRAME_VERSION, Lane.CONTROL, BROKER, 0, SELECTOR, 0)
-        self._frames.handle(Envelope([SELECTOR.encode(), encode(head), encode(frame)], head, 0, self.peer), [])
+        head = Head(Lane.CONTROL, BROKER, 0, SELECTOR, 0)
+        self._frames.handle(Envelope(seal(head, frame), self.peer), [])
 
 
 @pytest.mark.parametrize(

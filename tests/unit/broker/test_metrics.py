@@ -23,6 +23,8 @@ def test_every_counter_of_the_switch_is_exported() -> None:
     assert {
         'lingua_broker_frames_total{direction="in",lane="work"} 3.0',
         'lingua_broker_frames_total{direction="out",lane="work"} 1.0',
+        'lingua_broker_packets_total{direction="in"} 7.0',
+        'lingua_broker_packets_total{direction="out"} 0.0',
         "lingua_broker_busy_total 1.0",
         'lingua_broker_bounces_total{reason="unroutable"} 1.0',
         'lingua_broker_dropped_total{reason="malformed"} 1.0',

@@ -4,13 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core.credit import Peer, Side
+from broker.core.queues import LaneQueues
 from broker.core.routes import Routes, rank
 
 CELLS = 16
 
 
 def selector(name: str) -> Peer:
-    return Peer(name.encode(), Side.BACK, queue_max=1, connection=1, now_ms=0)
+    return Peer(name.encode(), Side.BACK, queues=LaneQueues(1, 1_000), connection=1, now_ms=0)
 
 
 def first_of(routes: Routes) -> list[str]:

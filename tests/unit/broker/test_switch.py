@@ -15,8 +15,11 @@ from mesh.frames import (
     Lane,
     NodeStale,
     Placed,
+    decode_frame,
+    decode_head,
     encode,
 )
+from mesh.frames.packets import encode_table, read_opened
 from tests.support.builders.broker import (
     CONTROL,
     EDGE,
@@ -51,12 +54,13 @@ def test_first_message_of_a_peer_is_answered_by_a_beat() -> None:
 @pytest.mark.parametrize(
     ("parts", "reason"),
     [
+        ([EDGE.encode()], "malformed"),
         ([EDGE.encode(), encode(WORK)], "malformed"),
         ([EDGE.encode(), b"\xc1", encode(WORK)], "malformed"),
         ([EDGE.encode(), b"", b""], "malformed"),
-        ([EDGE.encode(), encode(Head(FRAME_VERSION, 7, "", 0, EDGE, 0)), encode(WORK)], "malformed"),
-        ([EDGE.encode(), encode(Head(FRAME_VERSION + 1, 0, "", 0, EDGE, 0)), encode(WORK)], "version"),
-        (message(EDGE, "", WORK, *[b"x"] * 100), "malformed"),
+        ([EDGE.encode(), encode([FRAME_VERSION, [[7, "", 0, EDGE, 0, 0, 0, 0, [], []]]])], "malformed"),
+        ([EDGE.encode(), encode([FRAME_VERSION + 1, []])], "version"),
+        ([EDGE.encode(), encode([1, 0, "", 0, EDGE, 0, 0]), encode(WORK)], "version"),
         (message("edge:" + "x" * 200, "", WORK), "malformed"),
         ([b"edge:thief:1", *message(EDGE, "", WORK)[1:]], "source"),
         ([b"\xff\xfe", *message(EDGE, "", WORK)[1:]], "source"),
@@ -107,9 +111,10 @@ def test_work_goes_to_the_first_selector_of_its_cell_with_frame_and_payload_unto
     bench = Bench()
     bench.edge()
     first, _ = two_selectors(bench)
-    sent = message(EDGE, "", WORK, b"audio", b"")
+    sent = message(EDGE, "", WORK, bytes(LIMITS.inline_bytes_max), b"small", b"")
     (envelope,) = bench.front(list(sent))
-    assert envelope.parts == [first.encode(), *sent[1:]]
+    assert envelope.receiver is bench.peer(first)
+    assert [encode_table([envelope.entry]), *(envelope.blobs or [])] == sent[1:]
 
 
 def test_work_spills_to_the_next_selector_and_then_is_refused_as_busy() -> None:
@@ -125,9 +130,22 @@ def test_work_spills_to_the_next_selector_and_then_is_refused_as_busy() -> None:
 def test_reply_carries_the_original_head_and_frame() -> None:
     bench = Bench()
     bench.edge()
-    sent = message(EDGE, "edge:nobody:1", WORK, b"audio")
-    (envelope,) = bench.front(list(sent))
-    assert envelope.parts[3:] == sent[1:3]
+    (envelope,) = bench.front(message(EDGE, "edge:nobody:1", WORK, b"audio", deadline_ms=WALL_MS))
+    (bounce,), _ = read_opened(encode_table([envelope.entry]))
+    head, frame = bounce.payload
+    assert head is not None and frame is not None
+    assert decode_head(head) == Head(WORK.lane, "edge:nobody:1", 3, EDGE, WALL_US, WALL_MS)
+    assert decode_frame(frame) == WORK
+
+
+def test_reply_to_a_large_frame_has_it_as_a_blob() -> None:
+    bench = Bench()
+    bench.edge()
+    frame = NodeStale("n", 1, "x" * LIMITS.inline_bytes_max)
+    (envelope,) = bench.front(message(EDGE, "edge:nobody:1", frame))
+    assert envelope.blobs is not None
+    assert [decode_frame(blob) for blob in envelope.blobs] == [frame]
+    assert envelope.entry.blobs == 1
 
 
 def test_control_needs_no_credit_and_is_served_first() -> None:
@@ -240,8 +258,8 @@ def test_work_is_queued_with_its_credit_when_every_pipe_is_full() -> None:
     assert bench.switch.on_pipe_full(envelope) == []
     bench.switch.check()
     assert (peer.queues.depth(Lane.WORK), peer.credit()) == (1, 1)
-    (flushed,) = bench.switch.flush(peer, WALL_US)
-    assert flushed is envelope
+    assert bench.switch.flush(peer, WALL_US) == ([envelope], [])
+    assert bench.switch.flush(peer, WALL_US) == ([], [])
     bench.switch.check()
     assert (peer.blocked, peer.credit(), peer.window.outstanding()) == (False, 1, 1)
 
@@ -254,7 +272,7 @@ def test_control_overtakes_queued_work() -> None:
     bench.switch.on_pipe_full(first)
     placed = Placed("r", 1, "j", "n", "s", 0)
     assert bench.front(message(EDGE, EDGE_B, PUSH), message(EDGE, EDGE_B, placed)) == []
-    assert [type(frame) for _, frame in frames_to(list(bench.switch.flush(stuck, WALL_US)))] == [
+    assert [type(frame) for _, frame in frames_to(bench.switch.flush(stuck, WALL_US)[0])] == [
         type(placed),
         *[type(PUSH)] * 2,
     ]
@@ -265,10 +283,14 @@ def test_failed_flush_keeps_the_order() -> None:
     bench.edge(EDGE)
     stuck = bench.edge(EDGE_B)
     bench.switch.directory.block(stuck)
-    bench.front(message(EDGE, EDGE_B, PUSH, b"1"), message(EDGE, EDGE_B, PUSH, b"2"))
-    bench.switch.put_back(next(bench.switch.flush(stuck, WALL_US)))
+    bench.front(message(EDGE, EDGE_B, PUSH, b"1"), message(EDGE, EDGE_B, PUSH, b"2"), message(EDGE, EDGE_B, CONTROL))
+    before, _ = bench.switch.flush(stuck, WALL_US)
+    bench.switch.put_back(before)
     bench.switch.check()
-    assert [envelope.parts[3] for envelope in bench.switch.flush(stuck, WALL_US)] == [b"1", b"2"]
+    assert stuck.blocked
+    after, _ = bench.switch.flush(stuck, WALL_US)
+    assert [decode_frame(one.entry.frame) for one in after] == [CONTROL, PUSH, PUSH]
+    assert list(map(id, after)) == list(map(id, before))
 
 
 def test_message_for_a_full_queue_is_bounced() -> None:
@@ -285,7 +307,9 @@ def test_queued_message_that_expired_is_bounced_at_the_flush() -> None:
     stuck = bench.edge(EDGE_B)
     bench.switch.directory.block(stuck)
     bench.front(message(EDGE, EDGE_B, PUSH, deadline_ms=WALL_MS + 5))
-    assert frames_to(list(bench.switch.flush(stuck, WALL_US + 6_000))) == [(EDGE, BOUNCE["expired"])]
+    batch, expired = bench.switch.flush(stuck, WALL_US + 6_000)
+    assert not batch
+    assert frames_to(bench.switch.expire(expired)) == [(EDGE, BOUNCE["expired"])]
     bench.switch.check()
 
 
@@ -341,5 +365,5 @@ def test_check_detects_a_lost_message() -> None:
     bench.switch.directory.block(peer)
     bench.front(message(EDGE, EDGE_B, PUSH))
     peer.queues.pop()
-    with pytest.raises(AssertionError, match="1 messages neither sent"):
+    with pytest.raises(AssertionError, match="1 frames neither sent"):
         bench.switch.check()

@@ -8,14 +8,12 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from mesh.errors import StoreError
-from mesh.frames import FRAME_VERSION, Head, JobEvent, Lane
+from mesh.frames import Head, JobEvent, Lane
 from mesh.link.link import Received
 from selector.frame_guard import FrameGuard
 from selector.metrics import SelectorMetrics
 
-EVENT = Received(
-    Head(FRAME_VERSION, Lane.WORK, "", 0, "edge:a:1", 0), JobEvent("job-00-1", 3, "n", "start"), [], "broker"
-)
+EVENT = Received(Head(Lane.WORK, "", 0, "edge:a:1", 0), JobEvent("job-00-1", 3, "n", "start"), [], "broker")
 
 
 @pytest.fixture
@@ -24,7 +22,7 @@ def metrics() -> SelectorMetrics:
 
 
 def store_errors(metrics: SelectorMetrics) -> float:
-    return float(metrics.store_errors_total.labels("JobEvent")._value.get())
+    return float(metrics.store_errors_total.labels("JobEvent").value)
 
 
 @pytest.mark.parametrize(

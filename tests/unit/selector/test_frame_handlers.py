@@ -5,14 +5,14 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from mesh.frames import FRAME_VERSION, Frame, Head, JobEvent, Lane, MailTrim
+from mesh.frames import Frame, Head, JobEvent, Lane, MailTrim
 from mesh.link.link import Received
 from selector.frame_guard import FrameGuard
 from selector.frame_handlers import FrameHandlers
 
 
 def message(frame: Frame) -> Received:
-    return Received(Head(FRAME_VERSION, Lane.WORK, "", 0, "edge:a:1", 0), frame, [], "broker")
+    return Received(Head(Lane.WORK, "", 0, "edge:a:1", 0), frame, [], "broker")
 
 
 def event(number: int) -> Received:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -14,6 +14,11 @@ from mesh.frames import Push
 from mesh.messages.base import Message
 from mesh.messages.client import NetworkTimings, UiEvent, UiEventName, error_message
 from mesh.messages.node import JobResult, NodeAsrPartial
+from mesh.words import LatencyStage
+
+_STAGES: Final = tuple(stage.value for stage in LatencyStage)
+#: Stages before the node's own; a Push carries them and the node's.
+_TO_NODE: Final = _STAGES.index(LatencyStage.NODE)
 
 
 def ui_event(request: Request, event: UiEventName, now_ms: int, job_id: str = "") -> UiEvent:
@@ -73,8 +78,12 @@ def for_result(
     wall_ms: int,
     position: GroupPosition | None = None,
     uplink_ms: int | None = None,
+    stages: list[int] | None = None,
 ) -> list[Message]:
-    """The node's result for the client: progress events, and last the result itself."""
+    """The node's result for the client: progress events, and last the result itself.
+
+    `stages`: microseconds of every LatencyStage, for a client that asked for them.
+    """
     messages: list[Message] = []
     if result.text_asr:
         messages.append(ui_event(request, "ASR_FINAL", now_ms, push.job_id))
@@ -83,7 +92,7 @@ def for_result(
     completed_ms = result.node_completed_at_ms
     timings = NetworkTimings(
         web_to_scheduler_ms=uplink_ms,
-        scheduler_to_node_ms=max(0, request.placed_ms - request.created_ms) if request.placed_ms else None,
+        scheduler_to_node_ms=_to_node_ms(request, push),
         # The node's clock may differ from ours: never report a negative time.
         node_to_scheduler_ms=max(0, wall_ms - completed_ms) if completed_ms else None,
     )
@@ -96,9 +105,17 @@ def for_result(
         scheduler_sent_at_ms=wall_ms,
         group_id=None if position is None else position.group_id,
         part_index=None if position is None else position.part_index,
+        stages=None if stages is None else dict(zip(_STAGES, stages, strict=False)),
     )
     messages.append(message)
     return messages
+
+
+def _to_node_ms(request: Request, push: Push) -> int | None:
+    """From the utterance's arrival until the node had it: by the stages of its result, or by Placed."""
+    if len(push.stages) == _TO_NODE + 1:
+        return sum(push.stages[:_TO_NODE]) // 1_000
+    return max(0, request.placed_ms - request.created_ms) if request.placed_ms else None
 
 
 def for_node_failure(request: Request, push: Push, result: JobResult, now_ms: int) -> list[Message]:

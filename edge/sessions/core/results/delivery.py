@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import msgspec
+from msgspec import Raw
 
 from edge.requests.core.request import AckResult, ResultRejected
 from edge.rooms.core.events import RelayCompleted, numbered_key
@@ -28,6 +29,7 @@ from edge.sessions.core.results.request_context import RequestContext
 from edge.sessions.core.results.unacked import Unacked
 from edge.sessions.core.session import Session
 from edge.sessions.core.turn import Turn
+from mesh.messages.audio import NOT_SENT, json_audio
 from mesh.messages.base import Message, encode_utf8
 from mesh.messages.client import MissingResult, TranslationResult, UtteranceEnded
 from mesh.words import PostKind, ResultVerdict
@@ -62,17 +64,21 @@ class Delivery:
 
     def send_unacked(self, index: int, message: Message) -> None:
         """Send a message that a resumable client acknowledges; until then it is stored for its next connection."""
-        if not self.is_resumable:
+        audio = raw_audio(message)
+        if not self.is_resumable and audio is None:
             self._turn.send(message)
             return
+        if audio is not None:
+            message = msgspec.structs.replace(message, tts_audio=NOT_SENT)
         body = encode_utf8(message)
-        self.unacked.sent(index, body)
-        self._turn.send_encoded(str(message.__struct_config__.tag), body)
+        if self.is_resumable:
+            self.unacked.sent(index, body, audio)
+        self._turn.send_encoded(str(message.__struct_config__.tag), body, audio)
 
     def resend(self, last_index: int) -> None:
         """Resend unacked messages after that index, on the client's new connection."""
-        for body in self.unacked.after(last_index):
-            self._turn.send_encoded("translation_result", body)
+        for body, audio in self.unacked.after(last_index):
+            self._turn.send_encoded("translation_result", body, audio)
 
     def acknowledge(self, index: int) -> None:
         """The client has everything up to that index."""
@@ -87,6 +93,8 @@ class Delivery:
     def send(self, context: RequestContext, message: TranslationResult | MissingResult) -> None:
         """Send a released result to the client, or to the listeners of its language."""
         if context.language:
+            if isinstance(message, TranslationResult):
+                message = msgspec.structs.replace(message, tts_audio=json_audio(message.tts_audio))
             self._relay(context, encode_utf8(message))
             return
         if self.is_resumable and context.last_seq is not None:
@@ -131,3 +139,10 @@ class Delivery:
         self.unacked.check()
         assert all(relayed.listeners for relayed in self._relayed.values())
         assert all(self.open_languages.values()) and {index for _, index in self._relayed} <= self.open_languages.keys()
+
+
+def raw_audio(message: Message) -> bytes | None:
+    """The raw audio of a result whose node sent it so; copied, because it is a view of a frame with other messages."""
+    if not isinstance(message, TranslationResult) or isinstance(message.tts_audio, Raw | str):
+        return None
+    return bytes(message.tts_audio)

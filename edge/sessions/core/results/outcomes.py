@@ -19,7 +19,7 @@ from edge.requests.core.request import (
     RequestProgressed,
     ResultArrived,
 )
-from edge.sessions.core.effects import CancelRequest, Count, CounterName, Log
+from edge.sessions.core.effects import CancelRequest, Count, CounterName, Log, ObserveStages
 from edge.sessions.core.limits import SessionLimits
 from edge.sessions.core.results import client_messages
 from edge.sessions.core.results.delivery import Delivery
@@ -43,6 +43,8 @@ class Ready(NamedTuple):
     push: Push
     result: JobResult
     context: RequestContext
+    #: When it arrived, by the wall clock.
+    arrived_us: int
 
 
 class Outcomes:
@@ -133,7 +135,7 @@ class Outcomes:
         elif is_silence(result):
             self._miss(context, MissingReason.SILENCE_DETECTED)
         else:
-            self._arrive(Ready(event.request, push, result, context))
+            self._arrive(Ready(event.request, push, result, context, self._turn.wall_us))
         if not is_resumable:
             self._turn.do(AckResult(push, ResultVerdict.DELIVERED))
 
@@ -203,13 +205,28 @@ class Outcomes:
     def _send_result(self, ready: Ready) -> None:
         context, turn = ready.context, self._turn
         self._unreleased.pop((context.language, context.index), None)
+        stages = self._stages(ready) if ready.push.stages else None
         *events, message = client_messages.for_result(
-            ready.request, ready.push, ready.result, turn.now_ms, turn.wall_ms, context.position, context.uplink_ms
+            ready.request,
+            ready.push,
+            ready.result,
+            turn.now_ms,
+            turn.wall_ms,
+            context.position,
+            context.uplink_ms,
+            stages if self._session.init.stage_timings else None,
         )
         for event in events:
             turn.send(event)
         assert isinstance(message, TranslationResult)
         self.delivery.send(context, message)
+
+    def _stages(self, ready: Ready) -> list[int]:
+        """The result is sent now: its last two stages end."""
+        push, arrived_us = ready.push, ready.arrived_us
+        stages = [*push.stages, max(0, arrived_us - push.sent_us), max(0, self._turn.wall_us - arrived_us)]
+        self._turn.do(ObserveStages(stages))
+        return stages
 
     def _send_missing(self, language: str, miss: Missing) -> None:
         self._turn.do(Count(CounterName.MISSING, miss.reason))

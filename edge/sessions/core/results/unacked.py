@@ -19,8 +19,9 @@ class UnackedIndex:
 
     #: Results that are not acknowledged upstream.
     pushes: list[Push] = field(default_factory=list)
-    #: The messages that carried it, as they were sent.
-    messages: list[bytes] = field(default_factory=list)
+    #: The messages that carried it: JSON, and raw audio that the JSON lacks. A next connection gets them in its own
+    #: form, binary or not.
+    messages: list[tuple[bytes, bytes | None]] = field(default_factory=list)
     #: Members of a room that do not have it yet.
     listeners: int = 0
 
@@ -52,10 +53,10 @@ class Unacked:
         """True if that result is unacked."""
         return (push.job_id, push.attempt) in self._keys
 
-    def sent(self, index: int, message: bytes) -> None:
+    def sent(self, index: int, body: bytes, audio: bytes | None = None) -> None:
         """A message was sent to the client."""
-        self.indices[index].messages.append(message)
-        self.bytes += len(message)
+        self.indices[index].messages.append((body, audio))
+        self.bytes += len(body) + len(audio or b"")
 
     def add_listeners(self, index: int, count: int) -> list[Push]:
         """More members are to get it, or (negative) have it now. Returns the results to acknowledge upstream."""
@@ -78,7 +79,7 @@ class Unacked:
         """The session is over. Returns all results, to acknowledge upstream."""
         return [push for index in list(self.indices) for push in self._release(index)]
 
-    def after(self, index: int) -> list[bytes]:
+    def after(self, index: int) -> list[tuple[bytes, bytes | None]]:
         """The messages of later indices, in order."""
         return [message for later in sorted(self.indices) if later > index for message in self.indices[later].messages]
 
@@ -86,7 +87,7 @@ class Unacked:
         one = self.indices.pop(index)
         self.with_listeners -= one.listeners > 0
         pushes = one.pushes
-        self.bytes -= sum(map(len, one.messages))
+        self.bytes -= sum(len(body) + len(audio or b"") for body, audio in one.messages)
         self._keys.difference_update((push.job_id, push.attempt) for push in pushes)
         return pushes
 
@@ -94,5 +95,6 @@ class Unacked:
         """Every unacked result has its key, and no other key is there; the counts are exact."""
         keys = [(push.job_id, push.attempt) for one in self.indices.values() for push in one.pushes]
         assert len(keys) == len(self._keys) and set(keys) == self._keys
-        assert self.bytes == sum(len(message) for one in self.indices.values() for message in one.messages)
+        stored = [message for one in self.indices.values() for message in one.messages]
+        assert self.bytes == sum(len(body) + len(audio or b"") for body, audio in stored)
         assert self.with_listeners == sum(one.listeners > 0 for one in self.indices.values())

@@ -58,6 +58,7 @@ class Groups:
 
     __slots__ = (
         "_anchor_ms",
+        "_context",
         "_group_id",
         "_limits",
         "_next_part",
@@ -75,6 +76,8 @@ class Groups:
         self._next_part = 0
         #: Texts of results, by part_index.
         self._parts: dict[int, _Part] = {}
+        #: The latest lines of these, as `_latest_lines` computes them at each change.
+        self._context = ""
         self._anchor_ms = 0
         #: Since when the client plays a result of the group; None = it does not.
         self._playing_ms: int | None = None
@@ -89,7 +92,7 @@ class Groups:
         if not self._group_id or (self._playing_ms is None and silence_ms > self._limits.window_ms):
             self._begin(wall_ms)
         self._anchor_ms = now_ms
-        position = GroupPosition(self._group_id, self._next_part, self._context())
+        position = GroupPosition(self._group_id, self._next_part, self._context)
         self._next_part += 1
         return position
 
@@ -105,6 +108,7 @@ class Groups:
         if lines:
             self._parts[part_index] = _Part(asr, translated, lines)
             self._evict_oldest()
+            self._context = self._latest_lines()
 
     def playing(self, group_id: str, playing: bool, now_ms: int) -> None:
         """The client began or ended to play a result of that group."""
@@ -120,13 +124,14 @@ class Groups:
         self._next_part = 0
         self._playing_ms = None
         self._parts = {}
+        self._context = ""
 
     def check(self) -> None:
         """Assert the invariants; tests call it after each step."""
         limits = self._limits
         assert len(self._parts) <= limits.parts_max
         assert all(0 <= index < self._next_part for index in self._parts)
-        assert len(self._context()) <= limits.context_chars_max
+        assert self._context == self._latest_lines() and len(self._context) <= limits.context_chars_max
         chars = [len("".join(self._parts[index].lines)) for index in sorted(self._parts)]
         assert sum(chars[1:]) < limits.context_chars_max, "no part is kept that the context cannot show"
         assert self._group_id or not (self._parts or self._next_part or self._playing_ms)
@@ -162,7 +167,7 @@ class Groups:
                 kept += 1
                 chars += sum(map(len, self._parts[index].lines))
 
-    def _context(self) -> str:
+    def _latest_lines(self) -> str:
         """The latest lines that fit; if not even one does, the end of the latest."""
         lines = [line for index in sorted(self._parts) for line in self._parts[index].lines]
         chars_max = self._limits.context_chars_max

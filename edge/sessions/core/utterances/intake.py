@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from edge.audio.core.formats import duration_ms, from_base64
+from edge.audio.core.formats import audio_of, duration_ms
 from edge.audio.core.reorder import Chunk
 from edge.audio.core.segment import Segment, SegmentStarted
 from edge.audio.core.segmenter import Segmenter
@@ -183,7 +183,7 @@ class Intake:
                 turn.do(Count(CounterName.SEGMENTS, one.reason.name.lower()))
                 self._send_event("INPUT_ENDED", one.index)
                 # After earlier ones that wait at a gate.
-                self._admission.unsent.append(self._session.streamed(one, turn.wall_ms, turn.now_ms))
+                self._admission.unsent.append(self._session.streamed(one, turn.wall_us, turn.now_ms))
                 self._submit_unsent()
             else:
                 self._send_event("INPUT_STARTED", one.index)
@@ -223,21 +223,23 @@ class Intake:
         index = message.utterance_index
         gate = self._admission.gate_of(message)
         if gate is None:
-            audio = from_base64(message.audio)
+            audio = audio_of(message.audio)
             if not audio:
                 raise PeerError(ErrorCode.INVALID_AUDIO, "the audio is empty")
             gate = self._admission.gate_of_audio(len(audio))
         if gate is not None:
             self._refuse(gate, message, index)
             return
-        assert message.trace_id is not None, "MessageReceived has a valid trace id"
+        trace_id = message.trace_id
+        assert trace_id is not None, "MessageReceived has a valid trace id"
         self._session.remember(message)
         if self.segments is not None:
             self.segments.passed(index)
         audio_ms = duration_ms(audio, message.audio_format, message.sample_rate)
-        whole = msgspec.structs.replace(message, audio="")
+        if self._membership.code:
+            message = msgspec.structs.replace(message, audio="")  # it waits for the reply of the room's cell
         # A message is handled only while none waits at a gate, and this one has passed all gates.
-        self._submit(FinalizedUtterance(whole, audio, audio_ms, message.trace_id))
+        self._submit(FinalizedUtterance(message, audio, audio_ms, trace_id, arrived_us=self._turn.wall_us))
 
     def _submit_unsent(self) -> None:
         admission = self._admission

@@ -9,7 +9,14 @@ import pytest
 from edge.core import convert
 from mesh import frames
 from mesh.messages.client import NetworkTimings, SessionInit, Utterance, decode_from_client, decode_from_server
-from mesh.messages.node import JobError, JobResult, NodeAsrPartial, decode_from_node, decode_job_result, encode
+from mesh.messages.node import (
+    JobError,
+    JobResult,
+    NodeAsrPartial,
+    decode_from_node,
+    decode_job_result,
+    encode,
+)
 from tests.support.builders.messages import FROM_CLIENT, FROM_NODE, FROM_SCHEDULER
 
 node_says = {sample.type: sample.message for sample in FROM_NODE}

@@ -8,13 +8,15 @@ from edge.core.timers import Timers
 from edge.jobs.core.drains import Drains
 from edge.jobs.core.job import NodeDrained, SendControl, SendToEdge, StopJob, TimerKind
 from edge.jobs.core.tracker import JobTracker
-from mesh.frames import CancelJob, ControlNode, ResultAck
+from mesh.frames import CancelJob, ControlNode
 from mesh.words import JobOutcome
 from tests.support.builders.jobs import (
     GRACE_MS,
     LIMITS,
     PAYLOAD,
+    TEXT,
     assign,
+    end_result,
     failed_assigns,
     report,
     tracker_with_jobs,
@@ -29,8 +31,8 @@ def test_drain_hands_unfinished_jobs_over_at_its_deadline() -> None:
     core.tick(25)
     assert core.on_control(DRAIN, 7, 10_000) == [SendControl(DRAIN, 10_000)]
     assert written(core.on_assign(assign(3), PAYLOAD, 7, 30)) == ["3"], "it was committed before the drain"
-    core.on_result(report(2), b"text", 50)
-    core.on_ack(ResultAck("job-00-2", 1, "n", "delivered"), 60)
+    core.on_result(report(2), TEXT, 50)
+    end_result(core, 2, 60)
     effects = core.tick(10_000)
     core.check()
     assert failed_assigns(effects) == [("1", "drained"), ("3", "drained")]
@@ -46,9 +48,9 @@ def test_drained_node_without_jobs_is_reported_once() -> None:
     core = tracker_with_jobs(1)
     core.tick(25)
     core.on_control(DRAIN, 7, 10_000)
-    core.on_result(report(1), b"text", 50)
+    core.on_result(report(1), TEXT, 50)
     assert core.timers.next_due_ms() == 0 and NodeDrained("n", 0) in core.tick(60)
-    core.on_ack(ResultAck("job-00-1", 1, "n", "delivered"), 70)
+    end_result(core, 1, 70)
     core.on_assign(assign(2), PAYLOAD, 7, 80)
     core.on_cancel(CancelJob("job-00-2", 1, "n", "", ""), 90)
     assert core.tick(100) == [] and core.tick(10_000) == [NodeDrained("n", 0)]

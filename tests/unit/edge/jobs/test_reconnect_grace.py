@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from edge.core.timers import Timers
-from edge.jobs.core.job import Payload, SendDone, StopJob, TimerKind, WriteJob
+from edge.jobs.core.job import Payload, StopJob, TimerKind, WriteJob
 from edge.jobs.core.reconnect_grace import ReconnectGrace
 from edge.jobs.core.tracker import JobTracker
-from mesh.frames import CancelJob, Placed
-from tests.support.builders.jobs import GRACE_MS, LIMITS, PAYLOAD, assign, failed_assigns, report, written
+from mesh.frames import CancelJob
+from tests.support.builders.jobs import (
+    DELAY_MS,
+    GRACE_MS,
+    LIMITS,
+    PAYLOAD,
+    TEXT,
+    assign,
+    failed_assigns,
+    placed_jobs,
+    report,
+    sent_directly,
+    written,
+)
 
 
 def detached(*numbers: int) -> JobTracker:
@@ -27,10 +39,11 @@ def test_job_for_a_detached_node_is_buffered_and_written_when_it_reattaches() ->
     core.check()
     assert written(effects) == ["1", "2"]
     write = effects[0]
-    assert isinstance(write, WriteJob) and write.payload == PAYLOAD and isinstance(write.placed, Placed)
+    assert isinstance(write, WriteJob) and write.payload == PAYLOAD
+    assert placed_jobs(core.tick(900 + DELAY_MS)) == ["1", "2"], "they are placed since then"
     assert failed_assigns(core.tick(100 + GRACE_MS)) == [], "it is at the node now"
-    (done,) = core.on_result(report(1), b"text", 5_000)
-    assert isinstance(done, SendDone) and done.done.request_id == "r1" and done.done.took_ms == 4_100
+    result = sent_directly(core.on_result(report(1), TEXT, 5_000))
+    assert result.push.request_id == "r1" and result.finished.took_ms == 4_100
 
 
 def test_buffered_job_fails_when_the_grace_ends_and_a_retried_assign_fails_alike() -> None:
@@ -101,7 +114,7 @@ def test_detached_nodes_are_bounded_except_those_with_running_jobs() -> None:
 
 def test_result_of_a_buffered_job_removes_it() -> None:
     core = detached(1)
-    core.on_result(report(1), b"invented", 300)
+    core.on_result(report(1), (b"invented",), 300)
     core.check()
     assert core.node_reattached("n", 400) == []
 

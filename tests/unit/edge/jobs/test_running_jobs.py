@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edge.core.timers import Timers
-from edge.jobs.core.job import SendToJob, StopJob, TimerKind, key_of
+from edge.jobs.core.job import SendToEdge, SendToJob, StopJob, TimerKind, key_of, placed
 from edge.jobs.core.running_jobs import RunningJobs
 from edge.jobs.core.tracker import JobTracker
-from mesh.frames import CancelJob, JobEvent, ResultAck
+from mesh.frames import CancelJob, JobEvent
 from mesh.states.job import RUNNING_JOBS_MAX, JobAction
 from mesh.words import JobOutcome
 from tests.support.builders.jobs import (
@@ -17,8 +17,11 @@ from tests.support.builders.jobs import (
     LIMITS,
     NAMED_MS,
     PAYLOAD,
+    TEXT,
+    ack,
     assign,
     failed_assigns,
+    finished,
     report,
     tracker_with_jobs,
 )
@@ -28,6 +31,10 @@ KEY = "n/job-00-1#1"
 
 def event(events: str) -> SendToJob:
     return SendToJob("job-00-1", JobEvent("job-00-1", 1, "n", events))
+
+
+#: The session's edge is notified that the job is placed.
+PLACED = SendToEdge("a", placed(assign()))
 
 
 def test_events_of_a_job_are_coalesced_into_one_frame() -> None:
@@ -43,16 +50,16 @@ def test_events_of_a_job_are_coalesced_into_one_frame() -> None:
 
 def test_later_events_wait_again_and_overtaken_ones_are_not_reported() -> None:
     core = tracker_with_jobs(1)
-    assert core.tick(DELAY_MS) == [event("dispatch")]
+    assert core.tick(DELAY_MS) == [event("dispatch"), PLACED]
     core.on_progress("n", "job-00-1", None, JobAction.START, 100, b"{}")
     core.on_progress("n", "job-00-1", 1, JobAction.ACCEPT, 110)
     assert core.timers.next_due_ms() == 100 + DELAY_MS
-    assert core.tick(100 + DELAY_MS) == [event("start")]
+    assert core.tick(100 + DELAY_MS) == [event("start")], "Placed is sent once"
 
 
-def test_job_that_ends_first_reports_no_events() -> None:
+def test_job_that_ends_first_reports_no_events_and_no_placement() -> None:
     ends: list[Callable[[JobTracker], object]] = [
-        lambda core: core.on_result(report(), b"text", 10),
+        lambda core: core.on_result(report(), TEXT, 10),
         lambda core: core.on_cancel(CancelJob("job-00-1", 1, "n", "t", "job_timeout"), 10),
         lambda core: core.write_failed(assign()),
     ]
@@ -60,7 +67,7 @@ def test_job_that_ends_first_reports_no_events() -> None:
         core = tracker_with_jobs(1)
         end(core)
         core.check()
-        assert not [effect for effect in core.tick(DELAY_MS) if isinstance(effect, SendToJob)]
+        assert core.tick(DELAY_MS) == [], "the result, or the failure, says more"
 
 
 def test_running_jobs_are_evicted_beyond_the_bound_per_node() -> None:
@@ -74,9 +81,11 @@ def test_running_jobs_are_evicted_beyond_the_bound_per_node() -> None:
 def test_running_jobs_are_named_ones_known_ones_and_unacked_ones() -> None:
     core = tracker_with_jobs(1, 2)
     assert core.running_at("n", []) == ["job-00-1#1", "job-00-2#1"], "a node that names none: what it was given"
-    core.on_result(report(2), b"text", 10)
+    core.on_result(report(2), TEXT, 10)
     assert core.running_at("n", [("job-00-7", 3)]) == ["job-00-1#1", "job-00-2#1", "job-00-7#3"]
-    core.on_ack(ResultAck("job-00-2", 1, "n", "delivered"), 20)
+    core.on_ack(ack("delivered", 2), 20)
+    assert core.running_at("n", [("job-00-2", 1)]) == ["job-00-1#1", "job-00-2#1"], "no selector has released its slot"
+    core.on_finished_ack(finished(2))
     assert core.running_at("n", [("job-00-2", 1)]) == ["job-00-1#1"], "it named that before it knew"
     core.on_cancel(CancelJob("job-00-1", 1, "n", "", ""), 30)
     assert core.running_at("n", [("job-00-1", 1)]) == [] == core.running_at("m", [])
@@ -103,7 +112,8 @@ def test_job_that_outlived_its_slot_is_abandoned_even_if_named() -> None:
 
 def add(jobs: RunningJobs, number: int, *, node_id: str = "n", attempt: int = 1) -> int:
     job = assign(number, node_id=node_id, attempt=attempt)
-    evicted = jobs.add(job, key_of(node_id, job.job_id, attempt), number)
+    added, evicted = jobs.add(job, key_of(node_id, job.job_id, attempt), number)
+    assert added is jobs.jobs[added.key] and not added.is_placed
     jobs.check()
     return evicted
 
@@ -114,7 +124,7 @@ def test_oldest_job_of_the_same_node_is_evicted_with_its_events() -> None:
     assert [add(jobs, 0, node_id="m"), *(add(jobs, number) for number in (1, 2, 3))] == [0, 0, 0, 1]
     assert [job.assign.job_id for job in jobs.of("n").values()] == ["job-00-2", "job-00-3"]
     due = [key for _, key in timers.pop_due(3 + DELAY_MS)]
-    assert [frame.job_id for frame in jobs.on_due(due)] == [
+    assert [frame.job_id for _, frame in jobs.on_due(due)] == [
         "job-00-0",
         "job-00-2",
         "job-00-3",

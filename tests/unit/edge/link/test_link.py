@@ -1,20 +1,24 @@
-"""Edge link: frames that a broker returned, and replies with their payload."""
+"""Edge link: frames that a broker returned, replies with their payload, and gathered acknowledgements."""
 
 from __future__ import annotations
+
+import asyncio
 
 import pytest
 
 from edge.core.timers import Schedule
 from edge.link.core.rpc import CallFrame, MailPage
 from edge.link.link import RECEIVED, EdgeLink
+from mesh.clock import now_ms
 from mesh.config import Config
 from mesh.frames import (
-    FRAME_VERSION,
     Assign,
     Beat,
     Bounce,
     BrokerBeat,
     Dispatch,
+    Finished,
+    FinishedAck,
     Frame,
     Head,
     JobDone,
@@ -26,13 +30,15 @@ from mesh.frames import (
     Push,
     Query,
     ResultAck,
+    ResultAcks,
     RoomRequest,
     RoomSignal,
     encode,
 )
 from mesh.link.link import Received
 
-HEAD = Head(FRAME_VERSION, 0, "edge:x:1", 0, "broker", 0)
+ACKS = ResultAcks([ResultAck("n", "job-00-1", 1, "fenced")])
+HEAD = Head(0, "edge:x:1", 0, "broker", 0)
 
 
 def return_frame(link: EdgeLink, *payload: bytes) -> None:
@@ -46,19 +52,19 @@ def return_frame(link: EdgeLink, *payload: bytes) -> None:
         (b"head",),
         (b"head", b""),
         (b"head", b"\xc1"),
-        (b"head", b"\x92\xa9ResultAck\xa1\xff"),  # text that is no UTF-8
-        (b"head", encode(ResultAck("job-00-1", 1, "n", "fenced"))[:-1]),
+        (b"head", b"\x92\xaaResultAcks\xa1\xff"),  # text that is no UTF-8
+        (b"head", encode(ACKS)[:-1]),
     ],
 )
 def test_unreadable_returned_frame_reaches_no_handler(payload: tuple[bytes, ...]) -> None:
     link = EdgeLink(Config(), "edge:x:1", Schedule())
     seen: list[Frame] = []
-    for kind in (Dispatch, ResultAck):
+    for kind in (Dispatch, ResultAcks):
         link.on_return(kind, lambda frame, retry_ms, now: seen.append(frame))
     return_frame(link, *payload)
     assert seen == []
-    return_frame(link, b"head", encode(ResultAck("job-00-1", 1, "n", "fenced")))
-    assert seen == [ResultAck("job-00-1", 1, "n", "fenced")]
+    return_frame(link, b"head", encode(ACKS))
+    assert seen == [ACKS]
 
 
 def test_returned_call_to_one_selector_fails_at_once() -> None:
@@ -100,5 +106,32 @@ def test_mail_reply_carries_all_its_parts() -> None:
 
 
 def test_edge_receives_exactly_the_frames_addressed_to_edges() -> None:
-    assert {Assign, Push, Bounce, Post} <= RECEIVED
-    assert not RECEIVED & {Dispatch, JobDone, Beat, BrokerBeat}
+    assert {Assign, Push, Bounce, Post, ResultAcks, FinishedAck} <= RECEIVED
+    assert not RECEIVED & {Dispatch, JobDone, Finished, Beat, BrokerBeat}
+
+
+def test_acknowledgements_for_a_node_of_this_edge_are_gathered_into_one_frame() -> None:
+    """The same edge has session and node: the frame needs no broker, and arrives as any other."""
+    config, schedule = Config(), Schedule()
+    batch_max, delay_ms = config.edge.ack_batch_max, config.edge.ack_delay_ms
+    acks = [ResultAck("n", f"job-00-{number}", 1, "delivered") for number in range(batch_max + 2)]
+    seen: list[ResultAcks] = []
+
+    async def acknowledge() -> None:
+        link = EdgeLink(config, "edge:x:1", schedule)
+        link.on(ResultAcks, lambda frame, payload, now: seen.append(frame))
+        before_ms = now_ms()
+        for one in acks:
+            link.acknowledge("edge:x:1", one)
+        await asyncio.sleep(0)
+        assert [len(frame.acks) for frame in seen] == [batch_max], "a full batch does not wait"
+        due_ms = schedule.next_due_ms()
+        assert due_ms is not None and before_ms + delay_ms <= due_ms
+        (tick,) = schedule.pop_due(due_ms + delay_ms)
+        tick(due_ms)
+        await asyncio.sleep(0)
+        link.send_acks(due_ms)
+        await asyncio.sleep(0)
+
+    asyncio.run(acknowledge())
+    assert [len(frame.acks) for frame in seen] == [batch_max, 2] and [one for f in seen for one in f.acks] == acks

@@ -125,6 +125,41 @@ def test_result_is_delivered_once_and_every_repeat_is_answered() -> None:
     assert case.core.submit(dispatch(), b"", b"", 99, 40) == [], "the same request again makes no second job"
 
 
+def test_result_before_placed_is_delivered_and_a_late_placed_cancels_nothing() -> None:
+    case = Case()
+    (delivered,) = case.do(case.core.on_push(push(), RESULT, 20))
+    assert isinstance(delivered, Deliver)
+    assert case.core.table.timers.next_due_ms() is None, "its Dispatch is not retried"
+    for now_ms in (25, 400):
+        assert case.do(case.core.on_placed(placed(), now_ms)) == [], "the job is done, at the node that gave the result"
+    (again,) = case.do(case.core.on_push(push(), RESULT, 500))
+    assert isinstance(again, Reject) and again.verdict == "duplicate"
+    assert case.core.table.ended == {"delivered": 1}
+
+
+def test_result_of_an_attempt_that_waits_or_is_retried_is_delivered() -> None:
+    for before in (Waiting("r", 1, "full", 100), refused(100), None):
+        case = Case()
+        if isinstance(before, Waiting):
+            case.do(case.core.on_waiting(before, 5))
+        elif isinstance(before, Refused):
+            case.do(case.core.on_refused(before, 5))
+        else:
+            case.do(case.core.tick(400))
+        (delivered,) = case.do(case.core.on_push(push(), RESULT, 500))
+        assert isinstance(delivered, Deliver), "a reply about an earlier copy of its Dispatch was late"
+
+
+def test_failure_before_placed_begins_the_next_attempt_and_a_late_placed_of_the_first_is_cancelled() -> None:
+    case = Case()
+    effects = case.do(case.core.on_push(push(), failed(next(iter(FAILOVER_CODES))), 20))
+    assert [type(effect) for effect in effects] == [AckResult, SendDispatch]
+    assert "n" in case.request.excluded
+    (cancel,) = case.do(case.core.on_placed(placed(), 25))
+    assert isinstance(cancel, SendCancel) and cancel.cancel.attempt == 1
+    assert case.request.current.number == 2 and case.request.current.stage is Stage.SENDING
+
+
 @pytest.mark.parametrize(
     ("message", "verdict"),
     [

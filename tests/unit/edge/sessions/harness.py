@@ -132,7 +132,7 @@ class Case:
 
     def handle(self, event: events.Event) -> list[effects.Effect]:
         """What follows from an event, with all that its effects give rise to."""
-        wanted = list(self.state.handle(event, self.now_ms, WALL_MS + self.now_ms))
+        wanted = list(self.state.handle(event, self.now_ms, (WALL_MS + self.now_ms) * 1_000))
         self.state.check()
         for effect in wanted:
             self.done.append(effect)
@@ -174,9 +174,10 @@ class Case:
         self.push(push, **fields)
         return push
 
-    def push_for(self, request: Dispatch, attempt: int = 1) -> Push:
+    def push_for(self, request: Dispatch, attempt: int = 1, **fields: Any) -> Push:
         job = f"job-00-{request.utterance_index}-{request.tgt_lang}"
-        return Push(job, attempt, "n-1", "edge:b", request.request_id, request.session_id, request.utterance_index)
+        index = request.utterance_index
+        return Push(job, attempt, "n-1", "edge:b", request.request_id, request.session_id, index, **fields)
 
     def push(self, push: Push, **fields: Any) -> None:
         self._run_tracker(self.tracker.on_push(push, result(push, **fields), self.now_ms))

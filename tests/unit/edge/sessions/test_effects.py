@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from types import SimpleNamespace
 from typing import get_args
 
 import pytest
@@ -10,8 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from edge.metrics import EdgeMetrics
 from edge.sessions import actor
-from edge.sessions.core.effects import Count, CounterName, Effect, Log
-from mesh.words import BackpressureAction, ChunkAnomaly, MissingReason
+from edge.sessions.core.effects import Count, CounterName, Effect, Log, ObserveStages
+from mesh.words import BackpressureAction, ChunkAnomaly, LatencyStage, MissingReason
 
 #: A label that each counter accepts; "" = it has none.
 LABELS = {
@@ -41,6 +42,18 @@ def test_counter_name_is_a_metric_of_the_edge(name: CounterName) -> None:
 @pytest.mark.parametrize("effect", get_args(Effect))
 def test_effect_is_immutable(effect: type) -> None:
     assert effect.__dataclass_params__.frozen  # type: ignore[attr-defined]
+
+
+def test_stages_that_end_at_an_edge_are_counted() -> None:
+    registry = CollectorRegistry()
+    context = SimpleNamespace(metrics=EdgeMetrics(registry))
+    actor._RUNNERS[ObserveStages](SimpleNamespace(_context=context), ObserveStages(list(range(1, 10))))  # type: ignore[arg-type]
+    sums = {
+        stage.value: registry.get_sample_value("lingua_stage_seconds_sum", {"stage": stage.value})
+        for stage in LatencyStage
+    }
+    counted = {stage: round(seconds * 1_000_000) for stage, seconds in sums.items() if seconds is not None}
+    assert counted == {"edge_in": 1, "deliver": 6, "node": 7, "back": 8, "order": 9}, "selectors count the others"
 
 
 def test_defaults_are_one_step_and_no_label() -> None:

@@ -11,7 +11,7 @@ from linguamesh.errors import JobFailed
 from linguamesh.node.job import Gpu, Result, Usage
 from linguamesh.node.messages import ERROR_TEXT_MAX, Profile, job_event, job_failure, job_result
 from mesh.messages import node as wire
-from mesh.messages.base import audio_text
+from mesh.messages.audio import audio_text
 from tests.unit.linguamesh.node.test_job import assignment
 
 PROFILE = Profile(

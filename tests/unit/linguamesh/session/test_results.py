@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +17,9 @@ from linguamesh.session.results import (
     ResultOrder,
     Translation,
     UnreadResults,
+    translation_from,
 )
+from mesh.messages import client as wire
 
 
 @given(st.permutations(range(8)), st.sets(st.integers(0, 7)))
@@ -34,6 +37,15 @@ def test_flush_releases_results_across_gaps() -> None:
     assert results.put(3, "d") == results.put(1, "b") == results.put(2, None) == []
     assert results.flush() == ["b", "d"]
     assert results.put(4, "e") == ["e"]
+
+
+def test_a_translation_has_the_stages_of_its_message() -> None:
+    fields = {"type": "translation_result", "session_id": "s", "utterance_index": 0, "job_id": "j", "trace_id": "t"}
+    fields |= {"text_asr": "", "text_translated": "", "tts_audio": "", "tts_format": "pcm16"}
+    for stages in ({}, {"stages": {"edge_in": 120, "node": 9_000}}):
+        message = wire.decode_from_server(msgspec.json.encode({**fields, **stages}).decode())
+        assert isinstance(message, wire.TranslationResult)
+        assert translation_from(message, 0, 1).stages == stages.get("stages", {})
 
 
 def test_peer_indices_deduplicate_and_evict_the_oldest_peer() -> None:

@@ -23,9 +23,9 @@ def test_class_arguments_are_no_fields() -> None:
 
 def test_name_of_the_broker_is_no_identity() -> None:
     assert BROKER.startswith("@")
-    assert FRAME_VERSION == 1
+    assert FRAME_VERSION == 2
 
 
 def test_bytes_of_head_match_the_record() -> None:
     """Brokers of another release read these bytes."""
-    assert frames.encode(plain(Head)).hex() == "970102a2746f04a6736f757263650607"
+    assert frames.encode(plain(Head)).hex() == "9601a2746f03a6736f757263650506"

@@ -62,7 +62,7 @@ def test_every_option_is_set(sockets: Sockets) -> None:
     assert dealer.getsockopt(zmq.RECONNECT_IVL_MAX) == CONFIG.reconnect_ms_max
     assert dealer.getsockopt(zmq.ROUTING_ID) == b"edge:a:1"
     with pytest.raises(zmq.ZMQError) as error:  # ROUTER_MANDATORY cannot be read, but shows
-        sender(router, copy=False)([b"nobody", b"x"])
+        sender(router)([b"nobody", b"x"])
     assert error.value.errno == zmq.EHOSTUNREACH
 
 
@@ -93,12 +93,12 @@ def test_messages_of_any_parts_cross_unchanged(sockets: Sockets) -> None:
     dealer.connect(bind(router, "tcp://127.0.0.1:*"))
     assert dealer.poll(5_000, zmq.POLLOUT)
     for parts in ([b"one"], [b"", b""], [b"head", b"frame", b"x" * 1_500, b""]):
-        sender(dealer, copy=True)(parts)
+        sender(dealer)(parts)
         assert router.poll(5_000)
         (there,) = drainer(router, 9)()
         assert there[0] == b"edge:a:1"
         assert [part.bytes for part in there[1:]] == parts
-        sender(router, copy=False)(there)
+        sender(router)(there)
         assert dealer.poll(5_000)
         (back,) = drainer(dealer, 9)()
         assert [part.bytes for part in back] == parts
@@ -110,7 +110,7 @@ def test_drain_stops_at_its_bound_and_leaves_the_rest(sockets: Sockets) -> None:
     dealer.connect(bind(router, "tcp://127.0.0.1:*"))
     assert dealer.poll(5_000, zmq.POLLOUT)
     for number in range(3):
-        sender(dealer, copy=True)([b"%d" % number, b"last"])
+        sender(dealer)([b"%d" % number, b"last"])
     drain, batches = drainer(router, 2), []
     while sum(map(len, batches)) < 3:
         assert router.poll(5_000)

@@ -5,21 +5,17 @@ from typing import Any, Literal
 
 import msgspec
 import pytest
-from msgspec import Raw, inspect
+from msgspec import inspect
 
 from mesh.errors import ErrorCode, PeerError
 from mesh.messages.base import (
-    NO_AUDIO,
     Codec,
     Message,
     Part,
     always,
-    audio_text,
-    check_audio,
     encode,
     error_message,
     error_of,
-    has_audio,
     mend,
 )
 
@@ -83,22 +79,6 @@ def test_error_names_the_path() -> None:
         CODEC.decode('{"type":"soft_spoken","mood":"calm","many":[{"size":1},{"size":"x"}]}')
 
 
-@pytest.mark.parametrize(
-    ("raw", "null", "good"), [(b'"a"', False, True), (b"null", True, True), (b"null", False, False)]
-)
-def test_audio_is_text_or_null_where_allowed(raw: bytes, null: bool, good: bool) -> None:
-    if good:
-        check_audio(Raw(raw), null=null)
-    else:
-        with pytest.raises(ValueError, match="tts_audio"):
-            check_audio(Raw(raw), null=null)
-
-
-@pytest.mark.parametrize(("raw", "has"), [(b'""', False), (b"null", False), (b'"AA"', True)])
-def test_empty_audio_is_no_audio(raw: bytes, has: bool) -> None:
-    assert has_audio(Raw(raw)) is has
-
-
 def test_error_message_keeps_the_shape_of_the_original() -> None:
     message = error_message(ErrorCode.NO_AVAILABLE_NODE, "none free", {"offline": 3})
     written = json.loads(encode(message))
@@ -110,8 +90,3 @@ def test_error_message_keeps_the_shape_of_the_original() -> None:
 def test_peer_error_becomes_an_error_message() -> None:
     message = error_of(PeerError(ErrorCode.INVALID_ID, "bad id", {"id": "{"}))
     assert (message.code, message.message, message.details["id"]) == ("INVALID_ID", "bad id", "{")
-
-
-def test_audio_text_is_the_text_in_its_json() -> None:
-    assert audio_text(Raw(b'"UklGRg=="')) == "UklGRg=="
-    assert audio_text(NO_AUDIO) == audio_text(Raw(b"null")) == ""

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mesh.messages.base import audio_text
+from mesh.messages.audio import audio_text
 from mesh.messages.jobs import JobResult
 from mesh.messages.node import decode_from_node, decode_from_scheduler, decode_job_result, encode
 from tests.support.builders import message_checks as checks

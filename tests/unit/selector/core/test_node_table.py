@@ -240,21 +240,57 @@ def test_named_pairs_are_bounded_per_node_and_given_back() -> None:
 
 def test_a_recording_hears_of_every_row_that_was_written() -> None:
     table = table_of(("a", facts()), ("b", facts(edge="edge:c:1")), ("c", facts()))
-    assert table.take_written() == [0, 1, 2] and table.take_written() == []
-    table.patch("b", 1, 2)
+    assert table.take_written().rows == [0, 1, 2] and table.take_written() == ([], [], [])
     table.saturate("c")
-    assert table.take_written() == [1, 2]
+    assert table.take_written().rows == [2]
     table.avoid_edge("edge:c:1", NOW_MS)
-    assert table.take_written() == [1]
+    assert table.take_written().rows == [1]
     table.set_speeds("a", {"*": Speed(0.5, 0.0, 1.0, NOW_MS)})
-    assert table.take_written() == [0]
+    assert table.take_written().rows == [0]
     table.set_marks("c", {"asr": NOW_MS})
-    assert table.take_written() == [2]
+    assert table.take_written().rows == [2]
     table.expire_marks(NOW_MS)
-    assert table.take_written() == [2]
+    assert table.take_written().rows == [2]
     table.remove("a")
-    assert table.take_written() == [0], "the last row took its place"
+    assert table.take_written().rows == [0], "the last row took its place"
     assert table.ids() == ["c", "b"]
+
+
+def test_a_recording_hears_of_single_values_without_their_rows() -> None:
+    table = table_of(("a", facts()), ("b", facts()))
+    table.take_written()
+    table.patch("b", 2, 2)
+    table.learn_speeds("a", {"*": Speed(0.5, 0.1, 1.0, NOW_MS)}, 5)
+    assert table.expect_release("b") and not table.expect_release("a") and not table.expect_release("nobody")
+    rows, loads, speeds = table.take_written()
+    assert (rows, loads, speeds) == ([], [(1, 2), (1, 1)], [(0, 0, 0, 0.5, 0.1, 1.0, NOW_MS + 5)])
+    for _ in range(5_000):
+        table.patch("b", 1, 2)
+    rows, loads, _ = table.take_written()
+    assert rows == [1] and len(loads) < 2_000, "bounded"
+
+
+def test_an_expected_release_that_did_not_happen_is_undone() -> None:
+    table = table_of(("a", facts()), used=2)
+    assert table.expect_release("a") and table.used_of("a") == 1
+    table.undo_release("a")
+    table.undo_release("nobody")
+    assert table.used_of("a") == 2
+    assert table.expect_release("a") and table.patch("a", 3, 9) and table.used_of("a") == 3
+
+
+def test_words_have_another_version_after_a_string_came_or_went() -> None:
+    table = table_of(("a", facts()))
+    versions = [table.words_version()]
+    table.apply(0, 2, "b", 0, NOW_MS, facts(asr_langs=["fi"]))
+    versions.append(table.words_version())
+    table.remove("b")
+    versions.append(table.words_version())
+    table.learn_speeds("a", {"fi>sv": Speed(0.5, 0.1, 1.0, NOW_MS)})
+    versions.append(table.words_version())
+    assert len(set(versions)) == 4
+    table.patch("a", 1, 3)
+    assert table.words_version() == versions[-1]
 
 
 def test_the_snapshot_version_is_the_highest_seen() -> None:

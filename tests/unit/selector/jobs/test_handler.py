@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from mesh.frames import FRAME_VERSION, Bounce, Frame, Head, Lane, Push, encode
+from mesh.frames import Bounce, Frame, Head, Lane, Push, encode
 from mesh.link.link import Received
 from selector.context import SelectorContext
 from selector.core.node_table import NodeTable
@@ -19,7 +19,7 @@ from selector.placement.placer import Placer
 
 
 def bounce(*parts: bytes) -> Received:
-    head = Head(FRAME_VERSION, Lane.CONTROL, "", 0, "broker", 0)
+    head = Head(Lane.CONTROL, "", 0, "broker", 0)
     return Received(head, Bounce("unroutable"), list(parts), "broker")
 
 

@@ -19,7 +19,7 @@ LATER = SessionOwner("edge:now:1", 5, away=True, resumable=True)
 def deliver(
     advanced: Advanced = KNOWN, session: SessionOwner | None = None, *, dead: str = "", done: JobDone = DONE
 ) -> Delivery:
-    return result_routing.on_result(done, advanced, TEXT, session, lambda edge: edge != dead)
+    return result_routing.on_result(done, advanced, [TEXT], session, lambda edge: edge != dead)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_result_is_pushed_or_fenced(advanced: Advanced, is_pushed: bool) -> No
     if is_pushed:
         assert ack is None and push is not None and push.to == "edge:now:1"
     else:
-        assert push is None and ack == ("edge:b:1", ResultAck("job-01-x", 1, "n", "fenced"))
+        assert push is None and ack == ("edge:b:1", ResultAck("n", "job-01-x", 1, "fenced"))
 
 
 def test_what_the_record_says_counts_more_than_what_the_node_says() -> None:
@@ -53,7 +53,7 @@ def test_what_the_record_says_counts_more_than_what_the_node_says() -> None:
 def test_a_result_that_nobody_can_be_found_for_goes_back(session: SessionOwner | None) -> None:
     nowhere = msgspec.structs.replace(DONE, session_edge="")
     answer = deliver(Advanced("unknown"), session, done=nowhere)
-    assert answer == Delivery(ack=("edge:b:1", ResultAck("job-01-x", 1, "n", "no_session")))  # type: ignore[arg-type]
+    assert answer == Delivery(ack=("edge:b:1", ResultAck("n", "job-01-x", 1, "no_session")))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_redis_is_asked_for_the_session_only_when_in_doubt(done: JobDone, advanc
     assert result_routing.needs_owner(done, advanced) is asks
 
 
-NOBODY = ("edge:b:1", ResultAck("job-01-x", 1, "n", "no_session"))
+NOBODY = ("edge:b:1", ResultAck("n", "job-01-x", 1, "no_session"))
 NOW = ("edge:now:1", PUSH)
 
 
@@ -116,7 +116,7 @@ def test_a_nodes_edge_hears_what_became_of_it() -> None:
         (Parked("same"), "parked"),
         (Parked("no_session"), "no_session"),
     ):
-        assert result_routing.on_parked(DONE, parked) == ("edge:b:1", ResultAck("job-01-x", 1, "n", verdict))
+        assert result_routing.on_parked(DONE, parked) == ("edge:b:1", ResultAck("n", "job-01-x", 1, verdict))
 
 
 def test_a_result_says_what_its_node_needed() -> None:

@@ -32,7 +32,7 @@ def test_oldest_batches_are_dropped_to_fit_the_bytes() -> None:
         (lambda data: b"nonsense", "no recording"),
         (lambda data: data[:-20], "no recording"),
         (lambda data: zlib.compress(b"\x93\x01\x02\x03"), "no recording"),
-        (lambda data: _edited(data, 0, FORMAT + 1), "format 2"),
+        (lambda data: _edited(data, 0, FORMAT + 1), f"format {FORMAT + 1}"),
         (lambda data: _edited(data, 1, ["seen_ms <i8 ()"]), "other columns"),
         (lambda data: _edited(data, 4, [[[3], b"123"]]), "damaged|other columns"),
     ],

@@ -63,7 +63,7 @@ class World:
 
     @property
     def waiting(self) -> float:
-        return float(self.metrics.waiting._value.get())
+        return float(self.metrics.waiting.value)
 
 
 def placement(request_id: str, attempt: int = 1, *, left_ms: int = 60_000, needs: str = "") -> Placement:

@@ -12,6 +12,7 @@ from edge.sessions.core.utterances.groups import GroupPosition
 from mesh.errors import ErrorCode
 from mesh.messages.client import AsrPartial, ErrorMessage, TranslationResult, UiEvent
 from mesh.messages.node import JobError, NodeAsrPartial
+from mesh.words import LatencyStage
 from tests.unit.edge.requests.test_tracker import dispatch, push
 from tests.unit.edge.sessions.harness import result
 
@@ -45,6 +46,33 @@ def test_time_from_the_node_is_never_negative(completed_ms: int | None, reported
     made = client_messages.for_result(request(), PUSH, result(PUSH, node_completed_at_ms=completed_ms), 1, 100)[-1]
     assert isinstance(made, TranslationResult) and made.network_timings is not None
     assert made.network_timings.node_to_scheduler_ms == reported_ms
+
+
+@pytest.mark.parametrize(
+    ("stages", "placed_ms", "reported_ms"),
+    [
+        ([1_000, 0, 2_000, 0, 0, 1_999, 70_000], 0, 4),
+        ([1_000, 0, 2_000, 0, 0, 1_999, 70_000], 1_300, 4),
+        ([], 1_300, 300),
+        ([], 0, None),
+        ([1_000, 2_000], 0, None),
+    ],
+    ids=["by its stages", "before Placed", "by Placed", "unknown", "not of all stages"],
+)
+def test_time_to_the_node_is_that_of_the_stages_before_it(
+    stages: list[int], placed_ms: int, reported_ms: int | None
+) -> None:
+    sent = push(stages=stages)
+    made = client_messages.for_result(request(placed_ms=placed_ms), sent, result(sent), 2_000, 100)[-1]
+    assert isinstance(made, TranslationResult) and made.network_timings is not None
+    assert made.network_timings.scheduler_to_node_ms == reported_ms
+
+
+def test_stages_are_named_in_their_order() -> None:
+    for stages in (None, list(range(9))):
+        made = client_messages.for_result(request(), PUSH, result(PUSH), 1, 1, stages=stages)[-1]
+        assert isinstance(made, TranslationResult)
+        assert made.stages == (None if stages is None else dict(zip(LatencyStage, stages, strict=True)))
 
 
 def test_elapsed_time_counts_from_the_request() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +14,8 @@ from edge.sessions.core.results.outcomes import Outcomes
 from mesh.messages.client import AsrPartial as ClientAsrPartial
 from mesh.messages.client import ErrorMessage, MissingResult, TranslationResult, UiEvent, UtteranceEnded
 from mesh.messages.node import JobError, NodeAsrPartial
-from tests.unit.edge.sessions.harness import ID, Case, limits, member, room_state
+from mesh.words import LatencyStage
+from tests.unit.edge.sessions.harness import ID, WALL_MS, Case, limits, member, room_state
 
 DELIVERED = "delivered"
 
@@ -178,6 +180,54 @@ def test_result_names_its_last_chunk_for_a_client_that_resumes() -> None:
         case.chunk(1, final=True)
         case.answer(0)
         assert case.received(TranslationResult)[0].last_seq == last_seq
+
+
+# --- stages -----------------------------------------------------------------------------------------------
+
+#: EDGE_IN to NODE: as a Push carries them.
+TO_NODE = [100, 200, 300, 400, 500, 600, 7_000]
+
+
+def measured(*indices: int, **fields: Any) -> Case:
+    """A session whose results arrive in that order, a millisecond apart, each 50 us after its node's edge sent it."""
+    case = streaming(len(indices), **fields)
+    requests = {one.utterance_index: one for one in case.submitted}
+    for index in indices:
+        sent_us = (WALL_MS + case.now_ms) * 1_000 - 50
+        case.push(case.push_for(requests[index], sent_us=sent_us, stages=TO_NODE))
+        case.now_ms += 1
+    return case
+
+
+def test_client_that_asked_for_it_gets_the_time_of_every_stage() -> None:
+    case = measured(0, init={"stage_timings": True})
+    (message,) = case.received(TranslationResult)
+    assert message.stages == dict(zip(LatencyStage, [*TO_NODE, 50, 0], strict=True))
+
+
+def test_last_stage_is_the_wait_for_earlier_results() -> None:
+    case = measured(2, 1, 0, init={"stage_timings": True})
+    waited = [one.stages[LatencyStage.ORDER] for one in case.received(TranslationResult) if one.stages is not None]
+    assert (case.indices, waited) == ([0, 1, 2], [0, 1_000, 2_000])
+
+
+@pytest.mark.parametrize("init", [{}, {"stage_timings": False}])
+def test_client_that_did_not_ask_gets_no_stages_but_they_are_counted(init: dict[str, Any]) -> None:
+    case = measured(1, 0, init=init)
+    assert [one.stages for one in case.received(TranslationResult)] == [None, None]
+    assert [one.stages for one in case.of(effects.ObserveStages)] == [[*TO_NODE, 50, 0], [*TO_NODE, 50, 1_000]]
+
+
+def test_result_without_stages_has_none_and_counts_none() -> None:
+    case = streaming(1, init={"stage_timings": True})
+    case.answer(0)
+    assert case.received(TranslationResult)[0].stages is None and not case.of(effects.ObserveStages)
+
+
+def test_stages_of_a_sender_whose_clock_is_ahead_are_not_negative() -> None:
+    case = streaming(1)
+    case.push(case.push_for(case.submitted[0], sent_us=(WALL_MS + 10**6) * 1_000, stages=TO_NODE))
+    assert [one.stages for one in case.of(effects.ObserveStages)] == [[*TO_NODE, 0, 0]]
 
 
 # --- in a room --------------------------------------------------------------------------------------------

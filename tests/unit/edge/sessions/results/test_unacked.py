@@ -28,8 +28,10 @@ def test_keeper_waits_until_the_client_has_it() -> None:
 def test_next_connection_is_told_what_the_last_one_may_not_have_got() -> None:
     acks = Unacked()
     for index in (2, 0, 1):
-        acks.sent(index, b"%d" % index)
-    assert acks.after(-1) == [b"0", b"1", b"2"] and acks.after(1) == [b"2"] and acks.after(5) == []
+        acks.sent(index, b"%d" % index, b"sound" if index == 1 else None)
+    assert acks.after(-1) == [(b"0", None), (b"1", b"sound"), (b"2", None)] and acks.bytes == 8
+    assert acks.after(1) == [(b"2", None)] and acks.after(5) == []
+    acks.check()
 
 
 def test_in_a_room_the_keeper_waits_for_every_listener_whatever_the_speaker_says() -> None:

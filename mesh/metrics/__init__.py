@@ -3,8 +3,8 @@
 The metrics of each process are in broker/metrics.py, edge/metrics.py and selector/metrics.py. Must not import ZeroMQ.
 
 Names of the original system keep their prefix `scheduler_`; new ones begin with `lingua_`. The values of a label come
-from an enum or are capped, so that no peer can create series: any other value is counted as "other". Brokers and links
-count in plain integers on their hot path; a collector reads those at each scrape.
+from an enum or are capped, so that no peer can create series: any other value is counted as "other". All values are
+plain numbers that a scrape reads (mesh/metrics/values.py).
 """
 
 from __future__ import annotations
@@ -17,12 +17,8 @@ from wsgiref.simple_server import WSGIServer
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
     PlatformCollector,
     ProcessCollector,
-    disable_created_metrics,
     generate_latest,
     start_http_server,
 )
@@ -31,6 +27,7 @@ from prometheus_client.registry import Collector
 
 from mesh.errors import ConfigError
 from mesh.loopback import LOOPBACK
+from mesh.metrics.values import Counter, Family, Gauge, Histogram, Value
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 OTHER: Final = "other"
@@ -38,42 +35,33 @@ OTHER: Final = "other"
 LABEL_VALUES_MAX: Final = 64
 
 REGISTRY: Final = CollectorRegistry()
-# A creation time for every counter would double a scrape and has no reader.
-disable_created_metrics()  # type: ignore[no-untyped-call]
-
 
 RESULT_SECONDS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0)
 
-M = TypeVar("M", Counter, Gauge, Histogram)
 #: Label name -> its values; None = the first LABEL_VALUES_MAX distinct ones.
 Labels = dict[str, Iterable[str] | None]
+V = TypeVar("V", bound=Value)
 
 
-class Bounded(Generic[M]):
+class Bounded(Generic[V]):
     """A labelled metric with a bounded number of series. `labels` is one dictionary lookup once a series exists."""
 
-    def __init__(self, metric: M, labels: Labels) -> None:
-        self._metric: M = metric
+    def __init__(self, family: Family[V], labels: Labels) -> None:
+        self._family = family
         self._allowed = [None if values is None else frozenset(values) for values in labels.values()]
         self._seen: list[set[str]] = [set() for _ in labels]
-        self._children: dict[tuple[str, ...], M] = {}
 
-    def labels(self, *values: str) -> M:
+    def labels(self, *values: str) -> V:
         """The series of these values, in the order of the label names."""
-        child = self._children.get(values)
-        if child is None:
-            fitted = tuple(self._fit(number, value) for number, value in enumerate(values))
-            child = self._metric.labels(*fitted)
-            if fitted == values:
-                self._children[values] = child
-        return child
+        value = self._family.series.get(values)
+        if value is None:
+            value = self._family.at(*(self._fit(number, text) for number, text in enumerate(values)))
+        return value
 
     def totals(self) -> dict[tuple[str, ...], float]:
         """The counters of all series, by their labels."""
-        [family] = self._metric.collect()
-        return {
-            tuple(sample.labels.values()): sample.value for sample in family.samples if sample.name.endswith("_total")
-        }
+        series = self._family.series.items()
+        return {labels: counter.value for labels, counter in series if isinstance(counter, Counter)}
 
     def _fit(self, number: int, value: str) -> str:
         """`value`, or OTHER if the label of that number may not have it."""
@@ -101,25 +89,27 @@ class Metrics:
             made[name] = make()
         return made[name]
 
+    def _family(self, family: Family[V]) -> Family[V]:
+        self._registry.register(family)
+        return family
+
     def _counter(self, name: str, text: str) -> Counter:
-        counter: Counter = self._once(name, lambda: Counter(name, text, registry=self._registry))
+        counter: Counter = self._once(name, lambda: self._family(Family(Counter, name, text)).at())
         return counter
 
     def _counters(self, name: str, text: str, labels: Labels) -> Bounded[Counter]:
-        def make() -> Bounded[Counter]:
-            return Bounded(Counter(name, text, tuple(labels), registry=self._registry), labels)
-
-        counters: Bounded[Counter] = self._once(name, make)
+        counters: Bounded[Counter] = self._once(
+            name, lambda: Bounded(self._family(Family(Counter, name, text, labels)), labels)
+        )
         return counters
 
     def _gauge(self, name: str, text: str) -> Gauge:
-        gauge: Gauge = self._once(name, lambda: Gauge(name, text, registry=self._registry))
+        gauge: Gauge = self._once(name, lambda: self._family(Family(Gauge, name, text)).at())
         return gauge
 
     def _histogram(self, name: str, text: str, buckets: Iterable[float]) -> Histogram:
-        histogram: Histogram = self._once(
-            name, lambda: Histogram(name, text, buckets=tuple(buckets), registry=self._registry)
-        )
+        edges = tuple(buckets)
+        histogram: Histogram = self._once(name, lambda: self._family(Family(lambda: Histogram(edges), name, text)).at())
         return histogram
 
 
@@ -181,10 +171,9 @@ def describe_process(role: str, version: str, registry: CollectorRegistry = REGI
     """Add the metrics of every process: memory, CPU, open files, and its role and version."""
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
-    info = Gauge(
-        "lingua_build_info", "Always 1; the labels are role and version", ("role", "version"), registry=registry
-    )
-    info.labels(role, version).set(1)
+    info = Family(Gauge, "lingua_build_info", "Always 1; the labels are role and version", ("role", "version"))
+    info.at(role, version).set(1)
+    registry.register(info)
 
 
 def render(registry: CollectorRegistry = REGISTRY) -> bytes:
