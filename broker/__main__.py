@@ -16,7 +16,7 @@ from broker.metrics import BrokerCollector
 from mesh import clock, config, log, metrics
 from mesh.errors import ConfigError
 from mesh.loopback import LOOPBACK
-from mesh.process import EXIT_CONFIG, EXIT_OK, announce_ready, die_with_parent
+from mesh.process import EXIT_CONFIG, EXIT_OK, announce_ready, die_with_parent, set_scheduling
 from mesh.random_ids import new_peer_identity
 from mesh.words import ProcessKind
 
@@ -53,6 +53,7 @@ def _serve(options: argparse.Namespace) -> int:
     backend = options.backend or _endpoint(settings.link.backends, options.index, "link.backends", "--backend")
     identity = new_peer_identity(ProcessKind.BROKER, options.name)
     log.configure(settings.log, ProcessKind.BROKER, identity)
+    set_scheduling(settings.process)
     switch = Switch(
         broker_id=options.name,
         boot_id=identity.rpartition(":")[2],

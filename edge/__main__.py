@@ -22,6 +22,7 @@ async def serve(name: str, settings: config.Config, stop: asyncio.Event) -> None
     """Serve until `stop` is set."""
     identity = new_peer_identity(ProcessKind.EDGE, name)
     log.configure(settings.log, ProcessKind.EDGE, identity)
+    process.set_scheduling(settings.process)
     describe_process(ProcessKind.EDGE, version("lingua-mesh"))
     edge = Edge(settings, identity, EdgeMetrics(), LinkMetrics())
     await edge.start()

@@ -1,4 +1,4 @@
-"""Lifecycle of a process of the mesh: death with its parent, ready line, signals, exit codes.
+"""Lifecycle of a process of the mesh: death with its parent, CPU scheduling, ready line, signals, exit codes.
 
 Must not know what the process does. Exit codes: 0 stopped by a signal, 1 a bug of ours, 2 invalid configuration or
 usage, 69 a dependency (Redis, a broker, the mesh) cannot be reached; 128 + signal after a second signal.
@@ -18,7 +18,9 @@ from typing import Any, Final
 
 import uvloop
 
+from mesh.config.network import ProcessConfig
 from mesh.errors import ConfigError, StoreError
+from mesh.log import get_logger
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -48,6 +50,19 @@ def die_with_parent() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != parent:
         os._exit(EXIT_FAILED)
+
+
+def set_scheduling(config: ProcessConfig) -> None:
+    """Apply `process.scheduling`; call it before any thread starts, because threads inherit it. Linux only.
+
+    A host that forbids the call (a seccomp filter) costs throughput only: it is logged.
+    """
+    if sys.platform != "linux" or config.scheduling == "normal":
+        return
+    try:
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    except OSError as error:
+        get_logger().warning("scheduling_not_set", policy=config.scheduling, error=error.strerror)
 
 
 def announce_ready(kind: str, name: str, identity: str, **more: Any) -> None:

@@ -19,7 +19,7 @@ from mesh.keys import Keys
 from mesh.link.link import LinkError
 from mesh.log import configure
 from mesh.metrics import describe_process, serve, stop_serving
-from mesh.process import announce_ready, die_with_parent, run
+from mesh.process import announce_ready, die_with_parent, run, set_scheduling
 from mesh.random_ids import new_peer_identity
 from mesh.words import ProcessKind
 from selector import kernel_cache
@@ -53,6 +53,7 @@ async def _serve(options: argparse.Namespace, cache: Path, stop: asyncio.Event) 
         raise ConfigError("link.backends is empty: list one endpoint per broker")
     identity = new_peer_identity(ProcessKind.SELECTOR, options.name)
     configure(settings.log, ProcessKind.SELECTOR, identity)
+    set_scheduling(settings.process)
     runner = await Runner.connect(settings.redis)
     try:
         store = Store(runner, Keys(settings.mesh.key_prefix), settings)

@@ -107,6 +107,7 @@ class Selector:
         self.snapshot.on_changed = self.placer.wait_queue.slots_freed
         self._edges = EdgeLiveness(store, config.selector)
         self._jobs = JobHandler(context, self.placer, self._edges.is_live)
+        self.link.before_flush = self._jobs.acks.send_all
         self._sessions = SessionHandler(context, self._edges.is_live)
         self._rooms = RoomHandler(context, self._sessions.post)
         self._pairing = PairingHandler(context)

@@ -13,7 +13,6 @@ import msgspec
 
 from edge.core.timers import Schedule
 from edge.link.core import rpc
-from edge.link.core.gathered_acks import GatheredAcks
 from mesh.cells import cell_of, cell_of_job
 from mesh.clock import now_ms
 from mesh.config import Config
@@ -29,11 +28,13 @@ from mesh.frames import (
     Query,
     QueryAnswer,
     ResultAck,
+    ResultAcks,
     Role,
     decode_frame,
     frames_to,
     lane_of,
 )
+from mesh.link.gathered import Gathered
 from mesh.link.link import Link, Received, bytes_of
 from mesh.log import get_logger
 from mesh.metrics import LinkMetrics
@@ -82,7 +83,9 @@ class EdgeLink:
             rpc.CallLimits(config.edge.resend_ms, early_ms_max(config), config.edge.answer_timeout_ms),
             schedule.waker(self.tick),
         )
-        self._acks = GatheredAcks(config.edge.ack_batch_max, config.edge.ack_delay_ms, schedule.waker(self.send_acks))
+        self._acks: Gathered[ResultAck] = Gathered(
+            config.link.ack_batch_max, config.link.ack_delay_ms, schedule.waker(self.send_acks)
+        )
         self._link = Link(
             identity=identity,
             kind=ProcessKind.EDGE,
@@ -92,7 +95,6 @@ class EdgeLink:
             on_messages=self.on_messages,
             metrics=metrics,
         )
-        self._link.before_flush = self._ride_acks
         self._serial = 0
         self._handlers: dict[type[Frame], Handler[Any]] = dict.fromkeys(get_args(rpc.PlainReply), self._on_reply)
         self._return_handlers: dict[type[Frame], ReturnHandler[Any]] = {}
@@ -159,17 +161,12 @@ class EdgeLink:
         """Acknowledge a result to the edge of its node: gathered with others, soon enough to end its retries."""
         full = self._acks.add(edge, ack, now_ms())
         if full is not None:
-            self.to_peer(edge, full)
+            self.to_peer(edge, ResultAcks(full))
 
     def send_acks(self, now: int) -> None:
         """Send the gathered acknowledgements."""
-        for edge, frame in self._acks.pop_all():
-            self.to_peer(edge, frame)
-
-    def _ride_acks(self) -> None:
-        """A packet leaves anyway: the gathered acknowledgements join it."""
-        if self._acks:
-            self.send_acks(0)
+        for edge, acks in self._acks.pop_all():
+            self.to_peer(edge, ResultAcks(acks))
 
     def soon(self, work: Callable[[], None]) -> None:
         """Run `work` after the current callback, as if it had arrived as a frame."""

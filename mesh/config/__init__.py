@@ -17,7 +17,16 @@ import msgspec
 
 from mesh.config.base import Section
 from mesh.config.jobs import JobConfig, NodeConfig
-from mesh.config.network import BrokerConfig, EdgeConfig, LinkConfig, LogConfig, MeshConfig, RedisConfig, SelectorConfig
+from mesh.config.network import (
+    BrokerConfig,
+    EdgeConfig,
+    LinkConfig,
+    LogConfig,
+    MeshConfig,
+    ProcessConfig,
+    RedisConfig,
+    SelectorConfig,
+)
 from mesh.config.scheduler import ModelsConfig, ModulesConfig, PoolsConfig, SpeedConfig, check_pools
 from mesh.config.sessions import PairingConfig, RoomsConfig, SessionConfig, SpeechConfig
 from mesh.config.weights import Weights
@@ -28,6 +37,7 @@ class Config(Section, frozen=True):
     """All sections."""
 
     mesh: MeshConfig = MeshConfig()
+    process: ProcessConfig = ProcessConfig()
     link: LinkConfig = LinkConfig()
     broker: BrokerConfig = BrokerConfig()
     redis: RedisConfig = RedisConfig()

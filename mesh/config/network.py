@@ -1,8 +1,8 @@
-"""Settings of the processes and of the links between them: mesh, link, broker, redis, edge, selector, log."""
+"""Settings of the processes and of the links between them: mesh, process, link, broker, redis, edge, selector, log."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -19,6 +19,15 @@ class MeshConfig(Section, frozen=True):
     cells: Annotated[int, Meta(ge=1, le=CELLS_MAX)] = 16
     #: First part of every Redis key. Deployments that share one Redis need different prefixes.
     key_prefix: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,32}$")] = "lingua"
+
+
+class ProcessConfig(Section, frozen=True):
+    """Settings of the operating system for each process."""
+
+    #: CPU scheduling policy on Linux. batch (SCHED_BATCH): a process that gets a message does not interrupt the one
+    #: that is running, so that busy processes handle more messages at a time; a free core runs it at once either way.
+    #: normal: for hosts whose cores are shared with CPU-bound programs.
+    scheduling: Literal["batch", "normal"] = "batch"
 
 
 class LinkConfig(Section, frozen=True):
@@ -52,6 +61,11 @@ class LinkConfig(Section, frozen=True):
     #: Packets read from a socket in one turn of the event loop. More wait for the next turn, so that timers and other
     #: sockets are served.
     drain_max: Count = 64
+    #: Delay by which acknowledgements of results and of ended jobs are gathered into one frame per edge. Keep it far
+    #: below edge.resend_ms: what is not acknowledged by then is retried.
+    ack_delay_ms: Annotated[int, Meta(ge=1, le=1_000)] = 10
+    #: Acknowledgements for one edge that are sent at once, without waiting for more.
+    ack_batch_max: Count = 64
     #: Timeout of the ZeroMQ handshake; a connection that is not ready by then is closed.
     handshake_ms: Ms = 3_000
     #: First backoff before reconnecting to a lost broker; doubles up to `reconnect_ms_max`.
@@ -209,11 +223,6 @@ class EdgeConfig(Section, frozen=True):
     #: the session's edge hears that the job is placed; a result within it makes both superfluous. On Redis Cluster the
     #: first event extends job.provisional_lease_ms: stay far below that.
     job_event_delay_ms: Annotated[int, Meta(ge=1, le=1_000)] = 25
-    #: Delay by which acknowledgements of results are gathered, unless a message goes to the same broker before. Stay
-    #: far below `resend_ms`: an unacknowledged result is retried.
-    ack_delay_ms: Annotated[int, Meta(ge=1, le=1_000)] = 5
-    #: Acknowledgements for one edge that are sent at once, without waiting for more.
-    ack_batch_max: Count = 64
 
 
 class SelectorConfig(Section, frozen=True):

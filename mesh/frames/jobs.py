@@ -42,7 +42,8 @@ class Dispatch(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
     gpu_tier: str = ""
     #: True for a hedge: the attempt before this one continues.
     beside: bool = False
-    #: Sends of this attempt before this one; 0 = no selector can have seen it.
+    #: Sends of this attempt before this one; in a resumed session one more, for the edge before. 0: no selector has
+    #: seen the attempt.
     resend: int = 0
     #: The session's owner epoch at edge A.
     session_epoch: int = 0

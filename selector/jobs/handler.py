@@ -21,7 +21,6 @@ from mesh.frames import (
     Bounce,
     Cancel,
     Finished,
-    FinishedAck,
     FinishedJob,
     JobDone,
     JobEvent,
@@ -37,8 +36,10 @@ from selector.context import SelectorContext
 from selector.core.reply import Reply
 from selector.jobs.core import result_routing
 from selector.jobs.core.result_routing import AckTo
+from selector.jobs.finished_acks import FinishedAcks
 from selector.placement.core import replies
 from selector.placement.placer import Placer
+from selector.placement.turnover import SlotTurnover
 
 log = get_logger()
 
@@ -57,8 +58,10 @@ class JobHandler:
         self._guard = context.guard
         self._send = context.send
         self._placer = placer
+        self._turnover = SlotTurnover(context, placer)
         self._slots_freed = placer.wait_queue.slots_freed
         self._is_live = is_live
+        self.acks = FinishedAcks(context.config.link, context.send)
 
     async def on_job_events(self, messages: list[Received]) -> None:
         """Jobs were handed to their nodes, accepted or started."""
@@ -94,7 +97,7 @@ class JobHandler:
             await self._deliver(found)
 
     async def _finish(self, messages: list[Received]) -> list[Advanced | StoreError]:
-        """Finish the jobs of Finished and JobDone frames, release their slots, acknowledge.
+        """Finish the jobs of Finished and JobDone frames, give their slots to waiting requests, acknowledge.
 
         A fenced or unknown job is acknowledged too, because its edge must not retry; after a store error it must.
         """
@@ -103,26 +106,19 @@ class JobHandler:
             frame = message.frame
             assert isinstance(frame, Finished | JobDone)
             advances.append(result_routing.finish_of(frame))
-        answers = await self._store.jobs.advance(advances)
-        finished: dict[str, list[FinishedJob]] = {}
+        answers = await self._turnover.finish(advances)
         for message, one, advanced in zip(messages, advances, answers, strict=True):
             frame = message.frame
             assert isinstance(frame, Finished | JobDone)
             if isinstance(advanced, StoreError):
                 self._guard.note(message, advanced)
                 continue
-            self._table.patch(one.node_id, advanced.used, advanced.version)
             if advanced.speeds:
                 cell = cell_of(one.node_id, self._context.config.mesh.cells)
                 offset_ms = self._context.snapshot.clock_offset_ms(cell)
                 self._table.learn_speeds(one.node_id, advanced.speeds, offset_ms)
             self._metrics.results_total.labels(advanced.verdict).inc()
-            job = FinishedJob(one.node_id, one.job_id, one.attempt)
-            finished.setdefault(frame.node_edge, []).append(job)
-        if finished:
-            self._slots_freed()
-        for edge, jobs in finished.items():
-            self._send(edge, messages[0].head.cell, FinishedAck(jobs), prefer=messages[0].broker)
+            self.acks.add(frame.node_edge, FinishedJob(one.node_id, one.job_id, one.attempt))
         return answers
 
     async def _deliver(self, found: list[tuple[Received, JobDone, Advanced]]) -> None:

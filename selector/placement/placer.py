@@ -25,8 +25,7 @@ from mesh.states.node import Status
 from mesh.words import DispatchOutcome, LatencyStage, UndoneReason
 from selector.context import SelectorContext
 from selector.core.filters import Filter, is_hopeless
-from selector.core.job_rows import job_rows, order_of
-from selector.core.kernel import NO_ROW, Choice, Floats, JobRows, Rules, choose
+from selector.core.job_rows import order_of
 from selector.core.reply import Reply
 from selector.fleet.core import node_replies
 from selector.operators.decision_log import DecisionLog
@@ -34,11 +33,10 @@ from selector.placement.core import replies
 from selector.placement.placement import Placement
 from selector.placement.pool_metrics import PoolMetrics
 from selector.placement.refusals import Refusals
+from selector.placement.selection import Selection
 from selector.placement.wait_queue import WaitQueue
 from selector.placement.weights import CurrentWeights
 
-#: Approximate cost of another round: a candidate that is worse by more is accepted only in the last one.
-ROUND_MS: Final = 10
 #: Cancelled attempts that are remembered: a Cancel may overtake its Dispatch, which is in another lane.
 CANCELLED_MAX: Final = 4_096
 #: Paired nodes that were not in the snapshot, and are remembered.
@@ -60,8 +58,8 @@ class Placer:
         self._table = context.table
         self._snapshot = context.snapshot
         self._metrics = context.metrics
-        self._weights = weights
         self._decisions = decisions
+        self.selection = Selection(context, weights, decisions)
         self._pool_metrics = PoolMetrics(context.metrics, context.table)
         refusals = Refusals(context, weights, decisions)
         self.wait_queue = WaitQueue(context, refusals, self._retry, self._look_up)
@@ -84,10 +82,15 @@ class Placer:
         placements = self._placements(messages, arrived_us, now_ms, started_us // 1_000)
         self._metrics.batch_size.observe(len(placements))
         queue = self.wait_queue
-        behind = [placement for placement in placements if queue.queued and queue.is_behind(placement)]
-        await self._rounds([placement for placement in placements if placement not in behind], is_first=True)
-        if behind:
-            await self._look_up(behind)
+        behind: list[Placement] = []
+        ahead = placements
+        if queue.queued:
+            behind = [placement for placement in placements if queue.is_behind(placement)]
+            ahead = [placement for placement in placements if placement not in behind]
+        await self._rounds(ahead, is_first=True)
+        retried = [placement for placement in behind if placement.dispatch.resend]
+        if retried:
+            await self._look_up(retried)
         left = [
             placement
             for placement in placements
@@ -98,8 +101,6 @@ class Placer:
                 self._pool_metrics.missed(placement.pools)
         if left:
             await queue.enter(left)
-        if behind:
-            queue.slots_freed()  # these were not tried yet
         self._metrics.dispatch_latency_seconds.observe((clock.wall_us() - started_us) / 1e6)
 
     def cancel(self, request_id: str, attempt: int, sent_us: int) -> None:
@@ -163,8 +164,8 @@ class Placer:
     async def _rounds(self, placements: list[Placement], *, is_first: bool) -> None:
         """Choose and commit until every placement has a node or no candidate. Sets `outcome` of completed ones.
 
-        At first, placements without a candidate are committed too: only Redis knows whether they are retries of a
-        placed request, perhaps in the very slot that they find taken.
+        At first, retried placements without a candidate are committed too: only Redis knows whether their request is
+        placed, perhaps in the very slot that they find taken.
         """
         rounds = self._config.selector.commit_rounds
         for number in range(rounds):
@@ -172,14 +173,14 @@ class Placer:
                 return
             if number:
                 await self._snapshot.refresh_anew()
-            chosen = self._choose(placements)
+            selected = self.selection.choose(placements)
             if is_first and number == 0 and self._is_snapshot_too_old(placements):
                 await self._snapshot.refresh_anew()
-                chosen = self._choose(placements)
+                selected = self.selection.choose(placements)
             if is_first or any(placement.candidates for placement in placements):
-                weights = self._weights
-                self._decisions.note(placements, self._table, *chosen, weights.weights, weights.version)
-            committed = [placement for placement in placements if placement.candidates or (is_first and number == 0)]
+                self.selection.record(placements, selected)
+            looks_up = is_first and number == 0
+            committed = [one for one in placements if one.candidates or (looks_up and one.dispatch.resend)]
             placements = await self._commit(committed, is_last=number == rounds - 1)
         for placement in placements:
             # Other selectors took the last slots: count these candidates as full. A rejected one is counted under its
@@ -212,37 +213,20 @@ class Placer:
             del missing[next(iter(missing))]
         return True
 
-    def _choose(self, placements: list[Placement]) -> tuple[JobRows, Floats, Rules, Choice]:
-        table, started_us = self._table, clock.wall_us()
-        with self._metrics.decision_seconds.time():
-            rejected = {
-                placement.dispatch.request_id: placement.rejected for placement in placements if placement.rejected
-            }
-            rows = job_rows([placement.dispatch for placement in placements], table, self._context.plan, rejected)
-            rules, prior = self._weights.rules._replace(now_ms=clock.now_ms()), table.speeds.prior()
-            choice = choose(table.columns, table.index(), rows, prior, rules, self._config.selector.candidates)
-            columns = (choice.rows, choice.scores, choice.expected, choice.late_ms, choice.removed, rows.jobs["barred"])
-            found = zip(placements, *(column.tolist() for column in columns), strict=True)
-            for placement, best, scores, expected, late_ms, removed, is_barred in found:
-                count = sum(row != NO_ROW for row in best)
-                placement.candidates, placement.epochs = table.nodes_at(best[:count])
-                placement.expected, placement.late_ms = expected[:count], late_ms[:count]
-                placement.equals = sum(score - scores[0] <= ROUND_MS for score in scores[:count])
-                placement.removed, placement.is_barred = removed, bool(is_barred)
-                placement.rejected_counted = sum(node_id in table.rows for node_id in placement.rejected)
-        selected_us = clock.wall_us()
-        for placement in placements:
-            placement.selected_us, placement.select_us = selected_us, selected_us - started_us
-        return rows, prior, rules, choice
-
     async def _commit(self, placements: list[Placement], *, is_last: bool) -> list[Placement]:
         """Commit one round; returns the placements whose candidates were all rejected."""
         if not placements:
             return []
         started_us = clock.wall_us()
-        with self._metrics.commit_seconds.time():
-            answers = await self._store.commits.commit([placement.commit(is_last=is_last) for placement in placements])
+        answers = await self._store.commits.commit([placement.commit(is_last=is_last) for placement in placements])
         commit_us = clock.wall_us() - started_us
+        self._metrics.commit_seconds.observe(commit_us / 1e6)
+        return await self.settle(placements, answers, commit_us)
+
+    async def settle(
+        self, placements: Sequence[Placement], answers: Sequence[Committed], commit_us: int
+    ) -> list[Placement]:
+        """Apply the answers of a commit; returns the placements whose candidates were all rejected."""
         left = []
         for placement, answer in zip(placements, answers, strict=True):
             placement.commit_us = commit_us

@@ -1,8 +1,9 @@
 """The wait queue: placements without a node, retried until one is free or they time out. Order: core/deadline_queue.py.
 
-A queued placement holds no credit and no slot, only its audio. It is retried when slots come free, earliest deadline
-first, and every RETRY_MS in any case. Its edge retries the Dispatch from time to time; any selector may reply, and the
-binding in Redis makes a second placement harmless.
+A queued placement holds no credit and no slot, only its audio. The end of a job gives its slot to a queued placement in
+the same call of the store (turnover.py). Other changes of the fleet wake a pass over the queue, earliest deadline
+first, and so does every RETRY_MS. Its edge gets Waiting after `job.waiting_notice_ms`, and retries the Dispatch from
+time to time; any selector may reply, and the binding in Redis makes a second placement harmless.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from mesh import clock
 from mesh.cells import cell_of
@@ -27,6 +28,10 @@ from selector.placement.refusals import Refusals
 RETRY_MS: Final = 250
 #: Placements of the first batch of a pass; doubles, because slots rarely come free one at a time.
 FIRST_BATCH: Final = 4
+#: Least time between two runs of the timer that sends Waiting.
+NOTICE_STEP_MS: Final = 20
+#: Entries that `take` looks at: it runs for every batch of ended jobs. A pass looks at the rest.
+SCAN_MAX: Final = 256
 #: The deadline of a placement without one: it times out long before.
 NO_DEADLINE_MS: Final = 86_400_000
 
@@ -36,6 +41,16 @@ Retry = Callable[[list[Placement]], Awaitable[None]]
 LookUp = Callable[[list[Placement]], Awaitable[None]]
 
 log = get_logger()
+
+
+class Taken(NamedTuple):
+    """Entries for freed slots; `entered` and `is_all` tell whether others might use a slot that none of them takes."""
+
+    entries: list[QueueEntry[Placement]]
+    #: Placements that had entered the queue by then.
+    entered: int
+    #: Every needs in the queue has an entry here.
+    is_all: bool
 
 
 class WaitQueue:
@@ -53,6 +68,11 @@ class WaitQueue:
         #: Request id -> its entry; empty most of the time.
         self.queued: Mapping[str, QueueEntry[Placement]] = self._queue.by_request
         self._wake = asyncio.Event()
+        #: Placements that ever entered.
+        self._entered = 0
+        #: When the edge of an entry gets Waiting, in order of arrival; and the timer of the first.
+        self._notices: deque[tuple[int, QueueEntry[Placement]]] = deque()
+        self._notice_timer: asyncio.TimerHandle | None = None
 
     # --- in and out -----------------------------------------------------------------------------------------
 
@@ -69,12 +89,11 @@ class WaitQueue:
                 if not self.queued:
                     self._wake.set()  # `run` waits without a timeout while the queue is empty
                 placement.has_waited = True
+                self._entered += 1
                 evicted += self._queue.push(entry)
-        for placement in placements:
-            queued = self.queued.get(placement.dispatch.request_id)
-            if queued is not None and queued.item is placement:
-                self._send_waiting(placement)
-        await self._abandon(evicted, RefusalReason.WAIT_QUEUE_FULL)
+                self._expect_notice(entry)
+        if evicted:
+            await self._abandon(evicted, RefusalReason.WAIT_QUEUE_FULL)
         self._measure()
 
     def is_behind(self, placement: Placement) -> bool:
@@ -114,7 +133,38 @@ class WaitQueue:
             entry.item.is_cancelled = True
             self._measure()
 
-    # --- retries ----------------------------------------------------------------------------------------------
+    # --- freed slots ------------------------------------------------------------------------------------------
+
+    def take(self, slots: int) -> Taken:
+        """The entries that may use that many freed slots, for one retry; `put_back` must follow."""
+        found, is_all = self._queue.first(slots, SCAN_MAX)
+        entries = [entry for entry in found if not entry.item.is_retrying]
+        self._begin(entries)
+        return Taken(entries, self._entered, is_all)
+
+    def put_back(self, taken: Taken, *, has_spare: bool) -> None:
+        """The retry is over: placed entries leave. `has_spare`: a slot may still be free, for entries beyond these."""
+        self._end(taken.entries)
+        if has_spare and (self._entered != taken.entered or not taken.is_all):
+            self.slots_freed()
+        self._measure()
+
+    def _begin(self, entries: list[QueueEntry[Placement]]) -> None:
+        for entry in entries:
+            entry.item.begin_retry()
+            entry.item.is_retrying = True
+
+    def _end(self, entries: list[QueueEntry[Placement]]) -> None:
+        for entry in entries:
+            placement = entry.item
+            placement.is_retrying = False
+            if placement.is_placed:
+                self._remove(entry)
+            elif self._queue.is_queued(entry) and not self._refusals.is_worth_waiting(placement):
+                self._remove(entry)
+                self._refuse(entry)
+
+    # --- passes -----------------------------------------------------------------------------------------------
 
     def slots_freed(self) -> None:
         """Retry soon: a slot may be free."""
@@ -147,6 +197,7 @@ class WaitQueue:
 
     async def _pass(self) -> None:
         """Retry every entry once, earliest deadline first; entries with equal needs only until one finds no node."""
+        entered = self._entered
         left = deque(self._queue)
         without_node: set[object] = set()
         batch_max = FIRST_BATCH
@@ -154,30 +205,23 @@ class WaitQueue:
             batch: list[QueueEntry[Placement]] = []
             while left and len(batch) < batch_max:
                 entry = left.popleft()
-                if self._queue.is_queued(entry) and entry.item.needs not in without_node:
+                is_free = self._queue.is_queued(entry) and not entry.item.is_retrying
+                if is_free and entry.item.needs not in without_node:
                     batch.append(entry)
             if not batch:
-                return
+                break
             await self._retry_batch(batch)
             without_node |= {entry.item.needs for entry in batch if not entry.item.outcome}
             batch_max = min(2 * batch_max, self._config.selector.batch_max)
+        if self._entered != entered:
+            self._wake.set()  # others entered meanwhile behind these, and were not tried
 
     async def _retry_batch(self, batch: list[QueueEntry[Placement]]) -> None:
-        placements = [entry.item for entry in batch]
-        for placement in placements:
-            placement.begin_retry()
-            placement.is_retrying = True
+        self._begin(batch)
         try:
-            await self._retry(placements)
+            await self._retry([entry.item for entry in batch])
         finally:
-            for placement in placements:
-                placement.is_retrying = False
-        for entry in batch:
-            if entry.item.is_placed:
-                self._remove(entry)
-            elif self._queue.is_queued(entry) and not self._refusals.is_worth_waiting(entry.item):
-                self._remove(entry)
-                self._refuse(entry)
+            self._end(batch)
 
     async def _abandon(self, entries: list[QueueEntry[Placement]], reason: str = "") -> None:
         """Refuse entries that timed out or were evicted, except those that another selector has placed."""
@@ -218,6 +262,27 @@ class WaitQueue:
         if not reason and is_too_late(now_ms, self._refusals.forecast(placement).predicted_ms, entry.deadline_ms):
             reason = RefusalReason.TOO_LATE
         self._refusals.refuse(placement, reason=reason, ahead=self._queue.ahead_of(entry))
+
+    def _expect_notice(self, entry: QueueEntry[Placement]) -> None:
+        self._notices.append((clock.now_ms() + self._config.job.waiting_notice_ms, entry))
+        if self._notice_timer is None:
+            self._arm_notices()
+
+    def _arm_notices(self) -> None:
+        loop = asyncio.get_running_loop()  # its clock is that of now_ms
+        due_ms = max(self._notices[0][0], clock.now_ms() + NOTICE_STEP_MS)
+        self._notice_timer = loop.call_at(due_ms / 1_000, self._send_notices)
+
+    def _send_notices(self) -> None:
+        """Send Waiting for the entries that are still queued after `job.waiting_notice_ms`."""
+        self._notice_timer = None
+        now_ms = clock.now_ms()
+        while self._notices and self._notices[0][0] <= now_ms:
+            entry = self._notices.popleft()[1]
+            if self._queue.is_queued(entry):
+                self._send_waiting(entry.item)
+        if self._notices:
+            self._arm_notices()
 
     def _send_waiting(self, placement: Placement) -> None:
         dispatch, config = placement.dispatch, self._config

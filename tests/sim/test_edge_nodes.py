@@ -18,7 +18,7 @@ import pytest
 
 from edge.jobs.core import job as job_effects
 from edge.jobs.core import reconnect_grace, tracker, unacked_results
-from edge.link.core.gathered_acks import GatheredAcks
+from mesh.link.gathered import Gathered
 from mesh.frames import (
     Assign,
     AssignFailed,

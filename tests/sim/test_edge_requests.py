@@ -18,7 +18,7 @@ import pytest
 from edge.jobs.core import job as job_effects
 from edge.jobs.core import reconnect_grace, unacked_results
 from edge.jobs.core.tracker import JobLimits, JobTracker
-from edge.link.core.gathered_acks import GatheredAcks
+from mesh.link.gathered import Gathered
 from edge.requests.core import request
 from edge.requests.core.retry import RetryLimits
 from edge.requests.core.tracker import RequestTracker

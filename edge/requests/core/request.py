@@ -40,7 +40,8 @@ class Attempt:
     began_ms: int
     reason: SendReason = SendReason.NEW
     stage: Stage = Stage.SENDING
-    was_sent: bool = False
+    #: Sends in all.
+    sent: int = 0
     #: Sends without a reply, and Busy replies in a row: both lengthen the next backoff.
     sends: int = 0
     busy: int = 0
@@ -118,14 +119,17 @@ class Request:
             self.excluded.append(node_id)
 
     def frame(self, attempt: Attempt) -> Dispatch:
-        """The Dispatch of an attempt. A hedge excludes the node that is late."""
-        if attempt.number == 1:
+        """The Dispatch of an attempt that is being sent. A hedge excludes the node that is late."""
+        if attempt.number == 1 and attempt.sent <= 1:
             return self.dispatch
+        resend = self.dispatch.resend + attempt.sent - 1
         excluded = list(self.excluded)
         beside = attempt is self.hedge
         if beside and self.current.node_id not in excluded:
             excluded.append(self.current.node_id)
-        return msgspec.structs.replace(self.dispatch, attempt=attempt.number, excluded=excluded, beside=beside)
+        return msgspec.structs.replace(
+            self.dispatch, attempt=attempt.number, excluded=excluded, beside=beside, resend=resend
+        )
 
     def cancel(self, attempt: Attempt, reason: str) -> SendCancel:
         """The effect that cancels an attempt."""

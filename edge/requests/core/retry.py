@@ -36,14 +36,14 @@ class RetryTimer:
     def send(self, request: Request, attempt: Attempt, now_ms: int) -> SendDispatch:
         """Send the attempt's Dispatch now, and retry it unless a reply arrives."""
         reason = attempt.reason
-        if attempt.was_sent:
+        if attempt.sent:
             reason = SendReason.RETRY if attempt.sends else SendReason.POLL
         limits = self._limits
         wait_ms = limits.resend_ms_max  # a placed job is only polled: normally its result arrives long before
         if attempt.stage is not Stage.PLACED:
             attempt.stage = Stage.SENDING
             wait_ms = retry_wait_ms(limits.resend_ms, attempt.sends, limits.resend_early_ms_max, wait_ms)
-        attempt.was_sent = True
+        attempt.sent += 1
         attempt.sends += 1
         attempt.wake_ms = now_ms + wait_ms
         self.arm(request, attempt)

@@ -59,6 +59,10 @@ class RequestTable:
 
     # --- requests -----------------------------------------------------------------------------
 
+    def is_resumed(self, session_id: str) -> bool:
+        """True if another edge may have had requests of the session."""
+        return session_id in self._resumed
+
     def is_known(self, request_id: str, session_id: str, now_ms: int) -> bool:
         """True for a pending or recently ended request. In a resumed session a request that ended before is new."""
         if request_id in self.requests:

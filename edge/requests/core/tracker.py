@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from edge.core.backoff import backoff_ms, retry_wait_ms
 from edge.core.failover import is_failover
 from edge.core.timers import Wake, no_wake
@@ -108,6 +110,8 @@ class RequestTracker:
         assert dispatch.session_id in self.table.sessions, "the session is opened first"
         if self.table.is_known(dispatch.request_id, dispatch.session_id, now_ms):
             return []
+        if self.table.is_resumed(dispatch.session_id):
+            dispatch = replace(dispatch, resend=1)  # another edge may have sent it
         request = Request(dispatch, work, audio, now_ms, deadline_ms, Attempt(1, now_ms))
         self.table.add(request)
         return [self.retry_timer.send(request, request.current, now_ms)]

@@ -57,6 +57,25 @@ class DeadlineQueue(Generic[T]):
         """A copy of the entries, earliest deadline first: the queue may change during the iteration."""
         return iter([self._entries[order] for order in self._orders])
 
+    def first(self, count: int, scan_max: int) -> tuple[list[QueueEntry[T]], bool]:
+        """Up to `count` entries of each needs, earliest deadline first, and whether all of the queue was looked at.
+
+        Looks at `scan_max` entries at most; further ones of needs that have their `count` are not looked at.
+        """
+        found: list[QueueEntry[T]] = []
+        taken: dict[Hashable, int] = {}
+        complete = 0
+        for order in self._orders[:scan_max] if len(self._by_needs) > 1 else self._orders[:count]:
+            entry = self._entries[order]
+            number = taken[entry.needs] = taken.get(entry.needs, 0) + 1
+            if number <= count:
+                found.append(entry)
+            if number == min(count, len(self._by_needs[entry.needs])):
+                complete += 1
+                if complete == len(self._by_needs):
+                    break
+        return found, complete == len(self._by_needs)
+
     def find_same_needs(self, needs: Hashable) -> QueueEntry[T] | None:
         """An entry with these needs; a later request with the same needs must not overtake it."""
         return next(iter(self._by_needs.get(needs, {}).values()), None)

@@ -113,7 +113,7 @@ def test_edge_receives_exactly_the_frames_addressed_to_edges() -> None:
 def test_acknowledgements_for_a_node_of_this_edge_are_gathered_into_one_frame() -> None:
     """The same edge has session and node: the frame needs no broker, and arrives as any other."""
     config, schedule = Config(), Schedule()
-    batch_max, delay_ms = config.edge.ack_batch_max, config.edge.ack_delay_ms
+    batch_max, delay_ms = config.link.ack_batch_max, config.link.ack_delay_ms
     acks = [ResultAck("n", f"job-00-{number}", 1, "delivered") for number in range(batch_max + 2)]
     seen: list[ResultAcks] = []
 

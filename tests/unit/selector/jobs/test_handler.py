@@ -25,7 +25,7 @@ def bounce(*parts: bytes) -> Received:
 
 def handlers() -> FrameHandlers:
     guard = FrameGuard(cast(Any, None))
-    unused = SimpleNamespace(wait_queue=SimpleNamespace(slots_freed=None))
+    unused = SimpleNamespace(wait_queue=SimpleNamespace(slots_freed=None), selection=None)
     context = SimpleNamespace(
         store=None, table=NodeTable(nodes_max=1), metrics=None, guard=guard, send=None, config=None
     )

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.link.core.gathered_acks import GatheredAcks
-from mesh.frames import ResultAck, ResultAcks
+from mesh.frames import ResultAck
+from mesh.link.gathered import Gathered
 
 DELAY_MS = 5
 
@@ -18,8 +18,8 @@ def ack(number: int) -> ResultAck:
     return ResultAck("n", f"job-00-{number}", 1, "delivered")
 
 
-def numbers(frame: ResultAcks) -> list[int]:
-    return [int(one.job_id.rpartition("-")[2]) for one in frame.acks]
+def numbers(acks: list[ResultAck]) -> list[int]:
+    return [int(one.job_id.rpartition("-")[2]) for one in acks]
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def numbers(frame: ResultAcks) -> list[int]:
 def test_acknowledgements_are_gathered_by_edge_up_to_a_batch(
     batch_max: int, edges: str, at_once: list[tuple[str, list[int]]], left: dict[str, list[int]]
 ) -> None:
-    gathered = GatheredAcks(batch_max, DELAY_MS)
+    gathered = Gathered[ResultAck](batch_max, DELAY_MS, lambda _: None)
     sent = [(edge, gathered.add(edge, ack(number), 0)) for number, edge in enumerate(edges)]
     assert [(edge, numbers(frame)) for edge, frame in sent if frame is not None] == at_once
     assert len(gathered) == sum(map(len, left.values())) and bool(gathered) == bool(left)
@@ -47,7 +47,7 @@ def test_acknowledgements_are_gathered_by_edge_up_to_a_batch(
 
 def test_first_one_wakes_after_the_delay_and_those_after_it_ride_along() -> None:
     woken: list[int] = []
-    gathered = GatheredAcks(3, DELAY_MS, woken.append)
+    gathered = Gathered[ResultAck](3, DELAY_MS, woken.append)
     for number, now_ms in enumerate((100, 101, 104)):
         gathered.add("bc"[number % 2], ack(number), now_ms)
     assert woken == [105]
@@ -58,7 +58,7 @@ def test_first_one_wakes_after_the_delay_and_those_after_it_ride_along() -> None
 
 def test_full_batch_that_leaves_nothing_pending_makes_the_next_one_the_first() -> None:
     woken: list[int] = []
-    gathered = GatheredAcks(2, DELAY_MS, woken.append)
+    gathered = Gathered[ResultAck](2, DELAY_MS, woken.append)
     gathered.add("b", ack(0), 0)
     assert gathered.add("b", ack(1), 1) is not None
     gathered.add("b", ack(2), 3)
@@ -72,20 +72,20 @@ STEPS = st.lists(ADD | st.tuples(st.sampled_from(["wait", "pop"]), st.integers(0
 @given(st.integers(1, 4), STEPS)
 def test_every_acknowledgement_leaves_once_and_in_time(batch_max: int, steps: list[tuple[str, int]]) -> None:
     wakes: list[int] = []
-    gathered = GatheredAcks(batch_max, DELAY_MS, wakes.append)
+    gathered = Gathered[ResultAck](batch_max, DELAY_MS, wakes.append)
     added: dict[int, tuple[str, int]] = {}
     left: Counter[int] = Counter()
     now_ms = 0
 
-    def leave(edge: str, frame: ResultAcks) -> None:
-        assert 0 < len(frame.acks) <= batch_max
-        for number in numbers(frame):
+    def leave(edge: str, acks: list[ResultAck]) -> None:
+        assert 0 < len(acks) <= batch_max
+        for number in numbers(acks):
             left[number] += 1
             assert added[number][0] == edge and now_ms - added[number][1] <= DELAY_MS
 
     def pop() -> None:
-        for edge, frame in gathered.pop_all():
-            leave(edge, frame)
+        for edge, acks in gathered.pop_all():
+            leave(edge, acks)
         assert not gathered
 
     for kind, number in steps:
