@@ -18,7 +18,6 @@ import pytest
 
 from edge.jobs.core import job as job_effects
 from edge.jobs.core import reconnect_grace, tracker, unacked_results
-from mesh.link.gathered import Gathered
 from mesh.frames import (
     Assign,
     AssignFailed,
@@ -30,9 +29,9 @@ from mesh.frames import (
     Placed,
     Push,
     ResultAck,
-    ResultAcks,
 )
 from mesh.keys import lease_member
+from mesh.link.gathered import Gathered
 from mesh.words import JobOutcome
 
 FAULTS_UNTIL_MS = 6_000
@@ -114,7 +113,7 @@ class World:
         self.reasons: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         #: Acknowledgements of the session's edge and of the selectors that did not leave yet.
-        self.acks = GatheredAcks(8, GATHER_MS, lambda due_ms: self.at(due_ms, self.send_acks))
+        self.acks = Gathered[ResultAck](8, GATHER_MS, lambda due_ms: self.at(due_ms, self.send_acks))
         self.finished_acks: list[FinishedJob] = []
         #: Attempts with a result, and those whose end reached a selector.
         self.resulted: set[FinishedJob] = set()
@@ -230,12 +229,12 @@ class World:
             self.carry_acks(full)
 
     def send_acks(self) -> None:
-        for _, frame in self.acks.pop_all():
-            self.carry_acks(frame)
+        for _, acks in self.acks.pop_all():
+            self.carry_acks(acks)
 
-    def carry_acks(self, frame: ResultAcks) -> None:
+    def carry_acks(self, acks: list[ResultAck]) -> None:
         def arrive() -> None:
-            for ack in frame.acks:
+            for ack in acks:
                 self.do(self.core.on_ack(ack, self.now_ms))
                 self.core.check()
 

@@ -18,7 +18,6 @@ import pytest
 from edge.jobs.core import job as job_effects
 from edge.jobs.core import reconnect_grace, unacked_results
 from edge.jobs.core.tracker import JobLimits, JobTracker
-from mesh.link.gathered import Gathered
 from edge.requests.core import request
 from edge.requests.core.retry import RetryLimits
 from edge.requests.core.tracker import RequestTracker
@@ -39,10 +38,10 @@ from mesh.frames import (
     Push,
     Refused,
     ResultAck,
-    ResultAcks,
     Undone,
     Waiting,
 )
+from mesh.link.gathered import Gathered
 from mesh.messages.node import JobError, JobResult
 from mesh.states.job import JobAction
 from mesh.words import JobOutcome
@@ -128,7 +127,7 @@ class World:
         self.submitted: list[str] = []
         self.faults: Counter[str] = Counter()
         #: Acknowledgements of edge A and of the selectors that did not leave yet.
-        self.acks = GatheredAcks(4, GATHER_MS, lambda due_ms: self.at(due_ms, self.send_acks))
+        self.acks = Gathered[ResultAck](4, GATHER_MS, lambda due_ms: self.at(due_ms, self.send_acks))
         self.finished_acks: dict[str, list[FinishedJob]] = {}
         #: Attempts with a result, and those whose end reached a selector.
         self.resulted: set[FinishedJob] = set()
@@ -247,12 +246,12 @@ class World:
             self.carry_acks(push.node_edge, full)
 
     def send_acks(self) -> None:
-        for edge, frame in self.acks.pop_all():
-            self.carry_acks(edge, frame)
+        for edge, acks in self.acks.pop_all():
+            self.carry_acks(edge, acks)
 
-    def carry_acks(self, edge: str, frame: ResultAcks) -> None:
+    def carry_acks(self, edge: str, acks: list[ResultAck]) -> None:
         def arrive() -> None:
-            for ack in frame.acks:
+            for ack in acks:
                 self.do_b(edge, self.b[edge].on_ack(ack, self.now_ms))
 
         self.carry(arrive, lost="acks lost")
@@ -370,7 +369,7 @@ class World:
             verdict = "no_session"
         if verdict:
             if lives:
-                self.carry_acks(edge, ResultAcks([ResultAck(done.node_id, done.job_id, done.attempt, verdict)]))
+                self.carry_acks(edge, [ResultAck(done.node_id, done.job_id, done.attempt, verdict)])
             return
         if lives:
             push = Push(
@@ -594,9 +593,9 @@ def test_lost_frame_of_acknowledgements_costs_a_retry_and_no_client_gets_a_resul
     for effect in retries:
         push = effect.result.push
         world.do_a(world.a.on_push(push, result_of(push, *effect.result.payload), 201))
-    ((_, frame),) = world.acks.pop_all()
-    assert [ack.verdict for ack in frame.acks] == ["duplicate"] * 3
-    for ack in frame.acks:
+    ((_, acks),) = world.acks.pop_all()
+    assert [ack.verdict for ack in acks] == ["duplicate"] * 3
+    for ack in acks:
         core.on_ack(ack, 202)
     core.check()
     assert not core.results and set(world.delivered.values()) == {1} == set(world.ends.values())

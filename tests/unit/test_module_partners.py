@@ -81,6 +81,7 @@ PARTNERS: dict[str, dict[str, Partner]] = {
         "selector/fleet/snapshot.py": Partner("tests/loopback/selector/test_snapshot.py"),
         "selector/operators/queries.py": Partner("tests/loopback/selector/test_queries.py", "by_reason"),
         "selector/placement/placer.py": Partner("tests/loopback/selector/test_burst.py"),
+        "selector/placement/turnover.py": Partner("tests/loopback/selector/test_turnover.py"),
         "selector/sessions/handler.py": Partner("tests/loopback/selector/test_sessions.py", "SessionReleased"),
         "selector/sessions/pairing.py": Partner("tests/loopback/selector/test_pairing.py", "INVALID_PAIRING_CODE"),
         "selector/sessions/rooms.py": Partner("tests/loopback/selector/test_rooms.py", "INVALID_ROOM_CODE"),

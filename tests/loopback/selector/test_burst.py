@@ -45,8 +45,8 @@ class Selecting:
         self.table = NodeTable(config.selector.nodes_max)
         self.snapshot = Snapshot(store, self.table, config, metrics, lambda *_: None, self._on_changed)
         self.decisions = DecisionLog(config)
-        context = SelectorContext.of(store, config, metrics, self._send, self.table, self.snapshot)
-        self.placer = Placer(context, CurrentWeights(store, config, metrics), self.decisions)
+        self.context = SelectorContext.of(store, config, metrics, self._send, self.table, self.snapshot)
+        self.placer = Placer(self.context, CurrentWeights(store, config, metrics), self.decisions)
 
     def _on_changed(self) -> None:
         self.placer.wait_queue.slots_freed()

@@ -27,6 +27,7 @@ from selector.operators.decision_log import DecisionLog
 from selector.placement.placer import Placer
 from selector.placement.weights import CurrentWeights
 from tests.support.builders.selector import CAPS, job
+from tests.support.conditions import until
 
 EDGE = "edge:a:1"
 
@@ -69,7 +70,7 @@ async def test_a_request_that_is_taken_back_meanwhile_neither_waits_nor_works(st
     await snapshot.refresh()
     assert isinstance(store.commits, InterruptedCommits)
     store.commits.meanwhile = lambda: placer.cancel("r-1", 1, sent_us=2)
-    dispatch = Received(Head(Lane.WORK, "", 0, EDGE, sent_us=1), job(), [b"work", b"audio"], "b")
+    dispatch = Received(Head(Lane.WORK, "", 0, EDGE, sent_us=1), job(resend=1), [b"work", b"audio"], "b")
     await placer.place([dispatch])
     assert not [frame for frame in sent if isinstance(frame, Assign | Waiting)]
     await snapshot.refresh()
@@ -79,4 +80,4 @@ async def test_a_request_that_is_taken_back_meanwhile_neither_waits_nor_works(st
     assert isinstance(store.commits, InterruptedCommits)
     store.commits.meanwhile = lambda: None
     await placer.place([dispatch._replace(head=Head(Lane.WORK, "", 0, EDGE, sent_us=3))])
-    assert sent
+    await until(lambda: sent, "it is placed, or its edge hears that it waits")

@@ -20,6 +20,7 @@ from selector.core.pools import PoolPlan
 from tests.loopback.selector.test_burst import EDGE, Selecting, dispatch
 from tests.support.builders.selector import CAPS
 from tests.support.builders.store import beat
+from tests.support.conditions import until
 
 
 @pytest.fixture
@@ -78,6 +79,7 @@ async def test_a_full_pool_sends_the_next_job_on_and_a_tenant_nowhere_else(selec
 
     selecting.sent.clear()
     await selecting.placer.place([dispatch("r-acme", tenant_id="acme")])
+    await until(lambda: selecting.sent, "its edge hears that it waits")
     [answer] = selecting.sent
     assert isinstance(answer, Waiting) and answer.reason == "capacity_exceeded"
     assert not any(isinstance(frame, Refused | Assign) for frame in selecting.sent)

@@ -9,8 +9,10 @@ import time
 
 import psutil
 import pytest
+from structlog.testing import capture_logs
 
-from mesh.process import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, EXIT_UNREACHABLE, PARENT_PID
+from mesh.config.network import ProcessConfig
+from mesh.process import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, EXIT_UNREACHABLE, PARENT_PID, set_scheduling
 from tests.support.conditions import DEADLINE_S
 
 WAITING = """
@@ -147,3 +149,33 @@ def finished_pid() -> int:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait(30)
     return process.pid
+
+
+SCHEDULED = """
+import os, threading
+from mesh.config.network import ProcessConfig
+from mesh.process import set_scheduling
+set_scheduling(ProcessConfig(scheduling="{scheduling}"))
+policies = [os.sched_getscheduler(0)]
+thread = threading.Thread(target=lambda: policies.append(os.sched_getscheduler(0)))
+thread.start()
+thread.join()
+print(policies == [os.{policy}] * 2)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="scheduling policies of Linux")
+@pytest.mark.parametrize(("scheduling", "policy"), [("batch", "SCHED_BATCH"), ("normal", "SCHED_OTHER")])
+def test_scheduling_policy_is_set_for_the_process_and_its_threads(scheduling: str, policy: str) -> None:
+    child = start(SCHEDULED.format(scheduling=scheduling, policy=policy))
+    assert child.communicate(timeout=DEADLINE_S)[0].strip() == "True"
+
+
+def test_forbidden_scheduling_policy_is_logged_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    with capture_logs() as lines:
+        set_scheduling(ProcessConfig())
+    assert [line["event"] for line in lines] == (["scheduling_not_set"] if sys.platform == "linux" else [])

@@ -95,14 +95,23 @@ def test_accepted_utterance_is_sent_at_once_and_again_with_back_off_by_another_b
     assert isinstance(case.first[0], SendDispatch) and case.first[0].avoid == ""
     case.first[0].attempt.broker = "broker-1"
     times = []
-    for _ in range(7):
+    for sent in range(1, 8):
         due = case.core.table.timers.next_due_ms()
         assert due is not None
         times.append(due)
         (again,) = case.do(case.core.tick(due))
         assert isinstance(again, SendDispatch) and again.avoid == "broker-1"
-        assert again.request.frame(again.attempt) == dispatch()
+        assert again.request.frame(again.attempt) == msgspec.structs.replace(dispatch(), resend=sent)
     assert times == [400, 1_200, 2_700, 4_200, 5_700, 7_200, 12_200]
+
+
+def test_dispatch_that_another_edge_may_have_sent_names_an_earlier_send() -> None:
+    case = Case()
+    case.core.open_session("s-2", resumed=True)
+    first = msgspec.structs.replace(dispatch(), request_id="r-2", session_id="s-2")
+    [sent] = case.core.submit(first, b"work", b"audio", 60_000, 0)
+    assert isinstance(sent, SendDispatch)
+    assert (sent.request.frame(sent.attempt).resend, case.request.dispatch.resend) == (1, 0)
 
 
 def test_placed_is_told_once_and_asked_after_now_and_then() -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
+from mesh.config import Config
 from mesh.frames import Bounce, Frame, Head, Lane, Push, encode
 from mesh.link.link import Received
 from selector.context import SelectorContext
@@ -27,7 +28,7 @@ def handlers() -> FrameHandlers:
     guard = FrameGuard(cast(Any, None))
     unused = SimpleNamespace(wait_queue=SimpleNamespace(slots_freed=None), selection=None)
     context = SimpleNamespace(
-        store=None, table=NodeTable(nodes_max=1), metrics=None, guard=guard, send=None, config=None
+        store=None, table=NodeTable(nodes_max=1), metrics=None, guard=guard, send=None, config=Config()
     )
     jobs = JobHandler(cast(SelectorContext, context), cast(Placer, unused), lambda edge: True)
     table = FrameHandlers(guard)

@@ -128,3 +128,31 @@ def test_queue_behaves_like_a_sorted_list(moves: list[tuple[str, int, int, int, 
 def test_result_after_its_deadline_is_too_late() -> None:
     assert not is_too_late(1_000, 500.0, 1_500)
     assert is_too_late(1_000, 501.0, 1_500)
+
+
+def test_first_gives_so_many_of_each_needs_and_looks_no_further_than_it_must() -> None:
+    queue = queue_of(
+        *(entry(f"x{number}", 100 + number, needs="x") for number in range(4)), entry("y0", 500, needs="y")
+    )
+    found, is_all = queue.first(2, scan_max=100)
+    assert ([one.request_id for one in found], is_all) == (["x0", "x1", "y0"], True)
+    found, is_all = queue.first(2, scan_max=4)
+    assert ([one.request_id for one in found], is_all) == (["x0", "x1"], False), "y is beyond the scan"
+    assert queue.first(9, scan_max=100)[1], "needs with fewer entries are complete too"
+    assert DeadlineQueue[str](1, 1).first(3, scan_max=100) == ([], True)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.sampled_from("xyz")), max_size=30),
+    st.integers(1, 5),
+    st.integers(1, 40),
+)
+def test_first_is_the_beginning_of_every_needs(entries: list[tuple[int, str]], count: int, scan_max: int) -> None:
+    queue = queue_of(*(entry(f"r{index}", due, needs=needs) for index, (due, needs) in enumerate(entries)))
+    found, is_all = queue.first(count, scan_max)
+    in_order = list(queue)
+    assert [one for one in in_order if one in found] == found, "earliest deadline first"
+    for needs in "xyz":
+        own, taken = ([one for one in group if one.needs == needs] for group in (in_order, found))
+        assert taken == own[: len(taken)] and len(taken) <= count
+        assert not is_all or len(taken) == min(count, len(own))

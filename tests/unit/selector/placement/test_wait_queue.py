@@ -19,6 +19,7 @@ from selector.placement.core.forecast import Forecast
 from selector.placement.placement import Placement
 from selector.placement.wait_queue import WaitQueue
 from tests.support.builders.selector import job
+from tests.support.conditions import until
 
 
 @dataclass
@@ -34,7 +35,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.metrics = SelectorMetrics(CollectorRegistry())
-        config = Config(job=JobConfig(waiting_max=self.waiting_max))
+        config = Config(job=JobConfig(waiting_max=self.waiting_max, waiting_notice_ms=1))
         context = SimpleNamespace(config=config, metrics=self.metrics, send=self._send)
         self.queue = WaitQueue(cast(Any, context), cast(Any, self), self._retry, self._look_up)
 
@@ -78,6 +79,8 @@ async def test_placement_without_a_node_is_queued_and_its_edge_notified() -> Non
     world = World()
     one = placement("r-1")
     await world.queue.enter([one])
+    assert world.sent == [], "most get a slot before"
+    await until(lambda: world.sent, "Waiting")
     [frame] = world.sent
     assert isinstance(frame, Waiting) and (frame.request_id, frame.reason) == ("r-1", "capacity_exceeded")
     assert (one.has_waited, world.waiting, world.refused) == (True, 1, [])
@@ -130,7 +133,7 @@ async def test_retried_dispatch_is_ignored_during_its_commit() -> None:
     await world.queue.enter([one])
     one.is_retrying = True
     assert world.queue.on_dispatch("r-1", 1) == (False, None)
-    assert [type(frame) for frame in world.sent] == [Waiting, Waiting]
+    assert [type(frame) for frame in world.sent] == [Waiting], "at once: its edge asked"
     assert world.waiting == 1
 
 
@@ -142,3 +145,42 @@ async def test_cancelled_attempt_leaves_the_queue() -> None:
     assert (one.is_cancelled, world.waiting) == (False, 1)
     world.queue.cancel("r-1", 2)
     assert (one.is_cancelled, world.waiting) == (True, 0)
+
+
+async def test_edge_of_a_placement_that_left_in_time_gets_no_waiting() -> None:
+    world = World()
+    await world.queue.enter([placement("r-1"), placement("r-2")])
+    world.queue.cancel("r-1", 1)
+    await until(lambda: world.sent, "Waiting")
+    assert [frame.request_id for frame in world.sent if isinstance(frame, Waiting)] == ["r-2"]
+
+
+async def test_freed_slots_go_to_the_earliest_deadlines_of_each_needs() -> None:
+    world = World()
+    late, early, soon, other = (
+        placement("r-1", left_ms=30_000, needs="x"),
+        placement("r-2", left_ms=10_000, needs="x"),
+        placement("r-3", left_ms=20_000, needs="x"),
+        placement("r-4", left_ms=40_000, needs="y"),
+    )
+    await world.queue.enter([late, early, soon, other])
+    taken = world.queue.take(2)
+    assert [entry.item for entry in taken.entries] == [early, soon, other] and taken.is_all
+    assert [one.is_retrying for one in (late, early, soon, other)] == [False, True, True, True]
+    assert world.queue.take(1).entries == [], "none is taken twice, and none overtakes"
+    early.outcome = DispatchOutcome.NEW
+    world.queue.put_back(taken, has_spare=False)
+    assert (world.waiting, [one.is_retrying for one in (late, early, soon, other)]) == (3, [False] * 4)
+
+
+async def test_spare_slot_wakes_a_pass_only_if_some_entry_was_not_tried() -> None:
+    world = World()
+    await world.queue.enter([placement("r-1", needs="x")])
+    world.queue._wake.clear()
+    taken = world.queue.take(1)
+    world.queue.put_back(taken, has_spare=True)
+    assert not world.queue._wake.is_set(), "its needs were tried"
+    taken = world.queue.take(1)
+    await world.queue.enter([placement("r-2", needs="y")])
+    world.queue.put_back(taken, has_spare=True)
+    assert world.queue._wake.is_set(), "it entered meanwhile"
