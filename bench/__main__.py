@@ -12,6 +12,7 @@ PARTS = {
     "scale": "bench.scale",
     "commits": "bench.commits",
     "broker": "bench.broker",
+    "websocket": "bench.websocket",
     "mesh": "bench.mesh",
     "waterfall": "bench.waterfall",
     "streaming": "bench.streaming",
