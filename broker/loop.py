@@ -2,11 +2,15 @@
 
 Two ROUTERs, no threads, no asyncio: each pass takes at most drain_max packets from each socket and sends what the core
 has for each peer as one packet. Every send is DONTWAIT; failures are reported to the core.
+
+The loop polls the sockets' descriptors: zmq_poll would look into both sockets before and after it waits. A descriptor
+announces a message once. A send may take that signal, so a socket that was used since it was empty is checked first.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+import select
+from typing import Any, Final, cast
 
 import zmq
 
@@ -15,13 +19,14 @@ from broker.core.credit import Peer, Side
 from broker.core.switch import Switch
 from mesh import clock
 from mesh.config.network import BrokerConfig, LinkConfig
-from mesh.link.sockets import bind, drainer, open_router, sender
+from mesh.link.sockets import POLLIN, bind, drainer, events_reader, open_router, sender
 from mesh.log import get_logger
 
 #: Passes of the loop after a stop, at most: draining must end even if the clock does not.
 _PASSES_AT_STOP_MAX: Final = 1_000
 
 _SENT: Final = Outcome.SENT
+_SIDES: Final = tuple(Side)
 
 
 class BrokerLoop:
@@ -37,12 +42,17 @@ class BrokerLoop:
         self._drain = [drainer(socket, link.drain_max) for socket in self._sockets]
         self._send = [sender(socket) for socket in self._sockets]
         self._courier = Courier(switch, self._try_send)
-        self._poller = zmq.Poller()
-        for socket in self._sockets:
-            self._poller.register(socket, zmq.POLLIN)
+        self._events = [events_reader(socket) for socket in self._sockets]
+        self._drain_max = link.drain_max
+        #: By side: messages may wait in the socket although its descriptor does not say so.
+        self._unchecked = [True, True]
+        self._fds = [cast(int, socket.getsockopt(zmq.FD)) for socket in self._sockets]
+        self._poll = select.poll()
+        for fd in self._fds:
+            self._poll.register(fd, select.POLLIN)
         self._wake_fd = wake_fd
         if wake_fd >= 0:
-            self._poller.register(wake_fd, zmq.POLLIN)
+            self._poll.register(wake_fd, select.POLLIN)
         self._stopping = False
 
     def bind(self, frontend: str, backend: str) -> tuple[str, str]:
@@ -71,8 +81,7 @@ class BrokerLoop:
 
     def run_once(self, timeout_ms: int) -> bool:
         """One pass: wait for packets or the next timer, then send everything that can be sent. True if any arrived."""
-        ready = dict(self._poller.poll(timeout_ms))
-        front, back = [self._drain[side]() if self._sockets[side] in ready else [] for side in Side]
+        front, back = self._receive(timeout_ms)
         now_ms, wall_us = clock.now_ms(), clock.wall_us()
         if front or back:
             self._courier.send_all(self.switch.receive(front, back, now_ms, wall_us))
@@ -83,7 +92,19 @@ class BrokerLoop:
             self._log_changes()
         return bool(front or back)
 
+    def _receive(self, timeout_ms: int) -> list[list[list[Any]]]:
+        """Wait for packets; those of the two sockets."""
+        waiting = [self._unchecked[side] and self._events[side]() & POLLIN for side in _SIDES]
+        readable = [fd for fd, _ in self._poll.poll(0 if any(waiting) else timeout_ms)]
+        arrived: list[list[list[Any]]] = [[], []]
+        for side in _SIDES:
+            if waiting[side] or self._fds[side] in readable:
+                arrived[side] = self._drain[side]()
+            self._unchecked[side] = len(arrived[side]) >= self._drain_max
+        return arrived
+
     def _try_send(self, peer: Peer, table: bytes, blobs: list[Any]) -> Outcome:
+        self._unchecked[peer.side] = True
         try:
             self._send[peer.side]([peer.identity, table, *blobs])
         except zmq.Again:
@@ -97,7 +118,7 @@ class BrokerLoop:
     def _finish(self) -> None:
         """Drain: send arrived and queued frames, for at most drain_ms."""
         if self._wake_fd >= 0:
-            self._poller.unregister(self._wake_fd)  # it stays readable and would keep the poll from waiting
+            self._poll.unregister(self._wake_fd)  # it stays readable and would keep the poll from waiting
         end_ms = clock.now_ms() + self._config.drain_ms
         for _ in range(_PASSES_AT_STOP_MAX):
             moved = self.run_once(self._config.flush_ms)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import cast
 
 import zmq
 
 from mesh.config.network import LinkConfig
 from mesh.link.credit import LinkCredit
 from mesh.link.outbox import FrameBatch, Outbox
-from mesh.link.sockets import drainer, sender
-
-# A plain integer: looking up a member of an enum costs more than the comparison.
-_POLLOUT: Final = int(zmq.POLLOUT)
+from mesh.link.sockets import POLLOUT, drainer, events_reader, sender
 
 
 class BrokerSocket:
@@ -22,6 +19,7 @@ class BrokerSocket:
         "credit",
         "drain",
         "endpoint",
+        "events",
         "fd",
         "is_refused",
         "outbox",
@@ -35,6 +33,7 @@ class BrokerSocket:
         self.endpoint = endpoint
         self.socket = socket
         self.fd = cast(int, socket.getsockopt(zmq.FD))
+        self.events = events_reader(socket)
         self.drain = drainer(socket, config.drain_max)
         self.send = sender(socket)
         self.credit = credit
@@ -58,4 +57,4 @@ class BrokerSocket:
 
     def needs_read(self) -> bool:
         """True if the socket must be read after a send, which may have taken the signal of an arrived message."""
-        return not self.writable or self.socket.getsockopt(zmq.EVENTS) != _POLLOUT
+        return not self.writable or self.events() != POLLOUT

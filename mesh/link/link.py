@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import msgspec
 import zmq
@@ -37,7 +37,7 @@ from mesh.link.broker_socket import BrokerSocket
 from mesh.link.credit import LinkCredit
 from mesh.link.outbox import FrameBatch
 from mesh.link.received import Lanes, Part, Received, bytes_of
-from mesh.link.sockets import open_dealer
+from mesh.link.sockets import POLLIN, POLLOUT, open_dealer
 from mesh.log import get_logger
 from mesh.metrics import LinkMetrics
 from mesh.words import ProcessKind
@@ -340,13 +340,13 @@ class Link:
         broker.read_scheduled = False
         if broker.socket.closed:
             return
-        events = cast(int, broker.socket.getsockopt(zmq.EVENTS))
-        writable = bool(events & zmq.POLLOUT)
+        events = broker.events()
+        writable = bool(events & POLLOUT)
         if writable and not broker.writable:
             # A new connection: register with the broker now rather than at the next beat.
             self._beat(broker)
         broker.writable = writable
-        if not events & zmq.POLLIN:
+        if not events & POLLIN:
             return
         arrived = broker.drain()
         if len(arrived) == self._config.drain_max:
