@@ -55,8 +55,7 @@ class Courier:
                     group.append(envelope)
             again: list[Envelope] = []
             for peer, group in by_receiver.items():
-                for batch in (group,) if len(group) == 1 else self._batches(group):
-                    self._send_batch(peer, batch, again)
+                self._send_group(peer, group, again)
             todo = again
 
     def flush(self, wall_us: int) -> None:
@@ -64,6 +63,16 @@ class Courier:
         for peer in list(self._switch.directory.blocked.values()):
             while peer.blocked and self._flush_batch(peer, wall_us):
                 pass
+
+    def _send_group(self, peer: Peer, group: list[Envelope], again: list[Envelope]) -> None:
+        """Send what one peer gets: one packet, or several if one would exceed the bounds."""
+        # Measuring an encoded packet is cheaper than measuring each of its frames.
+        packet = _Packet(group) if len(group) <= self._frames_max else None
+        if packet is not None and (packet.size <= self._bytes_max or len(group) == 1):
+            self._send_batch(peer, group, packet, again)
+            return
+        for batch in self._batches(group):
+            self._send_batch(peer, batch, _Packet(batch), again)
 
     def _batches(self, group: list[Envelope]) -> list[list[Envelope]]:
         """Cut what one peer gets into packets within the bounds."""
@@ -75,16 +84,16 @@ class Courier:
             if place > first and (size > self._bytes_max or place - first >= self._frames_max):
                 batches.append(group[first:place])
                 first, size = place, added
-        batches.append(group[first:] if first else group)
+        batches.append(group[first:])
         return batches
 
-    def _send_batch(self, peer: Peer, batch: list[Envelope], again: list[Envelope]) -> None:
+    def _send_batch(self, peer: Peer, batch: list[Envelope], packet: _Packet, again: list[Envelope]) -> None:
         if not peer.is_known:
             outcome = _UNREACHABLE
         elif peer.blocked:
             outcome = _PIPE_FULL  # it must not overtake queued frames
         else:
-            outcome = self._pass_on(peer, batch)
+            outcome = self._pass_on(peer, packet)
         if outcome is not _SENT:
             report = self._switch.on_pipe_full if outcome is _PIPE_FULL else self._switch.on_unreachable
             for envelope in batch:
@@ -95,7 +104,7 @@ class Courier:
         switch = self._switch
         batch, expired = switch.flush(peer, wall_us)
         again: list[Envelope] = []
-        outcome = self._pass_on(peer, batch) if batch else _SENT
+        outcome = self._pass_on(peer, _Packet(batch)) if batch else _SENT
         if outcome is _PIPE_FULL:
             switch.put_back(batch)
         elif outcome is _UNREACHABLE:
@@ -104,17 +113,30 @@ class Courier:
         self.send_all([*switch.expire(expired), *again])
         return outcome is _SENT
 
-    def _pass_on(self, peer: Peer, batch: list[Envelope]) -> Outcome:
+    def _pass_on(self, peer: Peer, packet: _Packet) -> Outcome:
         """Send one packet."""
-        blobs: list[Any] = []
-        for envelope in batch:
-            if envelope.blobs:
-                envelope.entry.blob = len(blobs)
-                blobs += envelope.blobs
-        table = encode_table([envelope.entry for envelope in batch])
-        outcome = self._try_send(peer, table, blobs)
+        outcome = self._try_send(peer, packet.table, packet.blobs)
         if outcome is _SENT:
             counts = self._switch.counts
             counts.packets_out += 1
-            counts.bytes_out += len(table) + sum(map(len, blobs))
+            counts.bytes_out += packet.size
         return outcome
+
+
+class _Packet:
+    """Encoded frames."""
+
+    __slots__ = ("blobs", "size", "table")
+
+    def __init__(self, batch: list[Envelope]) -> None:
+        blobs: list[Any] = []
+        entries = []
+        for envelope in batch:
+            entry = envelope.entry
+            if envelope.blobs:
+                entry.blob = len(blobs)
+                blobs += envelope.blobs
+            entries.append(entry)
+        self.blobs = blobs
+        self.table = encode_table(entries)
+        self.size = len(self.table) + sum(map(len, blobs)) if blobs else len(self.table)
