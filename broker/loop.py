@@ -2,31 +2,26 @@
 
 Two ROUTERs, no threads, no asyncio: each pass takes at most drain_max packets from each socket and sends what the core
 has for each peer as one packet. Every send is DONTWAIT; failures are reported to the core.
-
-The loop polls the sockets' descriptors: zmq_poll would look into both sockets before and after it waits. A descriptor
-announces a message once. A send may take that signal, so a socket that was used since it was empty is checked first.
 """
 
 from __future__ import annotations
 
 import select
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import zmq
 
 from broker.core.courier import Courier, Outcome
 from broker.core.credit import Peer, Side
+from broker.core.queues import Parts
 from broker.core.switch import Switch
+from broker.router import RouterSocket
 from mesh import clock
 from mesh.config.network import BrokerConfig, LinkConfig
-from mesh.link.sockets import POLLIN, bind, drainer, events_reader, open_router, sender
 from mesh.log import get_logger
 
 #: Passes of the loop after a stop, at most: draining must end even if the clock does not.
 _PASSES_AT_STOP_MAX: Final = 1_000
-
-_SENT: Final = Outcome.SENT
-_SIDES: Final = tuple(Side)
 
 
 class BrokerLoop:
@@ -38,18 +33,12 @@ class BrokerLoop:
         self._config = config
         self._log = get_logger()
         self._context: zmq.Context[Any] = zmq.Context()
-        self._sockets = [open_router(self._context, link), open_router(self._context, link)]
-        self._drain = [drainer(socket, link.drain_max) for socket in self._sockets]
-        self._send = [sender(socket) for socket in self._sockets]
+        #: By side.
+        self._routers = (RouterSocket(self._context, link), RouterSocket(self._context, link))
         self._courier = Courier(switch, self._try_send)
-        self._events = [events_reader(socket) for socket in self._sockets]
-        self._drain_max = link.drain_max
-        #: By side: messages may wait in the socket although its descriptor does not say so.
-        self._unchecked = [True, True]
-        self._fds = [cast(int, socket.getsockopt(zmq.FD)) for socket in self._sockets]
         self._poll = select.poll()
-        for fd in self._fds:
-            self._poll.register(fd, select.POLLIN)
+        for router in self._routers:
+            self._poll.register(router.fd, select.POLLIN)
         self._wake_fd = wake_fd
         if wake_fd >= 0:
             self._poll.register(wake_fd, select.POLLIN)
@@ -57,7 +46,7 @@ class BrokerLoop:
 
     def bind(self, frontend: str, backend: str) -> tuple[str, str]:
         """Listen; returns the endpoints in use. ConfigError if an endpoint cannot or must not be bound."""
-        return bind(self._sockets[Side.FRONT], frontend), bind(self._sockets[Side.BACK], backend)
+        return self._routers[Side.FRONT].bind(frontend), self._routers[Side.BACK].bind(backend)
 
     def stop(self) -> None:
         """Ask `run` to return; safe in a signal handler."""
@@ -75,8 +64,8 @@ class BrokerLoop:
 
     def close(self) -> None:
         """Close the sockets; messages in their pipes have drain_ms to leave."""
-        for socket in self._sockets:
-            socket.close(linger=self._config.drain_ms)
+        for router in self._routers:
+            router.close(self._config.drain_ms)
         self._context.term()
 
     def run_once(self, timeout_ms: int) -> bool:
@@ -92,28 +81,17 @@ class BrokerLoop:
             self._log_changes()
         return bool(front or back)
 
-    def _receive(self, timeout_ms: int) -> list[list[list[Any]]]:
+    def _receive(self, timeout_ms: int) -> tuple[list[Parts], list[Parts]]:
         """Wait for packets; those of the two sockets."""
-        waiting = [self._unchecked[side] and self._events[side]() & POLLIN for side in _SIDES]
-        readable = [fd for fd, _ in self._poll.poll(0 if any(waiting) else timeout_ms)]
-        arrived: list[list[list[Any]]] = [[], []]
-        for side in _SIDES:
-            if waiting[side] or self._fds[side] in readable:
-                arrived[side] = self._drain[side]()
-            self._unchecked[side] = len(arrived[side]) >= self._drain_max
-        return arrived
+        front, back = self._routers
+        from_front, from_back = front.has_unannounced(), back.has_unannounced()
+        for fd, _ in self._poll.poll(0 if from_front or from_back else timeout_ms):
+            from_front |= fd == front.fd
+            from_back |= fd == back.fd
+        return front.receive() if from_front else [], back.receive() if from_back else []
 
-    def _try_send(self, peer: Peer, table: bytes, blobs: list[Any]) -> Outcome:
-        self._unchecked[peer.side] = True
-        try:
-            self._send[peer.side]([peer.identity, table, *blobs])
-        except zmq.Again:
-            return Outcome.PIPE_FULL
-        except zmq.ZMQError as error:
-            if error.errno != zmq.EHOSTUNREACH:
-                raise
-            return Outcome.UNREACHABLE
-        return _SENT
+    def _try_send(self, peer: Peer, table: bytes, blobs: Parts) -> Outcome:
+        return self._routers[peer.side].try_send(peer.identity, table, blobs)
 
     def _finish(self) -> None:
         """Drain: send arrived and queued frames, for at most drain_ms."""

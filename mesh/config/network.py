@@ -56,7 +56,7 @@ class LinkConfig(Section, frozen=True):
     #: packet of its own. Counts as `message_bytes_max` if that is smaller.
     batch_bytes_max: Bytes = 256 * 1024
     #: Payload parts below this size are copied into the table of a packet; others are ZeroMQ parts of their own, which
-    #: brokers and selectors forward without a copy. Copying an utterance of 10 KB costs less than a part, 50 KB as much.
+    #: brokers and selectors forward without a copy. To copy 10 KB costs less than a part of its own, 50 KB as much.
     inline_bytes_max: Bytes = 32 * 1024
     #: Packets read from a socket in one turn of the event loop. More wait for the next turn, so that timers and other
     #: sockets are served.
