@@ -20,21 +20,8 @@ import zmq
 
 from bench.table import print_table
 from mesh.config.network import LinkConfig
-from mesh.frames import (
-    BROKER,
-    Beat,
-    BrokerBeat,
-    Credit,
-    Frame,
-    Head,
-    Lane,
-    Push,
-    SessionClaim,
-    decode_frame,
-    decode_head,
-    encode,
-    lane_of,
-)
+from mesh.frames import BROKER, Beat, BrokerBeat, Credit, Frame, Head, Push, SessionClaim, lane_of
+from mesh.frames.packets import Opened, encode_table, read_opened, seal, seal_payload
 from mesh.link.sockets import drainer, open_dealer, sender
 
 SECONDS = 1.5
@@ -45,8 +32,9 @@ PAYLOADS = (0, 8_000, 64_000)
 
 EDGE = "edge:bench:00000001"
 SELECTOR = "selector:bench:00000002"
-ASK = encode(SessionClaim("r-1", "s-1", EDGE, 0, "tenant", "en", "es"))
-ANSWER = encode(Push("job-00-x", 1, "node-1", EDGE, "r-1", "s-1", 1))
+ASK = SessionClaim("r-1", "s-1", EDGE, 0, "tenant", "en", "es")
+ANSWER = Push("job-00-x", 1, "node-1", EDGE, "r-1", "s-1", 1)
+INLINE_BYTES_MAX = LinkConfig().inline_bytes_max
 
 
 def run() -> None:
@@ -126,8 +114,11 @@ def _proxy(front: str, back: str) -> None:
     zmq.proxy(inner, outer)
 
 
-def _encode_head(to: str, source: str, lane: Lane) -> bytes:
-    return encode(Head(lane, to, 3, source, time.time_ns() // 1_000))
+def _packet(to: str, source: str, frame: Frame, body: bytes = b"") -> list[Any]:
+    """A packet of one frame: the middle gets as many messages as there are frames, as a proxy does."""
+    head = Head(lane_of(frame), to, 3, source, time.time_ns() // 1_000)
+    payload, blobs = seal_payload([body] if body else [], INLINE_BYTES_MAX)
+    return [encode_table([seal(head, frame, payload, len(blobs))]), *blobs]
 
 
 class _Peer:
@@ -139,14 +130,18 @@ class _Peer:
         self.socket.poll(5_000, zmq.POLLOUT)
         self.identity = identity
         self.receive = drainer(self.socket, 1_000)
-        self.send = sender(self.socket, copy=True)
+        self.send = sender(self.socket)
 
-    def send_frame(self, to: str, frame: Frame) -> None:
-        self.send([_encode_head(to, self.identity, lane_of(frame)), encode(frame)])
+    def send_frame(self, to: str, frame: Frame, body: bytes = b"") -> None:
+        self.send(_packet(to, self.identity, frame, body))
 
     def drain(self) -> list[list[Any]]:
         self.socket.poll(1_000)
         return self.receive()
+
+    def frames(self) -> list[Opened]:
+        """What has arrived: a broker may put several frames into one packet."""
+        return [entry for parts in self.drain() for entry in read_opened(parts[0])[0]]
 
 
 def _server(endpoint: str, payload: int) -> None:
@@ -159,12 +154,12 @@ def _server(endpoint: str, payload: int) -> None:
     while True:
         for parts in peer.drain():
             address = [parts.pop(0)] if parts[0].bytes == EDGE.encode() else []
-            if not address and type(frame := decode_frame(parts[1])) is BrokerBeat:
-                seen, consumed = frame.sent, 0
-                continue
-            head = decode_head(parts[0])
-            peer.send([*address, _encode_head(head.source, SELECTOR, Lane.WORK), ANSWER, body])
-            consumed += 1
+            for entry in read_opened(parts[0])[0]:
+                if type(entry.frame) is BrokerBeat:
+                    seen, consumed = entry.frame.sent, 0
+                    continue
+                peer.send([*address, *_packet(entry.source, SELECTOR, ANSWER, body)])
+                consumed += 1
         if time.monotonic() > next_beat:
             next_beat += 0.5
             peer.send_frame(BROKER, Beat("selector", 100_000, seen + consumed))
@@ -180,11 +175,10 @@ def _client(endpoint: str, payload: int, kind: str) -> None:
         _wait_for_selector(peer)
 
     def ask() -> None:
-        peer.send([_encode_head("", EDGE, Lane.WORK), ASK, body])
+        peer.send_frame("", ASK, body)
 
     def answers() -> int:
-        batch = peer.drain()
-        return sum(type(decode_frame(parts[1])) is Push for parts in batch)
+        return sum(type(entry.frame) is Push for entry in peer.frames())
 
     lone_trips, begin = 0, time.monotonic()
     while time.monotonic() < begin + SECONDS / 3:
@@ -212,8 +206,8 @@ def _client(endpoint: str, payload: int, kind: str) -> None:
 def _wait_for_selector(peer: _Peer) -> None:
     """Wait until a selector replies to one request; before that the broker replies Busy."""
     while True:
-        peer.send([_encode_head("", EDGE, Lane.WORK), ASK, b""])
-        if any(type(decode_frame(parts[1])) is Push for parts in peer.drain()):
+        peer.send_frame("", ASK)
+        if any(type(entry.frame) is Push for entry in peer.frames()):
             return
         time.sleep(0.05)
 
