@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
+
+import msgspec
 
 from lua.engine.connection import Command
 from lua.engine.loader import Script
@@ -22,8 +23,7 @@ class Call(NamedTuple):
     args: Mapping[str, Any] | list[Any]
 
 
-@dataclass(slots=True, eq=False)
-class CallGroup:
+class CallGroup(msgspec.Struct, eq=False):
     """Collects the answers of one call_many; `done` is set with the last one."""
 
     answers: list[Answer]
@@ -32,8 +32,7 @@ class CallGroup:
     done: asyncio.Future[None]
 
 
-@dataclass(slots=True, eq=False)
-class PendingCall:
+class PendingCall(msgspec.Struct, eq=False):
     """One call without an answer yet: queued, sent or waiting for its retry. `args`: in header order."""
 
     script: Script

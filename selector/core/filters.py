@@ -75,6 +75,10 @@ _TEXTS: Final[dict[Filter, str]] = {
 LASTING: Final = frozenset(
     (Filter.GPU, Filter.PUBLIC, Filter.TENANT, Filter.INSTALLED, Filter.ASR, Filter.AUTO, Filter.PAIR, Filter.TTS)
 )
+# Plain integers, because sets of enum members cost more than all that is done with them.
+_LASTING_PLACES: Final = tuple(sorted(int(one) for one in LASTING))
+#: Places of the filters of nodes that a job may use later.
+PASSING: Final = tuple(int(one) for one in Filter if one not in LASTING and one is not Filter.POOL)
 
 
 def removed_by_name(counts: Sequence[int]) -> dict[str, int]:
@@ -87,8 +91,7 @@ def is_hopeless(counts: Sequence[int]) -> bool:
 
     Nodes of other pools do not count: without any node in its own pools, one may come.
     """
-    removed_by = {Filter(place) for place, count in enumerate(counts) if count} - {Filter.POOL}
-    return bool(removed_by) and removed_by <= LASTING
+    return not any(counts[place] for place in PASSING) and any(counts[place] for place in _LASTING_PLACES)
 
 
 def main_filter(counts: Sequence[int]) -> Filter | None:

@@ -7,7 +7,7 @@ Call the store, decide in the core, send. On a store error nothing is sent: the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, cast
 
 from lua.store.types.commits import Bound
 from lua.store.types.jobs import Advance, Advanced, Release
@@ -101,15 +101,9 @@ class JobHandler:
 
         A fenced or unknown job is acknowledged too, because its edge must not retry; after a store error it must.
         """
-        advances = []
-        for message in messages:
-            frame = message.frame
-            assert isinstance(frame, Finished | JobDone)
-            advances.append(result_routing.finish_of(frame))
+        advances = [result_routing.finish_of(cast(Finished, message.frame)) for message in messages]
         answers = await self._turnover.finish(advances)
         for message, one, advanced in zip(messages, advances, answers, strict=True):
-            frame = message.frame
-            assert isinstance(frame, Finished | JobDone)
             if isinstance(advanced, StoreError):
                 self._guard.note(message, advanced)
                 continue
@@ -118,7 +112,7 @@ class JobHandler:
                 offset_ms = self._context.snapshot.clock_offset_ms(cell)
                 self._table.learn_speeds(one.node_id, advanced.speeds, offset_ms)
             self._metrics.results_total.labels(advanced.verdict).inc()
-            self.acks.add(frame.node_edge, FinishedJob(one.node_id, one.job_id, one.attempt))
+            self.acks.add(cast(Finished, message.frame).node_edge, FinishedJob(one.node_id, one.job_id, one.attempt))
         return answers
 
     async def _deliver(self, found: list[tuple[Received, JobDone, Advanced]]) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from lua.store.types.commits import CommitRequest
 from mesh.frames import Dispatch
@@ -25,8 +26,7 @@ class PlacementRound(NamedTuple):
     seen: tuple[tuple[str, int, int], ...] = ()
 
 
-@dataclass(slots=True, eq=False)
-class Placement:
+class Placement(msgspec.Struct, eq=False):
     """One attempt to place an utterance."""
 
     dispatch: Dispatch
@@ -49,24 +49,24 @@ class Placement:
     select_us: int = 0
     commit_us: int = 0
     # The last choice, per candidate: node id, connection epoch, slots expected in use, when a result is late.
-    candidates: list[str] = field(default_factory=list)
-    epochs: list[int] = field(default_factory=list)
-    expected: list[int] = field(default_factory=list)
-    late_ms: list[int] = field(default_factory=list)
+    candidates: list[str] = []
+    epochs: list[int] = []
+    expected: list[int] = []
+    late_ms: list[int] = []
     #: How many candidates are as good as the first, or nearly.
     equals: int = 0
     #: Nodes that each filter removed in the last choice.
-    removed: list[int] = field(default_factory=list)
+    removed: list[int] = []
     #: No pool will ever take it.
     is_barred: bool = False
     #: Nodes that a commit found gone, stale, not ready or draining -> which of these; excluded from later rounds.
-    rejected: dict[str, str] = field(default_factory=dict)
+    rejected: dict[str, str] = {}
     #: How many of them the last choice counted under Filter.EXCLUDED: those rejected before it and still in the table.
     rejected_counted: int = 0
     #: Candidates that a commit rejected, in all rounds.
     conflicts: int = 0
     #: The recorded choices since the last `begin_retry`.
-    rounds: list[PlacementRound] = field(default_factory=list)
+    rounds: list[PlacementRound] = []
     #: The commit's verdict; "" while it has no node.
     outcome: str = ""
     #: It is, or was, in the wait queue.

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+
+import msgspec
 
 T = TypeVar("T")
 
 
-@dataclass(slots=True, eq=False)
-class QueueEntry(Generic[T]):
+class QueueEntry(msgspec.Struct, Generic[T], eq=False):
     """One waiting request."""
 
     request_id: str
@@ -32,7 +32,7 @@ class QueueEntry(Generic[T]):
     needs: Hashable
     item: T
     #: (deadline, arrival number): equal deadlines are served in order of arrival. Set by the queue.
-    order: tuple[int, int] = field(default=(0, 0), init=False)
+    order: tuple[int, int] = (0, 0)
 
 
 class DeadlineQueue(Generic[T]):

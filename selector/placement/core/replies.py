@@ -15,7 +15,7 @@ from mesh.errors import ErrorCode
 from mesh.frames import Assign, AssignFailed, CancelJob, Dispatch, Refused, Undone, pair_of
 from mesh.states.job import JobState
 from mesh.words import AssignFailure, RefusalReason, UndoneReason
-from selector.core.filters import LASTING, REASON, Filter, is_hopeless, main_filter, removed_by_name
+from selector.core.filters import PASSING, REASON, Filter, is_hopeless, main_filter, removed_by_name
 from selector.core.reply import Reply
 
 #: Reason of the commit script for rejecting a candidate -> the filter that should have removed it.
@@ -40,6 +40,7 @@ OTHER_FIELDS: Final = (
 assert sorted((*NEEDED_VALUES, *NEEDED_LISTS, *OTHER_FIELDS)) == sorted(Dispatch.__struct_fields__), (
     "a field of Dispatch that a filter reads belongs to the needs, any other to OTHER_FIELDS"
 )
+_EXCLUDED: Final = int(Filter.EXCLUDED)
 _values_of = attrgetter(*NEEDED_VALUES)
 _lists_of = attrgetter(*NEEDED_LISTS)
 
@@ -142,8 +143,9 @@ def is_worth_waiting(dispatch: Dispatch, counts: Sequence[int]) -> bool:
     A hedge never waits: the first attempt may be done by then. If all suitable nodes are excluded, its edge must decide
     whether they stay excluded.
     """
-    removed_by = {Filter(place) for place, count in enumerate(counts) if count} - LASTING - {Filter.POOL}
-    return not dispatch.beside and removed_by != {Filter.EXCLUDED} and not is_hopeless(counts)
+    if dispatch.beside or is_hopeless(counts):
+        return False
+    return not counts[_EXCLUDED] or any(counts[place] for place in PASSING if place != _EXCLUDED)
 
 
 def needs_of(dispatch: Dispatch, order: Sequence[str]) -> tuple[object, ...]:
@@ -156,9 +158,10 @@ def with_rejected(counts: Sequence[int], rejected: Mapping[str, str], excluded: 
 
     `excluded`: how many of them the choice counted as excluded. The others passed it, or have left the table.
     """
-    corrected = [int(count) for count in counts]
-    if rejected:
-        corrected[Filter.EXCLUDED] = max(0, corrected[Filter.EXCLUDED] - excluded)
+    corrected = list(counts)
+    if not rejected:
+        return corrected
+    corrected[_EXCLUDED] = max(0, corrected[_EXCLUDED] - excluded)
     for reason in rejected.values():
         corrected[REJECTED_BY.get(reason, Filter.SLOT)] += 1
     return corrected
