@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from edge.core.recent_keys import RecentKeys
 from edge.core.timers import Schedule, Timers
@@ -118,7 +119,7 @@ class Sessions:
     def attach(self, actor: Actor, socket: ClientSocket, event: Attached) -> None:
         """The session's client is at that connection now."""
         self._detached.pop(actor.session_id, None)
-        actor.attach(socket, replace(event, binary_messages=socket.uses_binary_messages))
+        actor.attach(socket, msgspec.structs.replace(event, binary_messages=socket.uses_binary_messages))
 
     def end(self, actor: Actor, reason: str, pending: int) -> None:
         """Forget a session that is over, and release its ownership."""

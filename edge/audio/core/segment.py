@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from edge.core.record import Record
 from mesh.config.sessions import SpeechConfig
 
 
@@ -41,15 +41,13 @@ class FinalizeReason(Enum):
     CLOSE = "close"
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentStarted:
+class SegmentStarted(Record, frozen=True):
     """The first audio of an utterance arrived."""
 
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Record, frozen=True):
     """An utterance that is finalized."""
 
     index: int

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum, auto
 from typing import NamedTuple
 
+from edge.core.record import Record
 from mesh.frames import Assign, AssignFailed, CancelJob, ControlNode, Finished, JobDone, JobEvent, Notice, Placed, Push
 from mesh.states.job import JobAction
 from mesh.words import NoticeEvent, StopReason
@@ -99,16 +100,14 @@ class ResultReport(NamedTuple):
 # --- effects --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class WriteJob:
+class WriteJob(Record, frozen=True):
     """Write job_assign to the node's socket and set the job's `written_us`; if that fails, call `write_failed`."""
 
     job: Job
     payload: Payload
 
 
-@dataclass(frozen=True, slots=True)
-class SendToEdge:
+class SendToEdge(Record, frozen=True):
     """A frame for the edge that owns the session."""
 
     to: str
@@ -116,31 +115,27 @@ class SendToEdge:
     payload: tuple[bytes, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SendToJob:
+class SendToJob(Record, frozen=True):
     """A frame for the selector of the job's cell."""
 
     job_id: str
     frame: JobEvent | AssignFailed
 
 
-@dataclass(frozen=True, slots=True)
-class SendResult:
+class SendResult(Record, frozen=True):
     """Send the result's Push with its payload directly to the edge of the session."""
 
     result: UnackedResult
 
 
-@dataclass(frozen=True, slots=True)
-class SendFinished:
+class SendFinished(Record, frozen=True):
     """Send the result's Finished: to the selector that placed the job, or (`to_cell`) to any of the job's cell."""
 
     result: UnackedResult
     to_cell: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SendDone:
+class SendDone(Record, frozen=True):
     """Send `done` with the result's payload to a selector; then set the result's `broker`."""
 
     result: UnackedResult
@@ -148,8 +143,7 @@ class SendDone:
     avoid: str
 
 
-@dataclass(frozen=True, slots=True)
-class AckToNode:
+class AckToNode(Record, frozen=True):
     """Acknowledge the result to the node, which may drop it (only nodes that asked for acknowledgements)."""
 
     node_id: str
@@ -157,23 +151,20 @@ class AckToNode:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class StopJob:
+class StopJob(Record, frozen=True):
     """Write job_cancel to the node's socket, if it has one."""
 
     cancel: CancelJob
 
 
-@dataclass(frozen=True, slots=True)
-class SendControl:
+class SendControl(Record, frozen=True):
     """Write node_control to the node's socket, if it has one. A drain ends at `due_ms`."""
 
     control: ControlNode
     due_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDrained:
+class NodeDrained(Record, frozen=True):
     """For the log: the node has no job left; `handed_over` jobs went to other nodes."""
 
     node_id: str

@@ -10,10 +10,10 @@ with the lower one is superseded and closed. Its frames carry its own epoch only
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
+from edge.core.record import Record
 from mesh.errors import ErrorCode, PeerError
 from mesh.frames import Failed, NodeCaps, NodeLoad, NodeRegistered
 from mesh.words import CloseCode, StaleReason
@@ -33,16 +33,14 @@ class ConnectionState(Enum):
     CLOSED = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class SendRegister:
+class SendRegister(Record, frozen=True):
     """Call a selector to register the node."""
 
     node_id: str
     caps: NodeCaps
 
 
-@dataclass(frozen=True, slots=True)
-class SendHeartbeat:
+class SendHeartbeat(Record, frozen=True):
     """Send the load; `caps` only if they changed or are due."""
 
     node_id: str
@@ -51,8 +49,7 @@ class SendHeartbeat:
     caps: NodeCaps | None
 
 
-@dataclass(frozen=True, slots=True)
-class SendOffline:
+class SendOffline(Record, frozen=True):
     """The connection of that epoch closed."""
 
     node_id: str
@@ -60,24 +57,21 @@ class SendOffline:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledge:
+class Acknowledge(Record, frozen=True):
     """Acknowledge the registration to the node."""
 
     node_id: str
     status: str
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(Record, frozen=True):
     """Refuse the registration to the node."""
 
     code: ErrorCode
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(Record, frozen=True):
     """Close the socket."""
 
     code: int

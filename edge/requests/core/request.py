@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from edge.core.record import Record
 from mesh.errors import ErrorCode
 from mesh.frames import Cancel, Dispatch, Push, Refused
 from mesh.messages.node import JobResult, NodeAsrPartial
@@ -148,8 +149,7 @@ class Request:
 # --- effects --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class SendDispatch:
+class SendDispatch(Record, frozen=True):
     """Send the attempt's frame, work and audio; its `broker` is the one that took it, "" if none is live."""
 
     request: Request
@@ -158,15 +158,13 @@ class SendDispatch:
     reason: SendReason
 
 
-@dataclass(frozen=True, slots=True)
-class NotifyPlaced:
+class NotifyPlaced(Record, frozen=True):
     """Notify the session that a node has the job, for the first time."""
 
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(Record, frozen=True):
     """The request is over: pass its result, or a node's failure, to the session. None: it cannot be decoded.
 
     The session acknowledges it upstream, when its client has it.
@@ -177,8 +175,7 @@ class Deliver:
     result: JobResult | None
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(Record, frozen=True):
     """The request is over without a result: notify the session of the reason."""
 
     request: Request
@@ -187,38 +184,33 @@ class Fail:
     details: dict[str, object] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AckResult:
+class AckResult(Record, frozen=True):
     """Acknowledge a result upstream: the edge of its node stops retrying it."""
 
     push: Push
     verdict: ResultVerdict
 
 
-@dataclass(frozen=True, slots=True)
-class Reject:
+class Reject(Record, frozen=True):
     """The result belongs to no pending request. Its session decides whether to acknowledge it; without one it is."""
 
     push: Push
     verdict: ResultVerdict
 
 
-@dataclass(frozen=True, slots=True)
-class SendCancel:
+class SendCancel(Record, frozen=True):
     """Cancel an attempt: free its slot and stop the node."""
 
     cancel: Cancel
 
 
-@dataclass(frozen=True, slots=True)
-class CountHedge:
+class CountHedge(Record, frozen=True):
     """Count the outcome of a hedge (hedge_budget.py)."""
 
     outcome: HedgeOutcome
 
 
-@dataclass(frozen=True, slots=True)
-class NotifyBackpressure:
+class NotifyBackpressure(Record, frozen=True):
     """Notify the session that no selector had capacity."""
 
     session_id: str
@@ -233,8 +225,7 @@ Effect = (
 # --- events for a session -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ResultArrived:
+class ResultArrived(Record, frozen=True):
     """A result, or a node's failure; None: it cannot be decoded. The request is over."""
 
     request: Request
@@ -242,16 +233,14 @@ class ResultArrived:
     result: JobResult | None
 
 
-@dataclass(frozen=True, slots=True)
-class ResultRejected:
+class ResultRejected(Record, frozen=True):
     """A result of no pending request: a duplicate, a fenced one, or one that arrived before its request."""
 
     push: Push
     verdict: ResultVerdict
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFailed:
+class RequestFailed(Record, frozen=True):
     """There will be no result. The request is over."""
 
     request: Request
@@ -260,8 +249,7 @@ class RequestFailed:
     details: dict[str, object] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RequestProgressed:
+class RequestProgressed(Record, frozen=True):
     """Progress of a request: it is placed, its node accepted it, or recognised a part of it."""
 
     request: Request
@@ -270,8 +258,7 @@ class RequestProgressed:
     partial: NodeAsrPartial | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MeshThrottled:
+class MeshThrottled(Record, frozen=True):
     """No selector had capacity for a request of the session; it is retried after that time."""
 
     resume_after_ms: int

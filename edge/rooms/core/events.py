@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from edge.core.record import Record
 from edge.rooms.core.relay_queue import RelayMessage
 from mesh.frames import Failed, Post, Posted, RoomState
 
@@ -26,23 +26,20 @@ class RoomCall(NamedTuple):
     wanted: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class RoomReplied:
+class RoomReplied(Record, frozen=True):
     """The reply to a call; None: none came in time."""
 
     call: RoomCall
     reply: RoomState | Failed | None
 
 
-@dataclass(frozen=True, slots=True)
-class SignalReplied:
+class SignalReplied(Record, frozen=True):
     """The reply to a webrtc_* signal; None: none came in time."""
 
     reply: Posted | Failed | None
 
 
-@dataclass(frozen=True, slots=True)
-class RelayReceived:
+class RelayReceived(Record, frozen=True):
     """A message of another session for this one's client, as JSON text in `body`.
 
     `queue`: the local queue that waits for the outcome; "" = it came through the mesh, or from the mail, whose
@@ -54,8 +51,7 @@ class RelayReceived:
     queue: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RelayCompleted:
+class RelayCompleted(Record, frozen=True):
     """The outcome of a message to another session: a verdict of Posted, "no_answer" or "dropped"."""
 
     message: RelayMessage

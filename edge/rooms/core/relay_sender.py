@@ -14,8 +14,8 @@ directly, any other by a call to its cell (Post), which is retried by the link.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from edge.core.record import Record
 from edge.core.timers import Timers, Wake, no_wake
 from edge.rooms.core import relay_queue
 from edge.rooms.core.events import MOVED
@@ -27,24 +27,21 @@ from mesh.words import PostFailure
 Pair = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class DeliverHere:
+class DeliverHere(Record, frozen=True):
     """Hand the message to the listener's session, which is at this edge; its reply goes to `on_reply`."""
 
     queue: str
     message: RelayMessage
 
 
-@dataclass(frozen=True, slots=True)
-class CallListener:
+class CallListener(Record, frozen=True):
     """Send the message to the listener's cell; the reply goes to `on_reply`."""
 
     queue: str
     message: RelayMessage
 
 
-@dataclass(frozen=True, slots=True)
-class Complete:
+class Complete(Record, frozen=True):
     """The message has its outcome: count it, and notify its sender."""
 
     message: RelayMessage

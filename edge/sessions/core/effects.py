@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 
+import msgspec
+
+from edge.core.record import Record
 from edge.requests.core.request import AckResult
 from edge.rooms.core.events import RoomCall
 from edge.rooms.core.relay_queue import RelayMessage
@@ -16,15 +18,13 @@ from mesh.messages.node import JobResult
 # --- the client -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class SendToClient:
+class SendToClient(Record, frozen=True):
     """Send a message."""
 
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class SendEncoded:
+class SendEncoded(Record, frozen=True):
     """Send a message that is encoded already. With `audio`: `body` is the translation_result without its own."""
 
     message_type: str
@@ -32,23 +32,20 @@ class SendEncoded:
     audio: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SendError:
+class SendError(Record, frozen=True):
     """Send an `error`; the connection stays open."""
 
     error: PeerError
 
 
-@dataclass(frozen=True, slots=True)
-class CloseSuperseded:
+class CloseSuperseded(Record, frozen=True):
     """Close the client's connection: the session has a newer one."""
 
 
 # --- requests -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Submit:
+class Submit(Record, frozen=True):
     """Submit a request to the tracker."""
 
     dispatch: Dispatch
@@ -58,16 +55,14 @@ class Submit:
     deadline_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class CancelRequest:
+class CancelRequest(Record, frozen=True):
     """Cancel a request: its index has ended without it."""
 
     request_id: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class TakeResult:
+class TakeResult(Record, frozen=True):
     """Pass a result from the mail to the tracker, as if the mesh had pushed it."""
 
     push: Push
@@ -77,15 +72,13 @@ class TakeResult:
 # --- rooms ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class CallRoom:
+class CallRoom(Record, frozen=True):
     """Call the cell of a room; RoomReplied follows."""
 
     call: RoomCall
 
 
-@dataclass(frozen=True, slots=True)
-class SendSignal:
+class SendSignal(Record, frozen=True):
     """Pass a webrtc_* message to another member; SignalReplied follows."""
 
     code: str
@@ -93,24 +86,21 @@ class SendSignal:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectRelay:
+class ExpectRelay(Record, frozen=True):
     """Reserve a place for the message with that key: later ones to that listener wait for it."""
 
     listener: str
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class SendRelay:
+class SendRelay(Record, frozen=True):
     """Send a message to another session; RelayCompleted follows if the message names its sender."""
 
     queue: str
     message: RelayMessage
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyRelay:
+class ReplyRelay(Record, frozen=True):
     """The outcome of a message of another session."""
 
     post: Post
@@ -118,36 +108,31 @@ class ReplyRelay:
     verdict: str
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetRelays:
+class ForgetRelays(Record, frozen=True):
     """Cancel the places that were reserved for this session's messages."""
 
 
 # --- the session's record -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RenewRecord:
+class RenewRecord(Record, frozen=True):
     """Renew the record of the session, with its room; `is_detached`: results go to the mail."""
 
     is_detached: bool
     room: str
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimRecord:
+class ClaimRecord(Record, frozen=True):
     """Claim the session anew: the mesh lost its record. RecordClaimed follows."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrimMail:
+class TrimMail(Record, frozen=True):
     """Delete the mail up to that entry: the client has it."""
 
     last: str
 
 
-@dataclass(frozen=True, slots=True)
-class EndSession:
+class EndSession(Record, frozen=True):
     """The last effect of a session that is over: cancel its requests, release its ownership, forget it."""
 
     reason: str
@@ -155,8 +140,7 @@ class EndSession:
     pending: int
 
 
-@dataclass(frozen=True, slots=True)
-class MoveSession:
+class MoveSession(Record, frozen=True):
     """The last effect of a session that moves: forget it here. `owner` "" = no edge owns it yet."""
 
     owner: str
@@ -175,8 +159,7 @@ class CounterName(Enum):
     CHUNK_ANOMALIES = "chunk_anomalies_total"
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
+class Count(Record, frozen=True):
     """Increase a counter; label "" = it has none."""
 
     counter: CounterName
@@ -184,24 +167,21 @@ class Count:
     amount: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class ObserveStages:
+class ObserveStages(Record, frozen=True):
     """Count the microseconds of a result's stages, in the order of LatencyStage."""
 
     stages: list[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
+class Log(Record, frozen=True):
     """Write a log line about this session."""
 
     event: str
-    fields: dict[str, object] = field(default_factory=dict)
+    fields: dict[str, object] = msgspec.field(default_factory=dict)
     is_warning: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ReportBug:
+class ReportBug(Record, frozen=True):
     """Log an exception of our own code, which cost the client this one message."""
 
     event: str

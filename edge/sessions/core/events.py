@@ -5,10 +5,10 @@ A chunk of audio is its own event: at ten per second and client, a wrapper aroun
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from edge.audio.core.reorder import Chunk
+from edge.core.record import Record
 from edge.requests.core.request import MeshThrottled, RequestFailed, RequestProgressed, ResultArrived, ResultRejected
 from edge.rooms.core.events import RelayCompleted, RelayReceived, RoomReplied, SignalReplied
 from mesh.frames import Post, Push
@@ -20,24 +20,21 @@ from mesh.messages.node import JobResult
 ChunkReceived: TypeAlias = Chunk
 
 
-@dataclass(frozen=True, slots=True)
-class MessageReceived:
+class MessageReceived(Record, frozen=True):
     """A message of the client that is handled in order, of `size` bytes. An Utterance has a valid trace id."""
 
     message: Message
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClientAcked:
+class ClientAcked(Record, frozen=True):
     """The client has every result of that session, its own or another member's, up to that index."""
 
     session_id: str
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class CloseRequested:
+class CloseRequested(Record, frozen=True):
     """The client wants to close the session."""
 
 
@@ -62,8 +59,7 @@ class FoundMail(NamedTuple):
 NO_MAIL: Final = FoundMail()
 
 
-@dataclass(frozen=True, slots=True)
-class Attached:
+class Attached(Record, frozen=True):
     """The client is at a connection: of a new session, or of one that it resumes with `token` and its mail."""
 
     token: str
@@ -77,46 +73,39 @@ class Attached:
     binary_messages: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Detached:
+class Detached(Record, frozen=True):
     """The client's connection is lost, without a session_close."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResumeStarted:
+class ResumeStarted(Record, frozen=True):
     """A new connection of the client has claimed the session; its mail is being read."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResumeFailed:
+class ResumeFailed(Record, frozen=True):
     """The mail could not be read. The client will retry."""
 
 
 # --- ownership ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class OwnerReported:
+class OwnerReported(Record, frozen=True):
     """The mesh reported the owner of the session and its epoch. "": it has no record of the session."""
 
     edge: str
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class RecordClaimed:
+class RecordClaimed(Record, frozen=True):
     """The mesh has a record of the session again, with that epoch."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Evicted:
+class Evicted(Record, frozen=True):
     """Too many sessions of this edge are detached, and this one for the longest time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Replaced:
+class Replaced(Record, frozen=True):
     """The client opened or resumed another session on the same connection."""
 
     reason: str
@@ -125,8 +114,7 @@ class Replaced:
 # --- time -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Ticked:
+class Ticked(Record, frozen=True):
     """A due time has come."""
 
 

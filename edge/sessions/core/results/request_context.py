@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from edge.core.record import Record
 from edge.sessions.core.utterances.groups import GroupPosition
 
 
-@dataclass(frozen=True, slots=True)
-class RequestContext:
+class RequestContext(Record, frozen=True):
     """One request for one utterance."""
 
     index: int

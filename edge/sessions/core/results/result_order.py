@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
+from edge.core.record import Record
 from mesh.config.sessions import SessionConfig
 from mesh.errors import ErrorCode, PeerError
 from mesh.words import MissingReason
@@ -43,16 +44,14 @@ class ResultOrderLimits(NamedTuple):
         return cls(config.gap_ms, config.pending_max)
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(Record, frozen=True):
     """Send this result now."""
 
     index: int
     item: object
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(Record, frozen=True):
     """Send now that there is no result; the index has ended."""
 
     index: int

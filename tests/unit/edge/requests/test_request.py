@@ -59,4 +59,4 @@ def test_cancel_names_the_attempt_and_its_job() -> None:
 
 
 def test_effects_are_frozen() -> None:
-    assert all(effect.__dataclass_params__.frozen for effect in get_args(Effect))
+    assert all(effect.__struct_config__.frozen for effect in get_args(Effect))

@@ -41,7 +41,7 @@ def test_counter_name_is_a_metric_of_the_edge(name: CounterName) -> None:
 
 @pytest.mark.parametrize("effect", get_args(Effect))
 def test_effect_is_immutable(effect: type) -> None:
-    assert effect.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    assert effect.__struct_config__.frozen  # type: ignore[attr-defined]
 
 
 def test_stages_that_end_at_an_edge_are_counted() -> None:

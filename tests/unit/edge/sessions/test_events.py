@@ -18,7 +18,7 @@ def test_event_is_handled_in_a_phase(event: type) -> None:
 
 @pytest.mark.parametrize("event", [one for one in get_args(Event) if one is not Chunk])
 def test_event_is_immutable(event: type) -> None:
-    assert event.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    assert event.__struct_config__.frozen  # type: ignore[attr-defined]
 
 
 def test_chunk_is_its_own_event() -> None:
