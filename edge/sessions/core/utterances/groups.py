@@ -48,9 +48,11 @@ class _Part(NamedTuple):
     text_translated: str
     #: Oldest first; an empty text has no line.
     lines: list[str]
+    #: Characters of all lines.
+    chars: int
 
 
-_NO_TEXTS: Final = _Part("", "", [])
+_NO_TEXTS: Final = _Part("", "", [], 0)
 
 
 class Groups:
@@ -58,9 +60,11 @@ class Groups:
 
     __slots__ = (
         "_anchor_ms",
+        "_chars",
         "_context",
         "_group_id",
         "_limits",
+        "_newest",
         "_next_part",
         "_parts",
         "_playing_ms",
@@ -74,8 +78,11 @@ class Groups:
         #: The open group; "" = none. Results of earlier groups are ignored.
         self._group_id = ""
         self._next_part = 0
-        #: Texts of results, by part_index.
+        #: Texts of results, by part_index and in that order.
         self._parts: dict[int, _Part] = {}
+        self._newest = -1
+        #: Characters of all their lines.
+        self._chars = 0
         #: The latest lines of these, as `_latest_lines` computes them at each change.
         self._context = ""
         self._anchor_ms = 0
@@ -104,11 +111,11 @@ class Groups:
         known = self._parts.get(part_index, _NO_TEXTS)
         asr = known.text_asr or self._trimmed(text_asr)
         translated = known.text_translated or self._trimmed(text_translated)
-        lines = [f"{name}: {text}\n" for name, text in (("User", asr), ("Target", translated)) if text]
+        lines = [f"User: {asr}\n"] if asr else []
+        if translated:
+            lines.append(f"Target: {translated}\n")
         if lines:
-            self._parts[part_index] = _Part(asr, translated, lines)
-            self._evict_oldest()
-            self._context = self._latest_lines()
+            self._add(part_index, _Part(asr, translated, lines, sum(map(len, lines))))
 
     def playing(self, group_id: str, playing: bool, now_ms: int) -> None:
         """The client began or ended to play a result of that group."""
@@ -124,6 +131,8 @@ class Groups:
         self._next_part = 0
         self._playing_ms = None
         self._parts = {}
+        self._newest = -1
+        self._chars = 0
         self._context = ""
 
     def check(self) -> None:
@@ -132,7 +141,9 @@ class Groups:
         assert len(self._parts) <= limits.parts_max
         assert all(0 <= index < self._next_part for index in self._parts)
         assert self._context == self._latest_lines() and len(self._context) <= limits.context_chars_max
-        chars = [len("".join(self._parts[index].lines)) for index in sorted(self._parts)]
+        assert list(self._parts) == sorted(self._parts) and self._newest == max(self._parts, default=-1)
+        chars = [len("".join(part.lines)) for part in self._parts.values()]
+        assert self._chars == sum(chars)
         assert sum(chars[1:]) < limits.context_chars_max, "no part is kept that the context cannot show"
         assert self._group_id or not (self._parts or self._next_part or self._playing_ms)
 
@@ -150,6 +161,31 @@ class Groups:
         self._wall_ms = max(wall_ms, self._wall_ms + 1)
         self._group_id = f"group_{self._session_id}_{self._wall_ms}"
 
+    def _add(self, part_index: int, part: _Part) -> None:
+        if part_index > self._newest and self._shift(part_index, part):
+            return
+        self._parts[part_index] = part
+        self._parts = dict(sorted(self._parts.items()))
+        self._newest = max(self._newest, part_index)
+        self._evict_oldest()
+        self._context = self._latest_lines()
+
+    def _shift(self, part_index: int, part: _Part) -> bool:
+        """Add the newest part, and evict the oldest one beyond `parts_max`. False if the context does not show all
+        parts, before and after: then what it shows must be found anew."""
+        parts, context, limits = self._parts, self._context, self._limits
+        oldest = next(iter(parts)) if len(parts) == limits.parts_max else None
+        left = 0 if oldest is None else parts[oldest].chars
+        if len(context) != self._chars or len(context) - left + part.chars > limits.context_chars_max:
+            return False
+        if oldest is not None:
+            del parts[oldest]
+        parts[part_index] = part
+        self._newest = part_index
+        self._context = context[left:] + "".join(part.lines)
+        self._chars = len(self._context)
+        return True
+
     def _trimmed(self, text: str) -> str:
         """The text on one line, so that it cannot imitate another part; at most the end that fits into a context."""
         return " ".join(text.split())[-self._limits.context_chars_max :]
@@ -160,16 +196,17 @@ class Groups:
         The part that exceeds the context stays, though it is shown in part or not at all: so nothing older fits.
         """
         chars = kept = 0
-        for index in sorted(self._parts, reverse=True):
+        for index, part in reversed(list(self._parts.items())):
             if kept == self._limits.parts_max or chars >= self._limits.context_chars_max:
                 del self._parts[index]
             else:
                 kept += 1
-                chars += sum(map(len, self._parts[index].lines))
+                chars += part.chars
+        self._chars = chars
 
     def _latest_lines(self) -> str:
         """The latest lines that fit; if not even one does, the end of the latest."""
-        lines = [line for index in sorted(self._parts) for line in self._parts[index].lines]
+        lines = [line for part in self._parts.values() for line in part.lines]
         chars_max = self._limits.context_chars_max
         if lines and len(lines[-1]) > chars_max:
             return lines[-1][-chars_max:]
