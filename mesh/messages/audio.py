@@ -36,12 +36,13 @@ def has_audio(audio: Audio) -> bool:
 
 def check_audio(audio: Audio, *, null: bool, name: str = "tts_audio") -> None:
     """ValueError unless it can be forwarded: raw bytes, a JSON string of plain ASCII or, if `null`, null."""
-    if not isinstance(audio, Raw):
+    if type(audio) is not Raw:
         return
-    if memoryview(audio)[0] == _QUOTE:
-        if bytes(audio).isascii():
+    text = bytes(audio)
+    if text[0] == _QUOTE:
+        if text.isascii():
             return
-    elif null and bytes(audio) == b"null":
+    elif null and text == b"null":
         return
     raise ValueError(f"`{name}` must be a base64 string")
 
@@ -55,26 +56,21 @@ def audio_text(audio: Audio) -> str:
 
 def audio_bytes(audio: Audio) -> bytes | bytearray | memoryview:
     """The audio itself: raw bytes as they are, base64 decoded; ValueError if it is no base64."""
-    if isinstance(audio, bytes | bytearray | memoryview):
+    if isinstance(audio, (bytes, bytearray, memoryview)):
         return audio
     try:
-        return b64decode(_base64_of(audio), validate=True)
+        if type(audio) is Raw and memoryview(audio)[0] == _QUOTE:
+            return b64decode(memoryview(audio)[1:-1], validate=True)
+    except Base64Error:
+        pass  # it may have escapes of JSON
+    try:
+        return b64decode(audio_text(audio), validate=True)
     except Base64Error as error:
         raise ValueError(str(error)) from None
 
 
 def json_audio(audio: Audio) -> Audio:
     """The audio as a field of a JSON message: raw bytes become base64, faster than by the encoder."""
-    if isinstance(audio, bytes | bytearray | memoryview):
+    if isinstance(audio, (bytes, bytearray, memoryview)):
         return Raw(b'"%b"' % b64encode(audio))
     return audio
-
-
-def _base64_of(audio: Raw | str) -> str | bytes | memoryview:
-    if isinstance(audio, str):
-        return audio
-    view = memoryview(audio)
-    if len(view) < 2 or view[0] != _QUOTE:
-        return b""
-    text = bytes(view[1:-1])
-    return msgspec.json.decode(audio, type=str) if b"\\" in text else text

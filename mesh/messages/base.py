@@ -138,6 +138,8 @@ def error_of(error: PeerError) -> ErrorMessage:
 # --- codec ----------------------------------------------------------------------------------------
 
 _encoder: Final = msgspec.json.Encoder()
+#: Exceptions of the strict decoder.
+_REFUSED: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
 def encode(message: Message) -> str:
@@ -156,7 +158,7 @@ class Codec(Generic[T]):
     """Decodes the messages of one direction."""
 
     def __init__(self, union: Any, classes: tuple[type[Message], ...]) -> None:
-        self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(union)
+        self._decode: Callable[[Any], T] = msgspec.json.Decoder(union).decode
         self._shapes: dict[str, inspect.StructType] = {}
         for cls in classes:
             info = inspect.type_info(cls)
@@ -171,7 +173,10 @@ class Codec(Generic[T]):
 
     def decode(self, text: str | bytes) -> T:
         """The message in `text`; PeerError(INVALID_MESSAGE) naming the field if it is malformed."""
-        message = self.decode_head(text)
+        try:
+            message = self._decode(text)
+        except _REFUSED as error:
+            message = self._decode_refused(text, error)
         if type(message) in self._with_audio:
             _check_audio(message)
         return message
@@ -179,13 +184,17 @@ class Codec(Generic[T]):
     def decode_head(self, text: str | bytes | bytearray | memoryview) -> T:
         """The same without a check of its audio, for the head of a binary message."""
         try:
-            return self._decoder.decode(text)
-        except msgspec.ValidationError:
+            return self._decode(text)
+        except _REFUSED as error:
+            return self._decode_refused(text, error)
+
+    def _decode_refused(self, text: str | bytes | bytearray | memoryview, error: Exception) -> T:
+        """The message that the strict decoder refused, if it can be repaired."""
+        if isinstance(error, msgspec.ValidationError):
             return self._decode_leniently(text)
-        except (msgspec.DecodeError, UnicodeError) as error:
-            raise _invalid(f"not JSON: {error}") from None
-        except RecursionError:
+        if isinstance(error, RecursionError):
             raise _invalid("nested too deeply") from None
+        raise _invalid(f"not JSON: {error}") from None
 
     def _decode_leniently(self, text: str | bytes | bytearray | memoryview) -> T:
         try:
@@ -194,7 +203,7 @@ class Codec(Generic[T]):
                 raise _invalid("a message is a JSON object")
             tree["type"] = name = self._type_of(tree)
             mended = mend(tree, self._shapes[name])
-            return self._decoder.decode(_encoder.encode(mended))
+            return self._decode(_encoder.encode(mended))
         except msgspec.ValidationError as error:
             raise _invalid(str(error)) from None
         except (msgspec.MsgspecError, UnicodeError, OverflowError, RecursionError) as error:
