@@ -272,6 +272,8 @@ class MessageConnection(Connection):
 
 def frame_head(first: int, size: int, mask: bytes = b"") -> bytes:
     """The bytes before the payload of a frame, unmasked unless there is a `mask`."""
+    if not mask and 126 <= size < 65_536:  # nearly every message of a server
+        return _HEAD_16.pack(first, 126, size)
     flag = _MASKED if mask else 0
     if size < 126:
         return bytes((first, flag | size)) + mask

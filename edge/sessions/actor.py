@@ -96,7 +96,7 @@ class Actor:
 
     def _send(self, effect: effects.SendToClient) -> None:
         if self.socket is not None:
-            self.socket.send(effect.message)
+            self.socket.send_all(effect.messages)
 
     def _send_encoded(self, effect: effects.SendEncoded) -> None:
         if self.socket is None:
@@ -117,6 +117,7 @@ class Actor:
     # --- requests -------------------------------------------------------------------------------------
 
     def _submit(self, effect: effects.Submit) -> None:
+        self._context.metrics.utterances_total.value += 1
         requests = self._context.requests
         wanted = requests.tracker.submit(
             effect.dispatch, effect.work, effect.audio, effect.deadline_ms, effect.created_ms
@@ -187,9 +188,7 @@ class Actor:
         (counter.labels(effect.label) if effect.label else counter).inc(effect.amount)
 
     def _observe_stages(self, effect: effects.ObserveStages) -> None:
-        counts = self._context.metrics.stages
-        for place in STAGES_AT_EDGE:
-            counts.observe(place, effect.stages[place])
+        self._context.metrics.stages.observe_all(STAGES_AT_EDGE, effect.stages)
 
     def _log(self, effect: effects.Log) -> None:
         write = log.warning if effect.is_warning else log.info

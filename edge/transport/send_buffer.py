@@ -22,6 +22,7 @@ from mesh.websocket import BINARY, TEXT, Payload, frame_head
 
 #: Bytes gathered for one write; more are written before the turn ends.
 GATHERED_BYTES_MAX: Final = 64 * 1024
+_OPEN: Final = State.OPEN
 #: Polling interval of a closing socket until its buffer is empty.
 _CLOSING_POLL_S: Final = 0.01
 
@@ -80,34 +81,49 @@ class SendBuffer:
     @property
     def is_open(self) -> bool:
         """False once the socket is closing or aborted: nothing more will be sent."""
-        return not self._aborted and self._closing is None and self._connection.state is State.OPEN
+        return not self._aborted and self._closing is None and self._connection.protocol.state is _OPEN
 
     def put(self, *parts: Payload, text: bool = True) -> bool:
         """Send one message: its UTF-8 in a text frame, or any bytes in a binary one; False if the socket is closed.
 
         The parts are not copied and must not change.
         """
-        if self._aborted or self._closing is not None or self._connection.state is not State.OPEN:
-            return False
         size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
-        if self._unsent and self._is_full(size):
+        head = frame_head(TEXT if text else BINARY, size)
+        return self._gather([head, *parts], len(head) + size, 1)
+
+    def put_texts(self, texts: list[bytes]) -> bool:
+        """Send several messages in text frames; False if the socket is closed."""
+        frames: list[Payload] = []
+        size = 0
+        for text in texts:
+            head = frame_head(TEXT, len(text))
+            size += len(head) + len(text)
+            frames += (head, text)
+        return self._gather(frames, size, len(texts))
+
+    def _gather(self, frames: list[Payload], size: int, messages: int) -> bool:
+        """Send the frames of that many messages, of `size` bytes in all, at the end of this turn."""
+        connection = self._connection
+        if self._aborted or self._closing is not None or connection.protocol.state is not _OPEN:
+            return False
+        if self._unsent and self._is_full(size, messages):
             self.abort("the reader is too slow: its send buffer is full")
             return False
-        head = frame_head(TEXT if text else BINARY, size)
-        gathered = self._gathered
-        if not gathered:
-            self._connection.loop.call_soon(self._write)
-        gathered.append(head)
-        gathered += parts
-        self._gathered_bytes += len(head) + size
-        self._gathered_messages += 1
+        if self._gathered:
+            self._gathered += frames
+        else:
+            self._gathered = frames
+            connection.loop.call_soon(self._write)
+        self._gathered_bytes += size
+        self._gathered_messages += messages
         if self._gathered_bytes > GATHERED_BYTES_MAX:
             self._write()
         return not self._aborted
 
     def _write(self) -> None:
         """Write the messages of this turn, if they are not written yet."""
-        if not self._gathered or self._aborted or self._connection.state is not State.OPEN:
+        if not self._gathered or self._aborted or self._connection.protocol.state is not _OPEN:
             return
         parts, self._gathered = self._gathered, []
         count, self._gathered_messages = self._gathered_messages, 0
@@ -161,12 +177,12 @@ class SendBuffer:
 
     # --- unsent messages ----------------------------------------------------------------------
 
-    def _is_full(self, size: int) -> bool:
-        """True if a message of that size exceeds a bound. It may exceed that on bytes if it is the only one: only a
+    def _is_full(self, size: int, messages: int) -> bool:
+        """True if messages of that size exceed a bound. One may exceed that on bytes if it is the only one: only a
         reader that lags is aborted for its bytes."""
         buffered = self._buffered() + self._gathered_bytes
         too_much = bool(self._unsent) and buffered + size > self._limits.bytes_max
-        return too_much or self._unsent_messages + self._gathered_messages >= self._limits.messages_max
+        return too_much or self._unsent_messages + self._gathered_messages + messages > self._limits.messages_max
 
     def _buffered(self) -> int:
         """Bytes in the transport's buffer; messages that left it are removed here."""
@@ -194,7 +210,7 @@ class SendBuffer:
     def _check(self) -> None:
         self._timer = None
         self._buffered()
-        if not self._unsent or self._connection.state is not State.OPEN:
+        if not self._unsent or self._connection.protocol.state is not _OPEN:
             return  # all is sent, or the library closes the socket, with a timeout of its own
         # Not always that of the oldest: a large message may have longer than a small one behind it.
         due_s = min(write.due_s for write in self._unsent)

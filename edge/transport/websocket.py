@@ -48,7 +48,7 @@ class Socket:
 
         def on_message(data: Payload, is_text: bool) -> Awaitable[None] | None:
             self.heard_ms = now_ms()
-            assert isinstance(data, bytes), "a server unmasks every message"
+            assert type(data) is bytes, "a server unmasks every message"
             return handle(data, is_text)
 
         await self._connection.receive(on_message)
@@ -70,8 +70,16 @@ class Socket:
 
     def send(self, message: Message) -> bool:
         """Send a message; False if the socket is closed."""
-        self._sent[type(message)].inc()
+        self._sent[type(message)].value += 1
         return self.outbox.put(encode_utf8(message))
+
+    def send_all(self, messages: list[Message]) -> bool:
+        """Send several messages; False if the socket is closed."""
+        sent, texts = self._sent, []
+        for message in messages:
+            sent[type(message)].value += 1
+            texts.append(encode_utf8(message))
+        return self.outbox.put_texts(texts)
 
     def send_encoded(self, message_type: str, data: bytes) -> bool:
         """The same for an encoded message."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from mesh.words import LatencyStage
@@ -26,6 +26,13 @@ class StageCounts:
         #: Per stage: observations by bucket, and their sum.
         self.buckets = [[0] * (len(STAGE_EDGES_US) + 1) for _ in STAGES]
         self.sums_us = [0] * len(STAGES)
+
+    def observe_all(self, stages: Iterable[int], us: Sequence[int]) -> None:
+        """Count one passage of each stage with these indices; `us` has the time of every stage."""
+        buckets, sums_us = self.buckets, self.sums_us
+        for stage in stages:
+            buckets[stage][bisect_left(STAGE_EDGES_US, us[stage])] += 1
+            sums_us[stage] += us[stage]
 
     def observe(self, stage: int, us: int) -> None:
         """Count one passage of the stage with this index."""

@@ -198,7 +198,8 @@ class Edge:
     def run(self, state: SessionState, effect: effects.Effect) -> None:
         world, own, now_ms = self.world, state.session.session_id, self.world.now_ms
         if isinstance(effect, effects.SendToClient):
-            world.to_client(self, own, effect.message)
+            for message in effect.messages:
+                world.to_client(self, own, message)
         elif isinstance(effect, effects.SendEncoded):
             world.to_client(self, own, FROM_SERVER.decode(effect.body) if b'"members"' not in effect.body else None)
         elif isinstance(effect, effects.SendError):

@@ -19,9 +19,9 @@ from mesh.messages.node import JobResult
 
 
 class SendToClient(Record, frozen=True):
-    """Send a message."""
+    """Send messages; those that follow one another in a turn are one effect."""
 
-    message: Message
+    messages: list[Message]
 
 
 class SendEncoded(Record, frozen=True):
@@ -46,7 +46,7 @@ class CloseSuperseded(Record, frozen=True):
 
 
 class Submit(Record, frozen=True):
-    """Submit a request to the tracker."""
+    """Submit a request to the tracker, and count the utterance."""
 
     dispatch: Dispatch
     work: bytes

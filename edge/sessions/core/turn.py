@@ -26,8 +26,13 @@ class Turn:
 
     def send(self, message: Message) -> None:
         """Send a message to the client, if it is connected."""
-        if self.is_attached:
-            self.do(SendToClient(message))
+        if not self.is_attached:
+            return
+        last = self.effects[-1] if self.effects else None
+        if type(last) is SendToClient:
+            last.messages.append(message)
+        else:
+            self.do(SendToClient([message]))
 
     def send_encoded(self, message_type: str, body: bytes, audio: bytes | None = None) -> None:
         """The same for JSON text; with `audio` for a translation_result whose raw audio is apart."""

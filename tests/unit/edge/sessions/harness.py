@@ -251,7 +251,7 @@ class Case:
 
     def _run(self, effect: effects.Effect) -> None:
         if isinstance(effect, effects.SendToClient):
-            self.sent.append(effect.message)
+            self.sent += effect.messages
         elif isinstance(effect, effects.SendError):
             self.sent.append(error_of(effect.error))
         elif isinstance(effect, effects.SendEncoded) and effect.body != b'{"type": "x"}':

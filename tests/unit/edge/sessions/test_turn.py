@@ -27,7 +27,7 @@ def run(*, attached: bool) -> list[Effect]:
 def test_effects_keep_their_order() -> None:
     count = Count(CounterName.MISSING, "gap_timeout", 2)
     assert run(attached=True) == [
-        SendToClient(MESSAGE),
+        SendToClient([MESSAGE]),
         TrimMail("1-0"),
         SendEncoded("x", b"{}"),
         SendError(ERROR),

@@ -328,7 +328,8 @@ def test_index_of_an_utterance_that_cannot_be_submitted_is_missing() -> None:
     case = Case()
     outcomes: Outcomes = case.state.outcomes
     outcomes.refuse(0, 3, "t")
-    missing = [one.message for one in outcomes._turn.effects if isinstance(one, effects.SendToClient)]
+    sent = [one.messages for one in outcomes._turn.effects if isinstance(one, effects.SendToClient)]
+    missing = [message for messages in sent for message in messages]
     assert [(one.utterance_index, one.reason) for one in missing if isinstance(one, MissingResult)] == [
         (0, "job_failed")
     ]
