@@ -75,8 +75,10 @@ class Lifetime:
     def due_ms(self, is_here: bool) -> int:
         """When the next of these things happens."""
         due_ms = self.renew_ms
-        if is_here and self._idle_since_ms != self.heard_ms:
-            due_ms = min(due_ms, self.heard_ms + self._limits.idle_ms)
-        for until_ms in (self.detached_until_ms, self.closing_until_ms):
-            due_ms = min(due_ms, until_ms) if until_ms else due_ms
+        if is_here and self._idle_since_ms != self.heard_ms and self.heard_ms + self._limits.idle_ms < due_ms:
+            due_ms = self.heard_ms + self._limits.idle_ms
+        if self.detached_until_ms and self.detached_until_ms < due_ms:
+            due_ms = self.detached_until_ms
+        if self.closing_until_ms and self.closing_until_ms < due_ms:
+            due_ms = self.closing_until_ms
         return due_ms

@@ -25,6 +25,7 @@ import msgspec
 
 from edge.audio.core.segment import Segment
 from edge.core.convert import NO_GROUP, work_from
+from edge.core.record import Record
 from edge.sessions.core.utterances.features import Needs, required
 from edge.sessions.core.utterances.groups import GroupPosition
 from mesh.config.scheduler import Module
@@ -63,7 +64,7 @@ class JobKey(NamedTuple):
     features: str
 
 
-class FinalizedUtterance(NamedTuple):
+class FinalizedUtterance(Record, frozen=True):
     """One complete utterance, from one message or from a stream."""
 
     #: The client's message, or the equivalent of a streamed one; its audio is not read.
@@ -144,6 +145,7 @@ class Session:
             if message.pipeline is None and message.features is None:
                 self._needs = needs
         lang_a, lang_b = message.lang_a or init.lang_a, message.lang_b or init.lang_b
+        auto_langs = message.auto_langs or init.auto_langs
         frame = Dispatch(
             request_id=request_id,
             attempt=1,
@@ -162,7 +164,7 @@ class Session:
             trace_id=utterance.trace_id,
             preferred_node=self.preferred_node,
             warm_node=self.warm_node,
-            auto_langs=[language_of(lang, "auto_langs") for lang in message.auto_langs or init.auto_langs or ()],
+            auto_langs=[language_of(lang, "auto_langs") for lang in auto_langs] if auto_langs else [],
             models=needs.models,
             region=init.region or "",
             gpu_tier=init.gpu_tier or "",

@@ -8,9 +8,10 @@ A released result is sent by delivery.py, which also says when it is acknowledge
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Set
 
 from edge.core.convert import is_silence
+from edge.core.record import Record
 from edge.core.timers import earliest
 from edge.requests.core.request import (
     AckResult,
@@ -36,7 +37,7 @@ from mesh.messages.node import JobResult
 from mesh.words import CancelReason, MissingReason, ResultVerdict
 
 
-class Ready(NamedTuple):
+class Ready(Record, frozen=True):
     """A result that is buffered until its turn."""
 
     request: Request
@@ -82,11 +83,13 @@ class Outcomes:
 
     # --- requests -----------------------------------------------------------------------------------
 
-    def expect(self, index: int, languages: set[str]) -> None:
+    def expect(self, index: int, languages: Set[str] = frozenset()) -> None:
         """Every order gets that index, to wait for it or to skip it. No languages: the client itself wants it."""
         now_ms = self._turn.now_ms
         if not languages:
             self.order.expect(index, now_ms)
+            if not self.language_orders:
+                return
         for language in languages - self.language_orders.keys():
             self.language_orders[language] = ResultOrder(self._limits.order, index)
         for language, order in list(self.language_orders.items()):

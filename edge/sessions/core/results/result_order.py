@@ -97,6 +97,10 @@ class ResultOrder:
 
     def expect(self, index: int, now_ms: int) -> None:
         """Expect a result of that index; once more for each further job. PeerError if that is not possible."""
+        ahead = index - self.next_index
+        if not self._begins and 0 <= ahead < self._limits.pending_max and index not in self._slots:
+            self._slots[index] = _Slot(1)  # the usual case: it is new
+            return
         if self.has_ended(index):
             raise PeerError(ErrorCode.UTTERANCE_ENDED, f"utterance {index} has ended")
         if not self.reaches(index):
@@ -127,6 +131,13 @@ class ResultOrder:
 
     def arrive(self, index: int, item: object, now_ms: int) -> Released:
         """A result, expected or not, arrived; the releases. Deduplicated: a late or second one is dropped."""
+        slots = self._slots
+        if index == self.next_index and len(slots) == 1 and index in slots and slots[index].pending == 1:
+            # The usual case: it is the last result of the head, and nothing waits behind it.
+            slots.clear()
+            self._begins = False
+            self.next_index = index + 1
+            return [Release(index, item)]
         slot = self._accepting(index)
         if slot is None:
             return []

@@ -98,7 +98,9 @@ class Admission:
     @property
     def is_clear(self) -> bool:
         """True if a message that arrives now is handled at once."""
-        return self._refused_seq is None and not self.waiting and not self.is_blocked
+        if self.waiting or self._refused_seq is not None or self.is_calling or self.unsent:
+            return False
+        return not self._outcomes.delivery.is_resumable or not self.is_blocked
 
     @property
     def is_blocked(self) -> bool:

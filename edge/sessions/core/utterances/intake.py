@@ -253,12 +253,15 @@ class Intake:
             self._awaiting_members = utterance
             self._call(RoomCall(RoomAction.SPEAK, self._membership.code))
         else:
-            self._submit_for(utterance, [Fan(utterance.message.tgt_lang, (self._session.session_id,))])
+            self._submit_for(utterance, None)
 
-    def _submit_for(self, utterance: FinalizedUtterance, fans: list[Fan]) -> None:
-        """Submit an utterance for these listeners."""
+    def _submit_for(self, utterance: FinalizedUtterance, fans: list[Fan] | None) -> None:
+        """Submit an utterance for these listeners; None: for the client itself."""
         try:
-            self._submission.submit(utterance, fans)
+            if fans is None:
+                self._submission.submit_own(utterance, utterance.message.tgt_lang)
+            else:
+                self._submission.submit(utterance, fans)
         except PeerError as error:
             # It can never be submitted. The index of a streamed one must not hold up those after it.
             self._turn.send_error(_with_details(error, utterance.message))

@@ -14,7 +14,8 @@ from edge.sessions.core.results.outcomes import Outcomes
 from edge.sessions.core.results.request_context import RequestContext
 from edge.sessions.core.session import FinalizedUtterance, Session
 from edge.sessions.core.turn import Turn
-from mesh.frames import Dispatch, Push, encode
+from edge.sessions.core.utterances.groups import GroupPosition
+from mesh.frames import Dispatch, Push, Work, encode
 
 
 class OrderedResult(NamedTuple):
@@ -40,36 +41,64 @@ class Submission:
 
     def submit(self, utterance: FinalizedUtterance, fans: list[Fan]) -> None:
         """Submit an utterance for these listeners. PeerError if it can never be submitted."""
-        turn, session, outcomes, segment = self._turn, self._session, self._outcomes, utterance.segment
-        index, is_for_others = utterance.message.utterance_index, fans[0].listeners != (session.session_id,)
-        position = outcomes.groups.join(turn.wall_ms, turn.now_ms, None if segment is None else segment.began_ms)
-        deadline_ms = turn.wall_ms + self._limits.deadline_ms
-        dispatches = [
-            session.dispatch(utterance, fan.target, position, edge=self._edge, deadline_ms=deadline_ms) for fan in fans
-        ]
-        outcomes.expect(index, {fan.target for fan in fans} if is_for_others else set())
-        if is_for_others:
-            self._reserve(index, fans)
-        for number, (fan, (dispatch, work)) in enumerate(zip(fans, dispatches, strict=True)):
-            context = RequestContext(
-                index,
-                fan.target if is_for_others else "",
-                fan.listeners if is_for_others else (),
-                utterance.trace_id,
-                None if segment is None else segment.last_seq,
-                utterance.uplink_ms,
-                position,
-                is_first=number == 0,
-                audio_bytes=len(utterance.audio),
-            )
-            outcomes.add(dispatch.request_id, context)
+        if fans[0].listeners == (self._session.session_id,):
+            self.submit_own(utterance, fans[0].target)
+            return
+        index, position = utterance.message.utterance_index, self._join(utterance)
+        made = [(fan, *self._dispatch(utterance, fan.target, position)) for fan in fans]
+        self._outcomes.expect(index, {fan.target for fan in fans})
+        self._reserve(index, fans)
+        for fan, dispatch, work in made:
+            self._add(utterance, dispatch, work, position, fan.target, fan.listeners, is_first=fan is fans[0])
+
+    def submit_own(self, utterance: FinalizedUtterance, target: str) -> None:
+        """Submit an utterance for the client itself. PeerError if it can never be submitted."""
+        position = self._join(utterance)
+        dispatch, work = self._dispatch(utterance, target, position)
+        self._outcomes.expect(utterance.message.utterance_index)
+        self._add(utterance, dispatch, work, position)
+
+    def _join(self, utterance: FinalizedUtterance) -> GroupPosition:
+        turn, segment = self._turn, utterance.segment
+        return self._outcomes.groups.join(turn.wall_ms, turn.now_ms, None if segment is None else segment.began_ms)
+
+    def _dispatch(self, utterance: FinalizedUtterance, target: str, position: GroupPosition) -> tuple[Dispatch, Work]:
+        deadline_ms = self._turn.wall_ms + self._limits.deadline_ms
+        return self._session.dispatch(utterance, target, position, edge=self._edge, deadline_ms=deadline_ms)
+
+    def _add(
+        self,
+        utterance: FinalizedUtterance,
+        dispatch: Dispatch,
+        work: Work,
+        position: GroupPosition,
+        language: str = "",
+        listeners: tuple[str, ...] = (),
+        *,
+        is_first: bool = True,
+    ) -> None:
+        """The request is pending: submit it, unless the mail had its result."""
+        turn, audio, segment = self._turn, utterance.audio, utterance.segment
+        last_seq = None if segment is None else segment.last_seq
+        context = RequestContext(
+            dispatch.utterance_index,
+            language,
+            listeners,
+            utterance.trace_id,
+            last_seq,
+            utterance.uplink_ms,
+            position,
+            is_first,
+            len(audio),
+        )
+        self._outcomes.add(dispatch.request_id, context)
+        adopted = self.adopted.pop(dispatch.request_id, None) if self.adopted else None
+        if adopted is None:
+            now_ms = turn.now_ms
+            turn.do(Submit(dispatch, encode(work), audio, now_ms, now_ms + self._limits.deadline_ms))
+        else:
             turn.do(Count(CounterName.UTTERANCES))
-            adopted = self.adopted.pop(dispatch.request_id, None) if self.adopted else None
-            if adopted is None:
-                due_ms = turn.now_ms + self._limits.deadline_ms
-                turn.do(Submit(dispatch, encode(work), utterance.audio, turn.now_ms, due_ms))
-            else:
-                self._deliver(dispatch, adopted)
+            self._deliver(dispatch, adopted)
 
     def _reserve(self, index: int, fans: list[Fan]) -> None:
         """Each listener gets that index before later ones, also if it changes its language meanwhile."""
