@@ -39,6 +39,9 @@ _MASKED: Final = 0x80
 _CONTROL: Final = 0x08
 _CONTROL_BYTES_MAX: Final = 125
 _MASK_BYTES: Final = 4
+#: Second byte of a masked frame whose length has 16 bits, and where the payload of such a frame begins.
+_MASKED_16: Final = _MASKED | 126
+_BODY_16: Final = 4 + _MASK_BYTES
 _END_OF_HEAD: Final = b"\r\n\r\n"
 _HEAD_16: Final = Struct("!BBH")
 _HEAD_64: Final = Struct("!BBQ")
@@ -161,12 +164,27 @@ class MessageConnection(Connection):
             self._pass_on(data)
             return
         if self._partial is None:
-            self._read_frames(data)
+            if not self._read_one(data):
+                self._read_frames(data)
             return
         self._partial += data
         if len(self._partial) >= self._needed:
             whole, self._partial = self._partial, None
             self._read_frames(whole)
+
+    def _read_one(self, data: bytes) -> bool:
+        """Read `data` if it is one whole message of usual size, masked: nearly every read of a server. False if not."""
+        size, protocol = len(data), self.protocol
+        if size <= _BODY_16 or data[1] != _MASKED_16 or (data[2] << 8 | data[3]) != size - _BODY_16:
+            return False
+        first, bytes_max = data[0], protocol.max_message_size
+        if first not in _DIRECT or not self._has_mask or protocol.state is not _OPEN:
+            return False
+        if protocol.current_size is not None or (bytes_max is not None and size - _BODY_16 > bytes_max):
+            return False
+        payload = apply_mask(memoryview(data)[_BODY_16:], data[_BODY_16 - _MASK_BYTES : _BODY_16])
+        self._deliver(payload, first == TEXT)
+        return True
 
     def _read_frames(self, data: bytes | bytearray) -> None:
         """Read the frames in `data`, from the start of one; the last one may be incomplete."""
@@ -295,7 +313,7 @@ def masked(parts: Sequence[Payload], mask: bytes) -> list[bytes]:
 
 
 def _is_utf8(data: Payload) -> bool:
-    assert isinstance(data, bytes), "text is not a view"
+    assert type(data) is bytes, "text is not a view"
     if data.isascii():  # without making a string of it
         return True
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
@@ -21,9 +21,13 @@ from mesh.messages.client import (
 )
 from mesh.messages.node import JobAssign, JobError, JobResult, NodeAsrPartial
 
+if TYPE_CHECKING:
+    from mesh.messages.base import Mode
+
 #: The format of the original's scheduler if the node gives none.
 TTS_FORMAT_DEFAULT: Final = "pcm16"
-_PIPELINE_DEFAULT: Final[dict[str, bool]] = msgspec.structs.asdict(PipelineConfig())
+_PIPELINE: Final = PipelineConfig()
+_PIPELINE_DEFAULT: Final[dict[str, bool]] = msgspec.structs.asdict(_PIPELINE)
 #: The group of an utterance that is in none.
 NO_GROUP: Final = (None, None, "")
 
@@ -66,16 +70,35 @@ def work_from(
 
 def job_assign_from(assign: Assign, work: Work, audio: Audio = NOT_SENT) -> JobAssign:
     """The job_assign for a node: with its audio, or without it if that follows in a binary message."""
-    fields = msgspec.structs.asdict(work)
-    fields["pipeline"] = msgspec.convert(work.pipeline, PipelineConfig)
-    fields["features"] = None if work.features is None else msgspec.convert(work.features, FeatureFlags)
     return JobAssign(
         job_id=assign.job_id,
         attempt_id=assign.attempt,
         session_id=assign.session_id,
         utterance_index=assign.utterance_index,
+        src_lang=work.src_lang,
+        tgt_lang=work.tgt_lang,
+        dialect=work.dialect,
+        features=None if work.features is None else msgspec.convert(work.features, FeatureFlags),
+        pipeline=_PIPELINE if work.pipeline == _PIPELINE_DEFAULT else msgspec.convert(work.pipeline, PipelineConfig),
         audio=audio,
-        **fields,
+        audio_format=work.audio_format,
+        sample_rate=work.sample_rate,
+        mode=cast("Mode | None", work.mode),
+        lang_a=work.lang_a,
+        lang_b=work.lang_b,
+        auto_langs=work.auto_langs,
+        enable_streaming_asr=work.enable_streaming_asr,
+        partial_update_interval_ms=work.partial_update_interval_ms,
+        trace_id=work.trace_id,
+        group_id=work.group_id,
+        part_index=work.part_index,
+        context_text=work.context_text,
+        padding_ms=work.padding_ms,
+        is_manual_cut=work.is_manual_cut,
+        is_pause_triggered=work.is_pause_triggered,
+        is_timeout_triggered=work.is_timeout_triggered,
+        is_max_duration_triggered=work.is_max_duration_triggered,
+        turn_id=work.turn_id,
     )
 
 

@@ -66,11 +66,15 @@ _BUFFERED: Final = frozenset({Assign, Push})
 
 def _payload_of(message: Received) -> list[bytes]:
     """The parts for a handler. A view of audio or of a result stands in for bytes, so that it is not copied."""
-    if not message.payload:
+    payload = message.payload
+    if not payload:
         return []
-    if type(message.frame) in _BUFFERED:
-        return [cast(bytes, part if isinstance(part, bytes) else part.buffer) for part in message.payload]
-    return [bytes_of(part) for part in message.payload]
+    if type(message.frame) not in _BUFFERED:
+        return [bytes_of(part) for part in payload]
+    for number, part in enumerate(payload):
+        if type(part) is not bytes:
+            payload[number] = cast(Any, part).buffer
+    return cast(list[bytes], payload)
 
 
 class EdgeLink:

@@ -127,7 +127,7 @@ class NodeEndpoint:
             log.exception("node_message_failed", type=type(message).__name__, node_id=socket.node.node_id)
             socket.send_error(internal_error())
         finally:
-            socket.received[type(message)].inc()
+            socket.received[type(message)].value += 1
 
     def _detach(self, socket: NodeSocket) -> None:
         self._run_node(socket, socket.node.on_closed(socket.close_reason or "closed"))

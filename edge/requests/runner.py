@@ -218,7 +218,7 @@ class RequestRunner:
             self._metrics.result_seconds.observe((request.ended_ms - request.created_ms) / 1_000)
             if result.success:
                 outcome = ResultOutcome.SILENCE if is_silence(result) else ResultOutcome.RESULT
-        self._results[outcome].inc()
+        self._results[outcome].value += 1
         if not self._notify(request.session_id, effects.ResultArrived(request, effect.push, result), now):
             self.acknowledge(effects.AckResult(effect.push, ResultVerdict.DELIVERED))
 

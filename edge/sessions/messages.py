@@ -71,7 +71,7 @@ class ClientMessages:
             log.exception("client_message_failed", type=type(message).__name__)
             socket.send_error(internal_error())
         finally:
-            socket.received[type(message)].inc()
+            socket.received[type(message)].value += 1
         return None
 
     def on_binary(self, socket: ClientSocket, data: bytes) -> None:

@@ -59,7 +59,7 @@ def audio_bytes(audio: Audio) -> bytes | bytearray | memoryview:
     if isinstance(audio, (bytes, bytearray, memoryview)):
         return audio
     try:
-        if type(audio) is Raw and memoryview(audio)[0] == _QUOTE:
+        if isinstance(audio, Raw) and memoryview(audio)[0] == _QUOTE:
             return b64decode(memoryview(audio)[1:-1], validate=True)
     except Base64Error:
         pass  # it may have escapes of JSON

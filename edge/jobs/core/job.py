@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum, auto
 from typing import NamedTuple
+
+import msgspec
 
 from edge.core.record import Record
 from mesh.frames import Assign, AssignFailed, CancelJob, ControlNode, Finished, JobDone, JobEvent, Notice, Placed, Push
@@ -34,8 +35,7 @@ class Payload(NamedTuple):
     audio: bytes
 
 
-@dataclass(slots=True, eq=False)
-class Job:
+class Job(msgspec.Struct, eq=False):
     """A job that a node of this edge runs."""
 
     assign: Assign
@@ -56,8 +56,7 @@ class Job:
     is_placed: bool = False
 
 
-@dataclass(slots=True, eq=False)
-class UnackedResult:
+class UnackedResult(msgspec.Struct, eq=False):
     """A job_result until the session's edge has acknowledged it, and a selector that the job is finished."""
 
     #: The frame for the edge of the session.
@@ -82,7 +81,7 @@ class UnackedResult:
     broker: str = ""
 
 
-class ResultReport(NamedTuple):
+class ResultReport(Record, frozen=True):
     """The fields of a job_result that the tracker needs."""
 
     job_id: str

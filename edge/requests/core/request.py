@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Literal, NamedTuple
 
@@ -67,8 +67,7 @@ class Failure(NamedTuple):
     result: JobResult
 
 
-@dataclass(slots=True, eq=False)
-class Request:
+class Request(msgspec.Struct, eq=False):
     """One utterance for one target language, with everything that a retry needs."""
 
     dispatch: Dispatch  # of attempt 1; attempt and exclusions are filled in by `frame`
@@ -77,16 +76,16 @@ class Request:
     created_ms: int
     deadline_ms: int
     current: Attempt
-    #: Those of the Dispatch.
-    request_id: str = field(init=False)
-    session_id: str = field(init=False)
+    #: Those of the Dispatch; set here.
+    request_id: str = ""
+    session_id: str = ""
     #: A second attempt beside a late one.
     hedge: Attempt | None = None
     #: The number of the last attempt made.
     attempts: int = 1
     #: Attempts that failed for a reason of BLAMELESS_REASONS: they do not count.
     blameless: int = 0
-    excluded: list[str] = field(default_factory=list)
+    excluded: list[str] = msgspec.field(default_factory=list)
     #: When it was first placed, and when it ended; 0 = not yet.
     placed_ms: int = 0
     ended_ms: int = 0

@@ -73,11 +73,12 @@ class RequestTable:
         """Accept a request."""
         if request.session_id in self._resumed:
             self._recent.drop(request.request_id)  # of any other session only a new request is added
+        session_id, audio_bytes = request.session_id, len(request.audio)
         self.requests[request.request_id] = request
-        self.sessions[request.session_id].add(request.request_id)
-        self.audio_bytes += len(request.audio)
-        if request.audio:
-            self.bytes_of[request.session_id] = self.bytes_of.get(request.session_id, 0) + len(request.audio)
+        self.sessions[session_id].add(request.request_id)
+        if audio_bytes:
+            self.audio_bytes += audio_bytes
+            self.bytes_of[session_id] = self.bytes_of.get(session_id, 0) + audio_bytes
         self.accepted += 1
 
     def live(self, request_id: str, number: int) -> tuple[Request, Attempt] | None:
@@ -118,17 +119,18 @@ class RequestTable:
     def end(self, request: Request, outcome: EdgeCount, now_ms: int, by: Attempt | None = None) -> None:
         """The request is over; `by`: the attempt that ended it."""
         assert outcome in UTTERANCE_ENDS
-        del self.requests[request.request_id]
-        self.sessions[request.session_id].discard(request.request_id)
+        request_id, session_id, audio_bytes = request.request_id, request.session_id, len(request.audio)
+        del self.requests[request_id]
+        self.sessions[session_id].discard(request_id)
         request.ended_ms = now_ms
-        self.timers.drop((request.request_id, request.current.number))
+        self.timers.drop((request_id, request.current.number))
         if request.hedge is not None:
-            self.timers.drop((request.request_id, request.hedge.number))
-        self._recent.add(request.request_id, now_ms, "" if by is None else str(by.number))
-        self.audio_bytes -= len(request.audio)
-        own = self.bytes_of.pop(request.session_id, 0) - len(request.audio)
+            self.timers.drop((request_id, request.hedge.number))
+        self._recent.add(request_id, now_ms, "" if by is None else str(by.number))
+        self.audio_bytes -= audio_bytes
+        own = self.bytes_of.pop(session_id, 0) - audio_bytes
         if own:
-            self.bytes_of[request.session_id] = own
+            self.bytes_of[session_id] = own
         self.ended[outcome] += 1
 
     def forget(self, request_ids: Iterable[str]) -> None:
