@@ -79,9 +79,10 @@ class JobMessages:
 
     def _on_result(self, socket: NodeSocket, message: JobResult, parts: Parts) -> None:
         socket.node.check_owns(message.node_id)
-        cell = _cell_in(message.job_id)
-        if cell is None or not 0 <= cell < self._link.cells:
-            raise PeerError(ErrorCode.INVALID_ID, "`job_id` is not one of ours")
+        if not self._tracker.is_running(message.node_id, message.job_id, message.attempt_id):
+            cell = _cell_in(message.job_id)
+            if cell is None or not 0 <= cell < self._link.cells:
+                raise PeerError(ErrorCode.INVALID_ID, "`job_id` is not one of ours")
         if not is_id(message.session_id):
             raise PeerError(ErrorCode.INVALID_ID, "`session_id` is not an id")
         if message.error is not None:

@@ -27,6 +27,14 @@ _OUTCOMES: Final = {
     ErrorCode.NO_AVAILABLE_NODE: ResultOutcome.NO_NODE,
 }
 
+# A member of an enum costs as much as a call; these are read for every message.
+_DELIVERED: Final = ResultVerdict.DELIVERED
+_FAILED: Final = ResultOutcome.FAILED
+_RESULT: Final = ResultOutcome.RESULT
+_SILENCE: Final = ResultOutcome.SILENCE
+_RETRY: Final = effects.SendReason.RETRY
+_NEXT_ATTEMPT: Final = effects.SendReason.NEXT_ATTEMPT
+
 log = get_logger()
 
 
@@ -186,9 +194,9 @@ class RequestRunner:
 
     def _send_dispatch(self, effect: effects.SendDispatch, now: int) -> None:
         request, attempt = effect.request, effect.attempt
-        if effect.reason is effects.SendReason.RETRY:
+        if effect.reason is _RETRY:
             self._metrics.resends_total.labels(Dispatch.__name__).inc()
-        elif effect.reason is effects.SendReason.NEXT_ATTEMPT:
+        elif effect.reason is _NEXT_ATTEMPT:
             self._metrics.attempts_total.inc()
         attempt.broker = self._link.to_session_cell(
             request.session_id,
@@ -213,11 +221,11 @@ class RequestRunner:
 
     def _deliver(self, effect: effects.Deliver, now: int) -> None:
         request, result = effect.request, effect.result
-        outcome = ResultOutcome.FAILED
+        outcome = _FAILED
         if result is not None:
             self._metrics.result_seconds.observe((request.ended_ms - request.created_ms) / 1_000)
             if result.success:
-                outcome = ResultOutcome.SILENCE if is_silence(result) else ResultOutcome.RESULT
+                outcome = _SILENCE if is_silence(result) else _RESULT
         self._results[outcome].value += 1
         if not self._notify(request.session_id, effects.ResultArrived(request, effect.push, result), now):
             self.acknowledge(effects.AckResult(effect.push, ResultVerdict.DELIVERED))
@@ -247,7 +255,7 @@ class RequestRunner:
     def acknowledge(self, effect: effects.AckResult) -> None:
         """Acknowledge a result upstream: the edge of its node stops retrying it."""
         push, verdict = effect.push, effect.verdict
-        if verdict != ResultVerdict.DELIVERED:
+        if verdict != _DELIVERED:
             is_duplicate = verdict == ResultVerdict.DUPLICATE
             self._results[ResultOutcome.DUPLICATE if is_duplicate else ResultOutcome.LATE].inc()
         if push.node_edge:

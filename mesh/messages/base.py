@@ -164,7 +164,10 @@ class Codec(Generic[T]):
             info = inspect.type_info(cls)
             assert isinstance(info, inspect.StructType)
             self._shapes[str(info.tag)] = info
-        self._with_audio = frozenset(cls for cls in classes if cls.audio_field)
+        #: Its audio field, and whether that may be absent.
+        self._with_audio: dict[type, tuple[str, bool]] = {
+            cls: (cls.audio_field, not cls.audio_required) for cls in classes if cls.audio_field
+        }
 
     @property
     def types(self) -> frozenset[str]:
@@ -178,7 +181,7 @@ class Codec(Generic[T]):
         except _REFUSED as error:
             message = self._decode_refused(text, error)
         if type(message) in self._with_audio:
-            _check_audio(message)
+            _check_audio(message, *self._with_audio[type(message)])
         return message
 
     def decode_head(self, text: str | bytes | bytearray | memoryview) -> T:
@@ -218,13 +221,14 @@ class Codec(Generic[T]):
         return name.lower()
 
 
-def _check_audio(message: Any) -> None:
-    name = message.audio_field
+def _check_audio(message: Any, name: str, may_be_absent: bool) -> None:
     audio = getattr(message, name)
-    if message.audio_required and audio is NOT_SENT:
-        raise _invalid(f"Object missing required field `{name}`")
+    if audio is NOT_SENT:
+        if not may_be_absent:
+            raise _invalid(f"Object missing required field `{name}`")
+        return
     try:
-        check_audio(audio, null=not message.audio_required, name=name)
+        check_audio(audio, null=may_be_absent, name=name)
     except ValueError as error:
         raise _invalid(str(error)) from None
 

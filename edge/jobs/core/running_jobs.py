@@ -21,7 +21,9 @@ from mesh.frames import Assign, JobEvent
 from mesh.states.job import JobAction
 
 _NO_JOBS: Final[Mapping[str, Job]] = MappingProxyType({})
+# A member of an enum costs as much as a call; these are read for every message.
 _DISPATCH: Final = JobAction.DISPATCH
+_EVENTS: Final = TimerKind.EVENTS
 _ORDER: Final = {event: place for place, event in enumerate(JobAction)}
 
 
@@ -53,7 +55,7 @@ class RunningJobs:
             self.pop(assign.node_id, next(iter(jobs)))
             evicted += 1
         self._unreported[key] = job
-        self._timers.set((TimerKind.EVENTS, key), now_ms + self._delay_ms)
+        self._timers.set((_EVENTS, key), now_ms + self._delay_ms)
         return job, evicted
 
     def latest(self, node_id: str, job_id: str) -> Job | None:
@@ -70,7 +72,7 @@ class RunningJobs:
             if not jobs:
                 del self._nodes[node_id]
             if self._unreported.pop(key, None) is not None:
-                self._timers.drop((TimerKind.EVENTS, key))
+                self._timers.drop((_EVENTS, key))
         return job
 
     def pop_node(self, node_id: str) -> list[Job]:
@@ -90,7 +92,7 @@ class RunningJobs:
         job.unreported.append(event)
         if job.key not in self._unreported:
             self._unreported[job.key] = job
-            self._timers.set((TimerKind.EVENTS, job.key), now_ms + self._delay_ms)
+            self._timers.set((_EVENTS, job.key), now_ms + self._delay_ms)
 
     def on_due(self, keys: Iterable[str]) -> list[tuple[Job, JobEvent]]:
         """The events of these jobs have waited long enough: one frame for each job that is still running."""
@@ -111,4 +113,4 @@ class RunningJobs:
         assert self.jobs == {key: job for jobs in self._nodes.values() for key, job in jobs.items()}
         unreported = {key for jobs in self._nodes.values() for key, job in jobs.items() if job.unreported}
         assert unreported == self._unreported.keys()
-        assert unreported == {key for kind, key in self._timers if kind is TimerKind.EVENTS}
+        assert unreported == {key for kind, key in self._timers if kind is _EVENTS}

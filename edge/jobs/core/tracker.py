@@ -50,6 +50,9 @@ _ACKNOWLEDGED: Final = "acknowledged"
 _CANCELLED: Final = "cancelled"
 _ENDED: Final = frozenset({_ACKNOWLEDGED, _CANCELLED})
 
+# A member of an enum costs as much as a call; these are read for every message.
+_NO_SESSION: Final = ResultVerdict.NO_SESSION
+
 
 class JobLimits(NamedTuple):
     """Bounds of the job tracker, from the configuration."""
@@ -168,6 +171,10 @@ class JobTracker:
         # A client is not notified that its job was started.
         return [*self._placed(job), notice(job.assign, NoticeEvent.ACCEPTED)] if event is JobAction.ACCEPT else []
 
+    def is_running(self, node_id: str, job_id: str, attempt: int) -> bool:
+        """True if the node runs that attempt of the job."""
+        return key_of(node_id, job_id, attempt) in self._running.jobs
+
     def on_result(self, report: ResultReport, payload: tuple[bytes, ...], now_ms: int) -> list[Effect]:
         """Buffer a result until acknowledged, and send it. A duplicate of an ended one is acknowledged to the node.
 
@@ -267,7 +274,7 @@ class JobTracker:
         result = self.results.get(key)
         if result is None or result.is_acked:
             return []
-        if ack.verdict == ResultVerdict.NO_SESSION:
+        if ack.verdict == _NO_SESSION:
             if result.session_edge and result.sends == 1:
                 return [self._unacked.retry(key, now_ms)]  # that edge is not the owner any more: a selector finds it
             result.no_session_acks += 1

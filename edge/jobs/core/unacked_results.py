@@ -12,11 +12,14 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from itertools import chain
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from edge.core.backoff import retry_wait_ms
 from edge.core.timers import Timers
 from edge.jobs.core.job import Effect, SendDone, SendFinished, SendResult, TimerKind, UnackedResult, job_done
+
+# A member of an enum costs as much as a call; these are read for every message.
+_RETRY: Final = TimerKind.RETRY
 
 
 class UnackedLimits(NamedTuple):
@@ -89,7 +92,7 @@ class UnackedResults:
         """Remove a result."""
         result = self.results.pop(key)
         self.bytes -= result.size
-        self._timers.drop((TimerKind.RETRY, key))
+        self._timers.drop((_RETRY, key))
         if result.is_acked:
             del self._acked[key]
         node_id = result.push.node_id
@@ -117,7 +120,7 @@ class UnackedResults:
         """Send a new result, and schedule its retry. Without a known edge it goes by a selector at once."""
         if not result.session_edge:
             return [self.retry(key, now_ms)]
-        self._timers.set((TimerKind.RETRY, key), now_ms + self.limits.retry_ms)
+        self._timers.set((_RETRY, key), now_ms + self.limits.retry_ms)
         result.sends = result.finish_sends = 1
         return [SendResult(result), SendFinished(result)]
 
@@ -126,7 +129,7 @@ class UnackedResults:
         result, limits = self.results[key], self.limits
         sends = max(result.sends, result.finish_sends)
         wait_ms = retry_wait_ms(limits.retry_ms, sends, limits.retry_early_ms_max, limits.retry_ms_max)
-        self._timers.set((TimerKind.RETRY, key), now_ms + wait_ms)
+        self._timers.set((_RETRY, key), now_ms + wait_ms)
         if result.is_acked:
             result.finish_sends += 1
             return SendFinished(result, to_cell=True)
@@ -136,7 +139,7 @@ class UnackedResults:
 
     def retry_now(self, key: str, now_ms: int) -> None:
         """Retry at the next tick: a selector does not know of the result."""
-        self._timers.set((TimerKind.RETRY, key), now_ms)
+        self._timers.set((_RETRY, key), now_ms)
 
     def on_returned(self, key: str, retry_after_ms: int, now_ms: int) -> None:
         """A broker returned the JobDone: retry sooner than after a loss."""
@@ -144,7 +147,7 @@ class UnackedResults:
         if result is not None:
             first_ms = max(1, retry_after_ms, limits.retry_ms // 4)
             wait_ms = retry_wait_ms(first_ms, result.sends - 1, limits.retry_early_ms_max, limits.retry_ms_max)
-            self._timers.set((TimerKind.RETRY, key), now_ms + wait_ms)
+            self._timers.set((_RETRY, key), now_ms + wait_ms)
 
     def on_due(self, keys: Iterable[str], now_ms: int) -> tuple[list[Effect], list[str]]:
         """The retries of these results, and the keys of expired ones, which the caller must `pop`."""
@@ -160,7 +163,7 @@ class UnackedResults:
     def check(self) -> None:
         """All bounds hold, all counts are true, and every result has its timer."""
         assert len(self.results) <= self.limits.results_max
-        assert {key for kind, key in self._timers if kind is TimerKind.RETRY} == self.results.keys()
+        assert {key for kind, key in self._timers if kind is _RETRY} == self.results.keys()
         assert self.bytes == sum(result.size for result in self.results.values()) <= self.limits.bytes_max
         assert sum(len(results) for results in self._of_node.values()) == len(self.results)
         assert list(self._unknown) == [key for key, result in self.results.items() if not result.known]

@@ -33,6 +33,10 @@ class ConnectionState(Enum):
     CLOSED = auto()
 
 
+#: Read for every message; a member of an enum costs as much as a call.
+_UNREGISTERED: Final = ConnectionState.UNREGISTERED
+
+
 class SendRegister(Record, frozen=True):
     """Call a selector to register the node."""
 
@@ -154,7 +158,7 @@ class NodeConnection:
 
     def check_owns(self, node_id: str) -> None:
         """PeerError unless the message is about this connection's own node, and that node is registered."""
-        if self.state is ConnectionState.UNREGISTERED:
+        if self.state is _UNREGISTERED:
             raise PeerError(ErrorCode.NOT_REGISTERED, "the node is not registered")
         if node_id != self.node_id:
             raise PeerError(ErrorCode.ID_MISMATCH, f"this connection belongs to {self.node_id}, not {node_id[:64]}")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from edge.core.backoff import retry_wait_ms
 from edge.requests.core.request import Attempt, Request, SendDispatch, SendReason, Stage
 from edge.requests.core.table import RequestTable
+
+# A member of an enum costs as much as a call; these are read for every message.
+_SENDING: Final = Stage.SENDING
+_PLACED: Final = Stage.PLACED
 
 
 class RetryLimits(NamedTuple):
@@ -40,8 +44,8 @@ class RetryTimer:
             reason = SendReason.RETRY if attempt.sends else SendReason.POLL
         limits = self._limits
         wait_ms = limits.resend_ms_max  # a placed job is only polled: normally its result arrives long before
-        if attempt.stage is not Stage.PLACED:
-            attempt.stage = Stage.SENDING
+        if attempt.stage is not _PLACED:
+            attempt.stage = _SENDING
             wait_ms = retry_wait_ms(limits.resend_ms, attempt.sends, limits.resend_early_ms_max, wait_ms)
         attempt.sent += 1
         attempt.sends += 1
@@ -58,12 +62,12 @@ class RetryTimer:
     def arm(self, request: Request, attempt: Attempt) -> None:
         """Set the attempt's timer to what is due first, after a change of its stage or times."""
         limits = self._limits
-        if attempt.stage is Stage.PLACED:
+        if attempt.stage is _PLACED:
             attempt.limit_ms = attempt.placed_ms + limits.dispatched_ms + 2 * request.dispatch.audio_ms
         else:
             # A selector refuses after pending_ms. This timeout covers the case that none does: a little later.
             attempt.limit_ms = attempt.began_ms + limits.pending_ms + limits.resend_ms_max
         due_ms = min(attempt.wake_ms, attempt.limit_ms, request.deadline_ms)
-        if attempt.late_ms:
-            due_ms = min(due_ms, attempt.late_ms)
+        if attempt.late_ms and attempt.late_ms < due_ms:
+            due_ms = attempt.late_ms
         self._table.timers.set((request.request_id, attempt.number), due_ms)

@@ -56,6 +56,9 @@ from mesh.words import (
 
 #: Attempts of one request that may fail for BLAMELESS_REASONS without being counted.
 BLAMELESS_MAX: Final = 16
+# A member of an enum costs as much as a call; these are read for every message.
+_DELIVERED: Final = EdgeCount.DELIVERED
+_PLACED: Final = Stage.PLACED
 
 
 class RequestTracker:
@@ -224,7 +227,7 @@ class RequestTracker:
             # The tracker consumes this one: no client gets it.
             failed_over = self._fail_over(request, attempt, Failure(push, result), now_ms)
             return [AckResult(push, ResultVerdict.DELIVERED), *failed_over]
-        outcome = EdgeCount.DELIVERED if result is not None and result.success else EdgeCount.FAILED
+        outcome = _DELIVERED if result is not None and result.success else EdgeCount.FAILED
         delivered = Deliver(request, push, result)
         if request.hedge is not None:
             return [delivered, *self.completion.end(request, outcome, CancelReason.SUPERSEDED, now_ms, attempt)]
@@ -257,7 +260,7 @@ class RequestTracker:
 
     def _unplaced(self, request_id: str, number: int) -> tuple[Request, Attempt] | None:
         found = self.table.live(request_id, number)
-        return found if found is not None and found[1].stage is not Stage.PLACED else None
+        return found if found is not None and found[1].stage is not _PLACED else None
 
     def _has_next(self, request: Request) -> bool:
         return request.hedge is not None or request.counted_attempts < self.limits.attempts_max

@@ -72,6 +72,10 @@ class Phase(Enum):
     ENDED = auto()
 
 
+#: Read for every message; a member of an enum costs as much as a call.
+_CLOSING: Final = Phase.CLOSING
+
+
 class SessionState:
     """One session at this edge. `token`: the digest of its resume token; `edge`: the identity of this edge.
 
@@ -157,7 +161,7 @@ class SessionState:
             raise PeerError(ErrorCode.ID_MISMATCH, f"this connection belongs to session {own}")
         if self.is_ended:
             raise PeerError(ErrorCode.SESSION_CLOSED, f"session {own} is closed")
-        if self.phase is Phase.CLOSING and not may_close:
+        if self.phase is _CLOSING and not may_close:
             raise PeerError(ErrorCode.SESSION_CLOSED, f"session {own} is being closed")
 
     def may_resume(self, token: str) -> bool:
@@ -233,7 +237,7 @@ class SessionState:
             reason = "the client does not acknowledge its results"
             self._turn.send_error(PeerError(ErrorCode.SESSION_CLOSED, reason))
             self._end(reason)
-        elif self.phase is Phase.CLOSING:
+        elif self.phase is _CLOSING:
             if not admission.waiting and not self._is_flushed:
                 self._is_flushed = True
                 self.intake.flush()

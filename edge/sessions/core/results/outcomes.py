@@ -9,6 +9,7 @@ A released result is sent by delivery.py, which also says when it is acknowledge
 from __future__ import annotations
 
 from collections.abc import Set
+from typing import Final
 
 from edge.core.convert import is_silence
 from edge.core.record import Record
@@ -35,6 +36,9 @@ from mesh.messages.base import Message
 from mesh.messages.client import MissingResult, TranslationResult
 from mesh.messages.node import JobResult
 from mesh.words import CancelReason, MissingReason, ResultVerdict
+
+# A member of an enum costs as much as a call; these are read for every message.
+_DELIVERED: Final = ResultVerdict.DELIVERED
 
 
 class Ready(Record, frozen=True):
@@ -126,7 +130,7 @@ class Outcomes:
         """A result, or a node's failure: released at its turn."""
         context, push = self._remove(event.request.request_id), event.push
         if context is None:
-            self._turn.do(AckResult(push, ResultVerdict.DELIVERED))  # its index has ended
+            self._turn.do(AckResult(push, _DELIVERED))  # its index has ended
             return
         is_resumable, result = self.delivery.is_resumable, event.result
         if is_resumable:
@@ -140,7 +144,7 @@ class Outcomes:
         else:
             self._arrive(Ready(event.request, push, result, context, self._turn.wall_us))
         if not is_resumable:
-            self._turn.do(AckResult(push, ResultVerdict.DELIVERED))
+            self._turn.do(AckResult(push, _DELIVERED))
 
     def _arrive(self, ready: Ready) -> None:
         """Release a result at its turn; its texts are the context of later utterances at once."""
