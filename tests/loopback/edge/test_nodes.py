@@ -242,7 +242,7 @@ async def test_error_on_a_superseded_connection_fails_no_job(tmp: Path) -> None:
         give(rig, job)
         await new.receive("job_assign")
         error = {"type": "node_error", "node_id": old.id, "code": "OOM", "message": "no memory"}
-        nodes._on_text(socket, json.dumps(error).encode())  # it was in flight when the socket was closed
+        nodes._on_message_of(socket, json.dumps(error).encode(), True)  # it was in flight when the socket was closed
         assert nodes.tracker.running_at(new.id, []) == [f"{job.job_id}#1"]
         await new.send(error)
         await until(lambda: failures(rig) == [(1, "node_error")], "the connection in force is believed")
