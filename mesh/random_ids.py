@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
 from typing import Final
 
 #: Ids drawn at once: one call of the kernel costs as much as all else about an id.
 _DRAWN: Final = 64
+_drawn: Final[list[str]] = []
 
 
-def _draw_128_bits() -> Iterator[str]:
-    while True:
-        drawn = secrets.token_hex(16 * _DRAWN)
-        for start in range(0, len(drawn), 32):
-            yield drawn[start : start + 32]
-
-
-_hex_128: Final = _draw_128_bits()
+def _draw() -> None:
+    bits = secrets.token_hex(16 * _DRAWN)
+    _drawn.extend(bits[start : start + 32] for start in range(0, len(bits), 32))
 
 
 def new_session_id() -> str:
@@ -32,7 +27,9 @@ def new_node_id() -> str:
 
 def new_job_unique() -> str:
     """The 128-bit part of a job id."""
-    return next(_hex_128)
+    if not _drawn:
+        _draw()
+    return _drawn.pop()
 
 
 def new_peer_identity(kind: str, name: str) -> str:
@@ -52,4 +49,6 @@ def new_code() -> str:
 
 def new_trace_id() -> str:
     """128 random bits in hex, usable as a W3C trace id."""
-    return next(_hex_128)
+    if not _drawn:
+        _draw()
+    return _drawn.pop()

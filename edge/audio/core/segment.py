@@ -5,7 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from edge.core.record import Record
+import msgspec
+
 from mesh.config.sessions import SpeechConfig
 
 
@@ -41,13 +42,13 @@ class FinalizeReason(Enum):
     CLOSE = "close"
 
 
-class SegmentStarted(Record, frozen=True):
+class SegmentStarted(msgspec.Struct, frozen=True):
     """The first audio of an utterance arrived."""
 
     index: int
 
 
-class Segment(Record, frozen=True):
+class Segment(msgspec.Struct, frozen=True):
     """An utterance that is finalized."""
 
     index: int

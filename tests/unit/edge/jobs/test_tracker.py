@@ -42,6 +42,15 @@ def test_retried_assign_is_confirmed_and_not_written_again() -> None:
     assert placed_jobs(core.tick(DELAY_MS)) == [], "it was confirmed already"
 
 
+def test_job_runs_at_its_node_until_its_result() -> None:
+    core = tracker_with_jobs(1)
+    job = assign()
+    assert core.is_running(job.node_id, job.job_id, job.attempt)
+    assert not core.is_running("another", job.job_id, job.attempt)
+    core.on_result(report(), TEXT, 10)
+    assert not core.is_running(job.node_id, job.job_id, job.attempt)
+
+
 def test_job_is_placed_after_the_delay_and_only_without_a_result() -> None:
     core = tracker_with_jobs(1, 2)
     assert placed_jobs(core.tick(DELAY_MS - 1)) == []

@@ -35,6 +35,16 @@ def test_effects_keep_their_order() -> None:
     ]
 
 
+def test_messages_that_follow_one_another_are_one_effect() -> None:
+    turn = Turn()
+    turn.is_attached = True
+    for _ in range(3):
+        turn.send(MESSAGE)
+    turn.do(TrimMail("1-0"))
+    turn.send(MESSAGE)
+    assert turn.effects == [SendToClient([MESSAGE] * 3), TrimMail("1-0"), SendToClient([MESSAGE])]
+
+
 def test_detached_client_gets_no_message_and_other_effects_stay() -> None:
     assert run(attached=False) == [TrimMail("1-0"), Count(CounterName.MISSING, "gap_timeout", 2)]
 
