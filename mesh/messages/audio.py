@@ -58,11 +58,13 @@ def audio_bytes(audio: Audio) -> bytes | bytearray | memoryview:
     """The audio itself: raw bytes as they are, base64 decoded; ValueError if it is no base64."""
     if isinstance(audio, (bytes, bytearray, memoryview)):
         return audio
-    try:
-        if isinstance(audio, Raw) and memoryview(audio)[0] == _QUOTE:
+    if isinstance(audio, Raw):
+        if not has_audio(audio):
+            return b""
+        try:
             return b64decode(memoryview(audio)[1:-1], validate=True)
-    except Base64Error:
-        pass  # it may have escapes of JSON
+        except Base64Error:
+            pass  # it may have escapes of JSON
     try:
         return b64decode(audio_text(audio), validate=True)
     except Base64Error as error:
