@@ -97,14 +97,17 @@ class Placement(msgspec.Struct, eq=False):
         ]
 
     def removed_counts(self) -> list[int]:
-        """Nodes that each filter removed, with rejected ones under the filter of their reason."""
+        """Nodes that each filter removed, with rejected ones under the filter of their reason. Not to be changed."""
+        if not self.rejected:
+            return self.removed
         return with_rejected(self.removed, self.rejected, self.rejected_counted)
 
     def begin_retry(self) -> None:
         """Forget rejected nodes: they may be available by now."""
-        self.removed = self.removed_counts()
-        self.rejected.clear()
-        self.rejected_counted = 0
+        if self.rejected:
+            self.removed = self.removed_counts()
+            self.rejected.clear()
+            self.rejected_counted = 0
         self.rounds.clear()
         self.conflicts = 0
         self.outcome = ""

@@ -101,7 +101,7 @@ class WaitQueue:
         entry = self._queue.find_same_needs(placement.needs)
         if entry is None or placement.dispatch.beside:
             return False
-        placement.removed, placement.is_barred = entry.item.removed_counts(), entry.item.is_barred
+        placement.removed, placement.is_barred = list(entry.item.removed_counts()), entry.item.is_barred
         return True
 
     def on_dispatch(self, request_id: str, attempt: int) -> tuple[bool, Placement | None]:
