@@ -7,7 +7,6 @@ logged with its ids and its credit is returned; other messages are not affected.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -253,7 +252,10 @@ class Selector:
         self.link.send(answer.to, cell_of(node_id, self._config.mesh.cells), answer.frame)
 
     def _give_back(self, messages: Iterable[Received]) -> None:
-        counts = Counter(message.broker for message in messages if message.costs_credit)
+        counts: dict[str, int] = {}
+        for message in messages:
+            if message.costs_credit:
+                counts[message.broker] = counts.get(message.broker, 0) + 1
         if counts:
             self.link.consumed(counts)
 

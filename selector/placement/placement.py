@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import NamedTuple
 
 import msgspec
@@ -38,7 +39,7 @@ class Placement(msgspec.Struct, eq=False):
     #: When it arrived, on our clock.
     since_ms: int
     #: Decides which nodes may take it; equal for placements that can use the same nodes.
-    needs: tuple[object, ...]
+    needs: Hashable
     #: The pools that it may use; None without pools.
     pools: PoolOrder | None = None
     #: When it was sent, by its edge's clock.

@@ -30,6 +30,7 @@ from selector.core.reply import Reply
 from selector.fleet.core import node_replies
 from selector.operators.decision_log import DecisionLog
 from selector.placement.core import replies
+from selector.placement.core.needs import NeedsNumbers
 from selector.placement.placement import Placement
 from selector.placement.pool_metrics import PoolMetrics
 from selector.placement.refusals import Refusals
@@ -67,6 +68,7 @@ class Placer:
         self._cancelled: dict[tuple[str, int], int] = {}
         #: Paired nodes without a row -> when to refresh for them again: one that left must not cost every request.
         self._missing_paired: dict[str, int] = {}
+        self._needs = NeedsNumbers()
 
     # --- entry points -----------------------------------------------------------------------------------
 
@@ -153,7 +155,7 @@ class Placer:
             message.broker,
             unique=new_job_unique(),
             since_ms=now_ms,
-            needs=replies.needs_of(dispatch, order.order if order else ()),
+            needs=self._needs.of(dispatch, order.order if order else ()),
             pools=order,
             sent_us=message.head.sent_us,
             arrived_us=arrived_us,

@@ -6,7 +6,6 @@ Every function returns the frame to send, or None; handlers call the store, deci
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
 from typing import Final
 
 from lua.store.types.commits import Committed
@@ -28,21 +27,7 @@ REJECTED_BY: Final[Mapping[str, Filter]] = {
     "moved": Filter.SLOT,
 }
 
-#: Fields of a Dispatch that a filter reads: two jobs that differ in one of them have different needs.
-NEEDED_VALUES: Final = ("tenant_id", "public", "src_lang", "tgt_lang", "lang_a", "lang_b")
-NEEDED_LISTS: Final = ("services", "auto_langs", "models", "excluded")
-#: Fields that no filter reads: identity, time, cost terms; region and tier count by the order of pools.
-OTHER_FIELDS: Final = (
-    *("request_id", "attempt", "session_id", "utterance_index", "edge", "deadline_ms", "trace_id", "beside"),
-    *("resend", "session_epoch", "arrived_us"),
-    *("audio_ms", "preferred_node", "warm_node", "region", "gpu_tier"),
-)
-assert sorted((*NEEDED_VALUES, *NEEDED_LISTS, *OTHER_FIELDS)) == sorted(Dispatch.__struct_fields__), (
-    "a field of Dispatch that a filter reads belongs to the needs, any other to OTHER_FIELDS"
-)
 _EXCLUDED: Final = int(Filter.EXCLUDED)
-_values_of = attrgetter(*NEEDED_VALUES)
-_lists_of = attrgetter(*NEEDED_LISTS)
 
 
 # --- placements -----------------------------------------------------------------------------------------
@@ -146,11 +131,6 @@ def is_worth_waiting(dispatch: Dispatch, counts: Sequence[int]) -> bool:
     if dispatch.beside or is_hopeless(counts):
         return False
     return not counts[_EXCLUDED] or any(counts[place] for place in PASSING if place != _EXCLUDED)
-
-
-def needs_of(dispatch: Dispatch, order: Sequence[str]) -> tuple[object, ...]:
-    """Key of the nodes that may take a job. If one job finds no node, another with the same needs finds none either."""
-    return (*_values_of(dispatch), *map(tuple, _lists_of(dispatch)), tuple(order))
 
 
 def with_rejected(counts: Sequence[int], rejected: Mapping[str, str], excluded: int) -> list[int]:

@@ -23,7 +23,7 @@ def decisions(**limits: int) -> DecisionLog:
 
 
 def request(dispatch: Dispatch) -> Placement:
-    return Placement(dispatch, [b"work", b"audio"], "broker", "unique", NOW_MS, replies.needs_of(dispatch, ()))
+    return Placement(dispatch, [b"work", b"audio"], "broker", "unique", NOW_MS, needs=1)
 
 
 def decide(kept: DecisionLog, table: NodeTable, dispatch: Dispatch, *, conflict: bool = False) -> Placement:

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
 import pytest
 
 from lua.store.types.commits import Committed
@@ -11,7 +8,6 @@ from mesh.frames import (
     Assign,
     AssignFailed,
     CancelJob,
-    Dispatch,
     Undone,
 )
 from selector.core.filters import Filter, removed_by_name
@@ -154,28 +150,6 @@ def test_what_waiting_cannot_help_does_not_wait(place: Filter) -> None:
     # Without any node in its own pools, one may come; with some, those decide.
     assert replies.is_worth_waiting(job(), beside) is not (lasting or place in (Filter.EXCLUDED, Filter.POOL))
     assert not replies.is_worth_waiting(job(beside=True), alone), "a hedge never waits"
-
-
-def changed(value: Any) -> Any:
-    """Another value of the same type."""
-    if isinstance(value, list):
-        return [*value, "x"]
-    return not value if isinstance(value, bool) else value * 2 or type(value)(7)
-
-
-@pytest.mark.parametrize("field", Dispatch.__struct_fields__)
-def test_needs_differ_by_exactly_the_fields_that_a_filter_reads(field: str) -> None:
-    """A field that is missing from the needs would refuse one job because another one found no node."""
-    other = msgspec.structs.replace(job(), **{field: changed(getattr(job(), field))})
-    assert other != job()
-    differ = replies.needs_of(other, ("p",)) != replies.needs_of(job(), ("p",))
-    assert differ is (field not in replies.OTHER_FIELDS)
-
-
-def test_needs_follow_the_pools_and_not_the_person() -> None:
-    assert replies.needs_of(job(), ("p", "q")) != replies.needs_of(job(), ("q", "p"))
-    other = job(request_id="r-2", session_id="s-2", audio_ms=9, warm_node="n", preferred_node="m", deadline_ms=5)
-    assert replies.needs_of(other, ()) == replies.needs_of(job(), ())
 
 
 def test_where_there_is_no_node_one_may_come() -> None:
