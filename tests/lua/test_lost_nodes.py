@@ -25,6 +25,7 @@ from selector.placement.weights import CurrentWeights
 from tests.lua.conftest import RedisClient
 from tests.support.builders.selector import CAPS, job
 from tests.support.builders.store import CELLS, EDGE, beat
+from tests.support.conditions import until
 
 #: With one round of three candidates, no request gets to the end of them.
 NODES = [f"node-{n}" for n in range(9)]
@@ -70,6 +71,7 @@ async def test_lost_records_are_no_full_fleet(store: Store, config: Config, raw:
         raw.delete(keys.node(cell_of(node_id, CELLS), node_id))
 
     await placer.place([dispatch("r-1")])  # stands in line: the nodes may come back
+    await until(lambda: [frame for frame in sent if isinstance(frame, Waiting)], "its edge hears that it waits")
     [waiting] = [frame for frame in sent if isinstance(frame, Waiting)]
     assert waiting.reason == "offline"
     stale = [frame for frame in sent if isinstance(frame, NodeStale)]

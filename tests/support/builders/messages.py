@@ -89,6 +89,7 @@ FROM_CLIENT = [
             "audio_formats": ["opus", "pcm16"],
             "sample_rate": 16000,
             "binary_frames": True,
+            "binary_messages": True,
             "resumable": True,
             "resume_token": "s-1.secret",
             "last_index": -1,
@@ -167,6 +168,7 @@ FROM_SERVER = [
             "negotiated_audio_format": "opus",
             "negotiated_sample_rate": 16000,
             "negotiated_channel_count": 1,
+            "binary_messages": True,
             "resume_token": "s-1.secret",
             "resumed": True,
             "lost": False,
@@ -348,6 +350,7 @@ FROM_NODE = [
             "region": "eu",
             "gpu_tier": "high",
             "result_ack": True,
+            "binary_messages": True,
             "tenant_id": "acme",
         },
         "version platform hardware accept_public_jobs",
@@ -427,7 +430,14 @@ FROM_NODE = [
 
 FROM_SCHEDULER = [
     Sample(
-        {"type": "node_register_ack", "node_id": "node-1", "message": "registered", "status": "registering"}, "node_id"
+        {
+            "type": "node_register_ack",
+            "node_id": "node-1",
+            "message": "registered",
+            "status": "registering",
+            "binary_messages": True,
+        },
+        "node_id",
     ),
     ERROR,
     Sample(

@@ -1,6 +1,6 @@
 """Bare round trips with the same libraries: what a WebSocket, ZeroMQ and Redis hop costs before we add anything.
 
-`python -m bench.bare websocket PORT` and `python -m bench.bare zeromq ENDPOINT` are the echo servers.
+`python -m bench.hops.bare websocket PORT` and `python -m bench.hops.bare zeromq ENDPOINT` are the echo servers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _serve_zeromq(endpoint: str) -> None:
 async def echo_server(kind: str, address: str) -> AsyncIterator[None]:
     """One of the two echo servers as a process of its own."""
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.bare", kind, address, stdout=subprocess.PIPE
+        sys.executable, "-m", "bench.hops.bare", kind, address, stdout=subprocess.PIPE
     )
     assert child.stdout is not None
     await child.stdout.readline()

@@ -1,6 +1,6 @@
 """What a server spends on an echo: the library's own reading and writing, and that of the edge (mesh/websocket.py).
 
-`python -m bench.websocket KIND PORT` is the server of that kind.
+`python -m bench.hops.websocket KIND PORT` is the server of that kind.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ async def _load(port: int) -> None:
 def _server_us(kind: str) -> float:
     """CPU of the server per message, in microseconds."""
     port = free_port()
-    server = subprocess.Popen([sys.executable, "-m", "bench.websocket", kind, str(port)], stdout=subprocess.PIPE)
+    server = subprocess.Popen([sys.executable, "-m", "bench.hops.websocket", kind, str(port)], stdout=subprocess.PIPE)
     try:
         assert server.stdout is not None
         server.stdout.readline()

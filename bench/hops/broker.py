@@ -1,7 +1,7 @@
 """Round trips through our broker beside `zmq.proxy`, with the same messages, clients and servers, in the same run.
 
 A client process keeps `DEPTH` requests in flight, the broker process under test is in the middle, a server process
-answers. `python -m bench.broker client|server|proxy ...` are the parts.
+answers. `python -m bench.hops.broker client|server|proxy ...` are the parts.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ def _measure(kind: str, payload: int) -> dict[str, float]:
         front, back = f"ipc://{folder}/front", f"ipc://{folder}/back"
         middle = {
             "broker": ["-m", "broker", "--name", "bench", "--frontend", front, "--backend", back],
-            "proxy": ["-m", "bench.broker", "proxy", front, back],
+            "proxy": ["-m", "bench.hops.broker", "proxy", front, back],
         }[kind]
-        children = [_start(middle), _start(["-m", "bench.broker", "server", back, str(payload)])]
+        children = [_start(middle), _start(["-m", "bench.hops.broker", "server", back, str(payload)])]
         try:
             broker = psutil.Process(children[0].pid)
             before = broker.cpu_times()
-            client = _start(["-m", "bench.broker", "client", front, str(payload), kind])
+            client = _start(["-m", "bench.hops.broker", "client", front, str(payload), kind])
             children.append(client)
             assert client.stdout is not None
             figures: dict[str, float] = json.loads(client.stdout.readline())
@@ -92,7 +92,7 @@ def _start(arguments: list[str]) -> subprocess.Popen[str]:
         [sys.executable, *arguments],
         stdout=subprocess.PIPE,
         text=True,
-        cwd=Path(__file__).parent.parent,
+        cwd=Path(__file__).parents[2],
         env={**os.environ, "LINGUA_LOG_LEVEL": "warning"},
     )
     assert child.stdout is not None

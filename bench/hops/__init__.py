@@ -1,0 +1,1 @@
+"""What one hop costs: a WebSocket, ZeroMQ, a broker, Redis."""
