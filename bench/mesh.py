@@ -15,7 +15,7 @@ from pathlib import Path
 
 import uvloop
 
-from bench import bare
+from bench.hops import bare
 from bench.servers import redis_at_hand
 from bench.table import ms, percentile, print_table
 from linguamesh.local.redis_server import free_port
