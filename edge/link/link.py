@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar, cast, get_args
 
 import msgspec
+import zmq
 
 from edge.core.timers import Schedule
 from edge.link.core import rpc
@@ -72,7 +73,7 @@ def _payload_of(message: Received) -> list[bytes]:
     if type(message.frame) not in _BUFFERED:
         return [bytes_of(part) for part in payload]
     for number, part in enumerate(payload):
-        if type(part) is not bytes:
+        if isinstance(part, zmq.Frame):  # not a view of a node's binary message, which this edge sends to itself
             payload[number] = cast(Any, part).buffer
     return cast(list[bytes], payload)
 

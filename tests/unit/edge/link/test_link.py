@@ -36,6 +36,7 @@ from mesh.frames import (
     encode,
 )
 from mesh.link.link import Received
+from tests.support.conditions import DEADLINE_S
 
 ACKS = ResultAcks([ResultAck("n", "job-00-1", 1, "fenced")])
 HEAD = Head(0, "edge:x:1", 0, "broker", 0)
@@ -103,6 +104,19 @@ def test_mail_reply_carries_all_its_parts() -> None:
     mail = Mail("1", "s-1", "7-0", True)
     link.on_messages([Received(HEAD, mail, [b"frame", b"body"], "b")])
     assert replies == [MailPage("1", mail, (b"frame", b"body"))]
+
+
+async def test_result_of_a_node_at_this_edge_keeps_its_view_of_the_audio() -> None:
+    """The same edge has session and node: the parts of a binary message arrive as they are."""
+    link = EdgeLink(Config(), "edge:x:1", Schedule())
+    seen: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
+    link.on(Push, lambda frame, payload, now: seen.set_result(payload))
+    push = Push("job-00-1", 1, "n", "edge:x:1", "r", "s-1", 0)
+    audio = memoryview(b"speech")
+    link.to_peer("edge:x:1", push, b"{}", audio)  # type: ignore[arg-type]
+    async with asyncio.timeout(DEADLINE_S):
+        head, part = await seen
+    assert head == b"{}" and part is audio
 
 
 def test_edge_receives_exactly_the_frames_addressed_to_edges() -> None:
