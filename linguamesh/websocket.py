@@ -1,23 +1,29 @@
 """WebSocket connections to the mesh: dial, send, decode, and the backoff of reconnects. Shared by both SDKs.
 
-Knows no message.
+Knows no message, only that the audio of one may be apart. A message is received in the turn of the event loop in which
+it arrives (mesh/websocket.py), and all messages that are sent in one turn are written at its end.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+from websockets.exceptions import InvalidHandshake, InvalidURI
+from websockets.protocol import State
 
 from linguamesh.errors import Unreachable
 from mesh.errors import PeerError
 from mesh.loopback import is_loopback
+from mesh.messages.binary import AudioMessage, encode_parts, json_of
+from mesh.websocket import BINARY, TEXT, MessageConnection, Payload, frame_head, masked
 
 OPEN_TIMEOUT_S: Final = 10.0
 CLOSE_TIMEOUT_S: Final = 2.0
@@ -29,6 +35,11 @@ MESSAGE_BYTES_MAX: Final = 8 * 1024 * 1024
 MESSAGES_WAITING_MAX: Final = 64
 #: A connection that accepts no data for this long counts as lost and is aborted.
 SEND_TIMEOUT_S: Final = 5.0
+#: Bytes gathered for one write; more are written before the turn ends.
+GATHERED_BYTES_MAX: Final = 64 * 1024
+#: Frames up to this size together are joined, so that they are one system call; larger ones are not copied again.
+JOINED_BYTES_MAX: Final = 8 * 1024
+_MASK_BYTES: Final = 4
 
 #: Backoff with full jitter: the next attempt comes between 0 and base * 2^failures, at most cap.
 RECONNECT_BASE_S: Final = 0.5
@@ -57,7 +68,103 @@ def reconnect_delay_s(failures: int, *, base_s: float = RECONNECT_BASE_S, cap_s:
     return random.uniform(0, min(cap_s, base_s * 2.0 ** min(failures, 32)))
 
 
-async def dial(url: str, *, open_timeout_s: float = OPEN_TIMEOUT_S) -> ClientConnection:
+class MeshConnection(MessageConnection, ClientConnection):
+    """A connection to the mesh. `put` never waits; who sends much stops while the connection `is_full`."""
+
+    #: Called when the connection is no longer full.
+    on_writable: Callable[[], None] | None = None
+    _gathered_bytes = 0
+    _written = 0
+    #: Bytes that had left at the last check of a full connection, and the timer of the next.
+    _accepted = 0
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The TCP connection is open."""
+        self._gathered: list[bytes] = []
+        super().connection_made(transport)
+
+    @property
+    def is_full(self) -> bool:
+        """True while more data waits to leave than should."""
+        return self.paused
+
+    def put(self, *parts: Payload, text: bool = True) -> bool:
+        """Send one message: its UTF-8 in a text frame, or any bytes in a binary one; False if the connection is closed.
+
+        Masking copies the parts once, so they may change afterwards.
+        """
+        if self.protocol.state is not State.OPEN:
+            return False
+        mask = os.urandom(_MASK_BYTES)
+        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+        if not self._gathered:
+            self.loop.call_soon(self._write)
+        self._gathered.append(frame_head(TEXT if text else BINARY, size, mask))
+        self._gathered += masked(parts, mask)
+        self._gathered_bytes += size
+        if self._gathered_bytes > GATHERED_BYTES_MAX:
+            self._write()
+        return True
+
+    async def close(self, code: int = 1000, reason: str = "") -> None:
+        """Write what is gathered, and close."""
+        self._write()
+        await super().close(code, reason)
+
+    def _write(self) -> None:
+        """Write the messages of this turn, if they are not written yet."""
+        parts, self._gathered = self._gathered, []
+        size, self._gathered_bytes = self._gathered_bytes, 0
+        if not parts or self.protocol.state is not State.OPEN:
+            return
+        self._written += size
+        if size <= JOINED_BYTES_MAX:
+            self.transport.write(b"".join(parts))
+            return
+        for part in parts:
+            self.transport.write(part)
+
+    # --- a full connection ------------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        """More data waits to leave than should."""
+        super().pause_writing()
+        self._accepted = self._left()
+        self._timer = self.loop.call_later(SEND_TIMEOUT_S, self._check)
+
+    def resume_writing(self) -> None:
+        """The data has left."""
+        super().resume_writing()
+        self._stop_timer()
+        if self.on_writable:
+            self.on_writable()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The TCP connection is closed."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _left(self) -> int:
+        # Pings wait too, so that it may seem some bytes less than it is.
+        return self._written - self.transport.get_write_buffer_size()
+
+    def _check(self) -> None:
+        accepted, self._accepted = self._accepted, self._left()
+        if self._accepted > accepted:
+            self._timer = self.loop.call_later(SEND_TIMEOUT_S, self._check)
+            return
+        self._timer = None
+        _log.warning("a connection is stuck, aborting it")
+        self.transport.abort()
+
+    def _stop_timer(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+
+
+async def dial(url: str, *, open_timeout_s: float = OPEN_TIMEOUT_S) -> MeshConnection:
     """An open WebSocket; Unreachable, with a text of one line, if that fails."""
     try:
         parts = urlsplit(url)
@@ -65,8 +172,9 @@ async def dial(url: str, *, open_timeout_s: float = OPEN_TIMEOUT_S) -> ClientCon
     except ValueError as error:
         raise Unreachable(f"{url} is not a WebSocket address (ws:// or wss://): {error}") from None
     try:
-        return await connect(
+        connection = await connect(
             url,
+            create_connection=MeshConnection,
             open_timeout=open_timeout_s,
             close_timeout=CLOSE_TIMEOUT_S,
             ping_interval=PING_INTERVAL_S,
@@ -85,6 +193,8 @@ async def dial(url: str, *, open_timeout_s: float = OPEN_TIMEOUT_S) -> ClientCon
         raise Unreachable(f"no answer from {url} within {open_timeout_s:g} s") from None
     except OSError as error:
         raise Unreachable(f"cannot connect to {url}: {_reason(error)}") from None
+    assert isinstance(connection, MeshConnection)
+    return connection
 
 
 class Outbound:
@@ -94,26 +204,39 @@ class Outbound:
         #: The address in use, or tried last.
         self.url = url
         #: None while there is no connection.
-        self.connection: ClientConnection | None = None
+        self.connection: MeshConnection | None = None
+        #: This connection agreed to binary messages.
+        self.use_binary_messages = False
 
-    async def send(self, data: str | bytes) -> bool:
-        """True if the data went into a live connection. A connection that accepts none is aborted."""
-        connection = self.connection
-        if connection is None:
-            return False
-        try:
-            async with asyncio.timeout(SEND_TIMEOUT_S):
-                await connection.send(data)
-        except ConnectionClosed:
-            return False
-        except TimeoutError:
-            _log.warning("connection to %s is stuck, aborting it", self.url)
-            connection.transport.abort()
-            return False
-        return True
+    @property
+    def is_full(self) -> bool:
+        """True while a connection has more data to send than it should."""
+        return self.connection is not None and self.connection.is_full
+
+    def put(self, *parts: Payload, text: bool = True) -> bool:
+        """True if the message went into a live connection."""
+        return self.connection is not None and self.connection.put(*parts, text=text)
+
+    def put_with_audio(self, message_class: type[AudioMessage], head: bytes, audio: bytes) -> bool:
+        """The same for a message whose audio is apart: binary if that was agreed, otherwise JSON."""
+        if self.use_binary_messages:
+            return self.put(*encode_parts(message_class, head, audio), text=False)
+        return self.put(json_of(message_class, head, audio))
+
+    async def send(self, data: bytes) -> bool:
+        """`put` of a text; returns once the connection takes more."""
+        is_sent = self.put(data)
+        await self.drained()
+        return is_sent
+
+    async def drained(self) -> None:
+        """Returns once the connection takes more, or is lost."""
+        if self.connection is not None and self.connection.is_full:
+            with suppress(OSError):
+                await self.connection.drain()
 
 
-def decode_known(decode: Callable[[str | bytes], T], data: str | bytes) -> T | None:
+def decode_known(decode: Callable[[bytes], T], data: bytes) -> T | None:
     """The message, or None for one that this version does not know or cannot decode."""
     try:
         return decode(data)
@@ -124,7 +247,7 @@ def decode_known(decode: Callable[[str | bytes], T], data: str | bytes) -> T | N
 
 def ignore(error: PeerError) -> None:
     """A message that this version does not know or cannot decode."""
-    _log.warning("ignored a message of the mesh: %s", error)
+    _log.warning("ignored a message of the mesh: %s: %s", error.code.name, error)
 
 
 def _reason(error: OSError) -> str:

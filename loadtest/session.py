@@ -17,10 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
-from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from linguamesh.websocket import dial, with_path
+from linguamesh.websocket import MeshConnection, dial, with_path
 from loadtest.delivery import IndexOrder, Metric, Sample, SentAudio
 from mesh.messages import audio_frames
 from mesh.messages.audio_frames import AudioFrame
@@ -76,7 +75,7 @@ class LoadSession:
         self._urls = [with_path(url, "/ws/session") for url in edges]
         self._edge = generator.randrange(len(edges))
         self._token = ""
-        self._socket: ClientConnection | None = None
+        self._socket: MeshConnection | None = None
         self._reader: asyncio.Task[None] | None = None
         self._pending: deque[Pending] = deque()
         self._order = IndexOrder()
@@ -156,7 +155,7 @@ class LoadSession:
         await socket.send(_encode(init).decode())
         async with asyncio.timeout(REPLY_TIMEOUT_S):
             while True:
-                ack = _decode(await socket.recv())
+                ack = _decode((await socket.take())[0])
                 if ack["type"] == "session_init_ack":
                     break
                 if ack["type"] == "error":
@@ -268,10 +267,11 @@ class LoadSession:
 
     # --- messages ---------------------------------------------------------------------------------
 
-    async def _read(self, socket: ClientConnection) -> None:
+    async def _read(self, socket: MeshConnection) -> None:
         try:
-            async for data in socket:
-                if isinstance(data, str):
+            while True:
+                data, is_text = await socket.take()
+                if is_text:
                     message = _decode(data)
                     handler = _HANDLERS.get(message["type"])
                     if handler:
@@ -286,7 +286,7 @@ class LoadSession:
             self._socket = None
             self.fail_all("the mesh closed the connection")
 
-    async def _acknowledge(self, socket: ClientConnection, message: dict[str, Any]) -> None:
+    async def _acknowledge(self, socket: MeshConnection, message: dict[str, Any]) -> None:
         if self.speech.resumable:
             ack = {key: message[key] for key in ("session_id", "utterance_index")}
             await socket.send(_encode({"type": "result_ack", **ack}).decode())

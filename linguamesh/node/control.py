@@ -13,6 +13,7 @@ from typing import Final
 
 from linguamesh.errors import LinguaError, NodeRefused, Unreachable
 from mesh.messages import node as wire
+from mesh.messages.base import encode_utf8
 from mesh.words import NodeCommand
 
 PAIRING_TIMEOUT_S: Final = 10.0
@@ -67,7 +68,7 @@ class ControlState:
 class PairingRequests:
     """Requests pairing codes, one at a time: the mesh's reply does not name its request."""
 
-    def __init__(self, send: Callable[[str], Awaitable[bool]]) -> None:
+    def __init__(self, send: Callable[[bytes], Awaitable[bool]]) -> None:
         self._send = send
         self._lock = asyncio.Lock()
         self._reply: asyncio.Future[wire.PairingCodeMessage] | None = None
@@ -78,7 +79,7 @@ class PairingRequests:
             self._reply = asyncio.get_running_loop().create_future()
             try:
                 async with asyncio.timeout(PAIRING_TIMEOUT_S):
-                    if not await self._send(wire.encode(wire.PairingCodeRequest(node_id=node_id))):
+                    if not await self._send(encode_utf8(wire.PairingCodeRequest(node_id=node_id))):
                         raise Unreachable("no pairing code: the node has no connection now")
                     reply = await self._reply
             except TimeoutError:

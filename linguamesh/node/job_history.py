@@ -27,11 +27,19 @@ class AssignmentState(Enum):
     DONE = "done"  # a duplicate, or an attempt older than the last one: nothing to do
 
 
+class EncodedResult(NamedTuple):
+    """A job_result as it is sent, on this connection or a later one: its JSON, and apart from it the speech."""
+
+    head: bytes
+    #: None: a failure has none.
+    audio: bytes | None
+
+
 class UnackedResult(NamedTuple):
     """A finished result that the mesh has not acknowledged."""
 
     attempt: int
-    text: str
+    result: EncodedResult
     since_ms: int
 
 
@@ -57,17 +65,17 @@ class JobHistory:
         self._running[job_id] = attempt
         return AssignmentState.NEW
 
-    def finish(self, job_id: str, attempt: int, text: str | None, now_ms: int) -> bool:
-        """The attempt ended; `text` is its result, None if it was cancelled. False, without effect, if the attempt is
-        not running: it has ended before, or a later one has replaced it."""
+    def finish(self, job_id: str, attempt: int, result: EncodedResult | None, now_ms: int) -> bool:
+        """The attempt ended; no result: it was cancelled. False, without effect, if the attempt is not running: it has
+        ended before, or a later one has replaced it."""
         if self._running.get(job_id) != attempt:
             return False
         del self._running[job_id]
         self._finished[job_id] = attempt
         self._finished.move_to_end(job_id)
         self._unacked.pop(job_id, None)
-        if text is not None:
-            self._unacked[job_id] = UnackedResult(attempt, text, now_ms)
+        if result is not None:
+            self._unacked[job_id] = UnackedResult(attempt, result, now_ms)
         self._evict(now_ms)
         return True
 
@@ -77,15 +85,15 @@ class JobHistory:
         if unacked and unacked.attempt <= attempt:
             del self._unacked[job_id]
 
-    def unacked_result(self, job_id: str) -> str | None:
+    def unacked_result(self, job_id: str) -> EncodedResult | None:
         """The unacknowledged result of one job."""
         unacked = self._unacked.get(job_id)
-        return unacked.text if unacked else None
+        return unacked.result if unacked else None
 
-    def unacked_results(self, now_ms: int) -> list[str]:
+    def unacked_results(self, now_ms: int) -> list[EncodedResult]:
         """All results to retry after a reconnect, oldest first."""
         self._evict(now_ms)
-        return [unacked.text for unacked in self._unacked.values()]
+        return [unacked.result for unacked in self._unacked.values()]
 
     def _evict(self, now_ms: int) -> None:
         while self._unacked:

@@ -1,8 +1,8 @@
-"""Builds the messages of a node from its profile and its jobs. Pure but for the clock and the machine's size."""
+"""Builds the messages of a node from its profile and its jobs, and decodes a job. Pure but for the clock and the
+machine's size."""
 
 from __future__ import annotations
 
-import base64
 import os
 import platform
 from dataclasses import dataclass
@@ -13,7 +13,10 @@ import msgspec
 from linguamesh.errors import JobFailed
 from linguamesh.node.job import Gpu, Result, Usage
 from mesh.clock import wall_ms
+from mesh.errors import ErrorCode, PeerError
+from mesh.messages import binary
 from mesh.messages import node as wire
+from mesh.websocket import Payload
 
 SDK_VERSION: Final = "0.1.0"
 #: Longest text of an error that is sent; the full text is in the node's log.
@@ -41,6 +44,7 @@ class Profile:
     region: str | None
     gpu_tier: str | None
     tenant_id: str | None
+    binary_messages: bool
 
     def register(self, node_id: str | None) -> wire.NodeRegisterMessage:
         """node_register."""
@@ -63,6 +67,7 @@ class Profile:
             region=self.region,
             gpu_tier=self.gpu_tier,
             result_ack=True,
+            binary_messages=self.binary_messages or None,
             tenant_id=self.tenant_id,
         )
 
@@ -103,6 +108,16 @@ class Profile:
         )
 
 
+def job_assign_from(data: Payload) -> wire.JobAssign:
+    """The job_assign in a binary message; PeerError(INVALID_MESSAGE) if there is none."""
+    number, head, audio = binary.split(data)
+    if number != binary.JOB_ASSIGN:
+        raise PeerError(ErrorCode.INVALID_MESSAGE, "a node receives no binary message but job_assign")
+    # Copied, because a view would keep all that was received with it.
+    assign: wire.JobAssign = binary.decode_parts(number, head, bytes(audio))
+    return assign
+
+
 def job_event(kind: type[JobEvent], assign: wire.JobAssign, node_id: str) -> JobEvent:
     """job_ack or job_started."""
     return kind(
@@ -128,7 +143,7 @@ def asr_partial(assign: wire.JobAssign, node_id: str, text: str, is_final: bool)
 
 
 def job_result(assign: wire.JobAssign, node_id: str, result: Result, processing_ms: int) -> wire.JobResult:
-    """job_result of a success; TypeError or ValueError if the handler's result does not fit the message."""
+    """job_result of a success, without its speech; TypeError or ValueError if the handler's result does not fit."""
     timings = {"total_ms": processing_ms, **result.timings}
     extra = msgspec.convert({**result.extra, "service_timings": timings}, wire.ExtraResult)
     return wire.JobResult(
@@ -140,7 +155,6 @@ def job_result(assign: wire.JobAssign, node_id: str, result: Result, processing_
         success=True,
         text_asr=result.text_asr,
         text_translated=result.text_translated,
-        tts_audio=msgspec.Raw(b'"%b"' % base64.b64encode(result.tts_audio)),
         tts_format=result.tts_format,
         extra=extra,
         processing_time_ms=processing_ms,

@@ -17,17 +17,27 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final
 
-from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from linguamesh.errors import RETRYABLE_CODES, NodeRefused, Unreachable
 from linguamesh.node.control import Control, ControlState, PairingRequests
 from linguamesh.node.job import Gpu, Usage
-from linguamesh.node.messages import Profile
+from linguamesh.node.messages import Profile, job_assign_from
 from linguamesh.node.runner import Handler, JobRunner
-from linguamesh.websocket import OPEN_TIMEOUT_S, Outbound, decode_known, dial, ignore, reconnect_delay_s, with_path
+from linguamesh.websocket import (
+    OPEN_TIMEOUT_S,
+    MeshConnection,
+    Outbound,
+    decode_known,
+    dial,
+    ignore,
+    reconnect_delay_s,
+    with_path,
+)
 from mesh.errors import ErrorCode, PeerError
 from mesh.messages import node as wire
+from mesh.messages.base import encode_utf8
+from mesh.websocket import Payload
 from mesh.words import CloseCode
 
 HEARTBEAT_INTERVAL_S: Final = 15.0
@@ -57,6 +67,7 @@ class Node:
     region, gpu_tier    its location and class, for jobs that select by them
     tenant_id   it runs jobs of this tenant only
     usage       called before each heartbeat; without it the node reports no load of its machine
+    binary_messages     receive audio and send speech without base64, if the mesh accepts that; otherwise in JSON
     on_control  called when an operator drains the node, or resumes it; running jobs finish in any case
     """
 
@@ -80,6 +91,7 @@ class Node:
         accept_public_jobs: bool = True,
         usage: Callable[[], Usage] = Usage,
         on_control: Callable[[Control], None] | None = None,
+        binary_messages: bool = True,
         heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
         connect_timeout_s: float = OPEN_TIMEOUT_S,
     ) -> None:
@@ -101,6 +113,7 @@ class Node:
             region=region,
             gpu_tier=gpu_tier,
             tenant_id=tenant_id,
+            binary_messages=binary_messages,
         )
         self._usage = usage
         self._control = ControlState(on_control)
@@ -109,7 +122,7 @@ class Node:
         self._outbound = Outbound(self.url)  # has a connection while registered
         #: True if it went into a live connection. Otherwise results are retried, and other messages are dropped.
         self._send = self._outbound.send
-        self._jobs = JobRunner(handler, max_jobs, self._send)
+        self._jobs = JobRunner(handler, max_jobs, self._outbound)
         self._pairing = PairingRequests(self._send)
         self._handlers: dict[type, Callable[[Any], None]] = {
             wire.JobAssign: self._jobs.on_assign,
@@ -203,7 +216,7 @@ class Node:
         """Report that the node cannot finish that job, or (None) any of its jobs: other nodes get them at once."""
         details = {"job_id": job_id} if job_id else None
         error = wire.NodeError(node_id=self._jobs.node_id, code=code, message=message, details=details)
-        await self._send(wire.encode(error))
+        await self._send(encode_utf8(error))
 
     async def pairing_code(self) -> tuple[str, float]:
         """A code by which one client can select this node (Session(pairing_code=...)), and its validity in seconds. It
@@ -219,10 +232,7 @@ class Node:
         try:
             await self._register(connection)
             heartbeats = asyncio.create_task(self._send_heartbeats(), name="heartbeat")
-            async for text in connection:
-                self._on_message(text)
-            self._check_close_code(connection)
-        except ConnectionClosed:
+            await connection.receive(self._on_message)
             self._check_close_code(connection)
         finally:
             self._registered.clear()
@@ -233,10 +243,10 @@ class Node:
                 await asyncio.wait({heartbeats})
             await connection.close()
 
-    async def _register(self, connection: ClientConnection) -> None:
+    async def _register(self, connection: MeshConnection) -> None:
         try:
             async with asyncio.timeout(REGISTER_TIMEOUT_S):
-                await connection.send(wire.encode(self._profile.register(self.node_id)))
+                connection.put(encode_utf8(self._profile.register(self.node_id)))
                 ack = await self._await_ack(connection)
         except TimeoutError:
             raise Unreachable(f"{self.url} did not answer node_register within {REGISTER_TIMEOUT_S:g} s") from None
@@ -246,23 +256,26 @@ class Node:
         self.node_id = self._jobs.node_id = ack.node_id
         self._control.on_registered(ack)
         self._outbound.connection = connection
+        self._outbound.use_binary_messages = bool(ack.binary_messages)
         # Results first: the mesh counts a job as lost that is in neither a result nor the heartbeat.
-        for text in self._jobs.unacked_results():
-            await self._send(text)
+        for result in self._jobs.unacked_results():
+            self._jobs.send_result(result)
+            await self._outbound.drained()
         await self._send_heartbeat()
         self._registered.set()
         _log.info("registered as %s at %s", self.node_id, self.url)
 
-    async def _await_ack(self, connection: ClientConnection) -> wire.NodeRegisterAck:
+    async def _await_ack(self, connection: MeshConnection) -> wire.NodeRegisterAck:
         while True:
-            message = decode_known(wire.decode_from_scheduler, await connection.recv())
+            data, is_text = await connection.take()
+            message = decode_known(wire.decode_from_scheduler, bytes(data)) if is_text else None
             if isinstance(message, wire.NodeRegisterAck):
                 return message
             if isinstance(message, wire.ErrorMessage):
                 self._on_error(message)
                 raise Unreachable(f"{self.url} cannot register nodes now: {message.code}: {message.message}")
 
-    def _check_close_code(self, connection: ClientConnection) -> None:
+    def _check_close_code(self, connection: MeshConnection) -> None:
         if connection.close_code == CloseCode.SUPERSEDED:
             code = ErrorCode.NODE_SUPERSEDED
             raise NodeRefused(code.name, f"another connection uses the node id {self.node_id}")
@@ -275,7 +288,7 @@ class Node:
 
     async def _send_heartbeat(self) -> None:
         message = self._profile.heartbeat(self._jobs.node_id, self._measure_usage(), self._jobs.running())
-        await self._send(wire.encode(message))
+        await self._send(encode_utf8(message))
 
     def _measure_usage(self) -> Usage:
         try:
@@ -286,9 +299,9 @@ class Node:
 
     # --- messages ---------------------------------------------------------------------------------
 
-    def _on_message(self, text: str | bytes) -> None:
+    def _on_message(self, data: Payload, is_text: bool) -> None:
         try:
-            message = wire.decode_from_scheduler(text)
+            message = wire.decode_from_scheduler(bytes(data)) if is_text else job_assign_from(data)
         except PeerError as error:
             ignore(error)
             return

@@ -10,15 +10,16 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from linguamesh.errors import RETRYABLE_CODES, LinguaError, SessionError, Unreachable
 from linguamesh.session.messages import error_from
-from linguamesh.websocket import Outbound, decode_known, dial
+from linguamesh.websocket import MeshConnection, Outbound, decode_known, dial
 from mesh.clock import now_ms
 from mesh.errors import ErrorCode
 from mesh.messages import client as wire
+from mesh.messages.base import encode_utf8
+from mesh.websocket import Payload
 from mesh.words import CloseCode
 
 #: A connection that lasted this long resets the backoff.
@@ -37,8 +38,10 @@ _log = logging.getLogger("linguamesh.session")
 class ConnectionHandler(Protocol):
     """The session's side of its connection."""
 
-    #: Called with each message after the handshake.
-    on_message: Callable[[str | bytes], None]
+    #: Called with each message after the handshake, and whether it is text.
+    on_message: Callable[[Payload, bool], None]
+    #: Called when a full connection takes messages again.
+    on_writable: Callable[[], None]
     #: The error that ended the session.
     error: SessionError | None
 
@@ -121,7 +124,7 @@ class Connection(Outbound):
         socket = await dial(url, open_timeout_s=self._open_timeout_s)
         try:
             async with asyncio.timeout(self._open_timeout_s):
-                await socket.send(wire.encode(self._handler.session_init()))
+                socket.put(encode_utf8(self._handler.session_init()))
                 ack = await _await_ack(socket)
         except BaseException as error:
             await socket.close()
@@ -131,6 +134,8 @@ class Connection(Outbound):
                 raise Unreachable(f"{url} closed the connection on session_init: {error}") from None
             raise
         self.connection, self._opened_ms = socket, now_ms()
+        self.use_binary_messages = bool(ack.binary_messages)
+        socket.on_writable = self._handler.on_writable
         self._handler.on_session_init_ack(ack)
 
     async def _read(self) -> SessionError | None:
@@ -138,16 +143,19 @@ class Connection(Outbound):
         socket = self.connection
         assert socket is not None
         try:
-            async for data in socket:
-                self._handler.on_message(data)
-                if self._handler.error:
-                    return self._handler.error
-        except ConnectionClosed as error:
-            _log.info("connection to %s lost: %s", self.url, error)
+            await socket.receive(self._on_message)
+        except SessionError as error:
+            return error
+        _log.info("connection to %s lost: %s %s", self.url, socket.close_code, socket.close_reason)
         self.connection = None
         self._unstable = self._unstable + 1 if now_ms() - self._opened_ms < STABLE_MS else 0
         fatal = _FATAL_CLOSE_CODES.get(socket.close_code or 0)
         return SessionError(fatal[0].name, fatal[1]) if fatal else None
+
+    def _on_message(self, data: Payload, is_text: bool) -> None:
+        self._handler.on_message(data, is_text)
+        if self._handler.error:
+            raise self._handler.error
 
     async def _reconnect(self) -> SessionError | None:
         """Retry with backoff, at the next address each time; the error if that is abandoned.
@@ -180,9 +188,10 @@ class Connection(Outbound):
             return SessionError(ErrorCode.WS_DISCONNECTED.name, text)
 
 
-async def _await_ack(socket: ClientConnection) -> wire.SessionInitAck:
+async def _await_ack(socket: MeshConnection) -> wire.SessionInitAck:
     while True:
-        message = decode_known(wire.decode_from_server, await socket.recv())
+        data, is_text = await socket.take()
+        message = decode_known(wire.decode_from_server, bytes(data)) if is_text else None
         if isinstance(message, wire.SessionInitAck):
             return message
         if isinstance(message, wire.ErrorMessage):

@@ -21,6 +21,8 @@ from linguamesh.session.send_buffer import SendBuffer
 from linguamesh.session.sender import Sender
 from mesh.errors import ErrorCode
 from mesh.messages import client as wire
+from mesh.messages.base import encode_utf8
+from mesh.websocket import Payload
 
 #: Timeout of session_close in a session that does not wait for its results, and of a heartbeat's reply.
 CLOSE_STEP_TIMEOUT_S: Final = 2.0
@@ -72,18 +74,18 @@ class SessionLifecycle:
         )
         self.buffer = SendBuffer(bytes_max)
         self.results = PendingResults()
-        self.sender = Sender(self.buffer, self.results, self.connection.send)
+        self.sender = Sender(self.buffer, self.results, self.connection)
         self.rooms = Rooms(self.send)
         self.receiver = Receiver(self.buffer, self.results, self.sender, self.rooms, on_event, self.end)
-        #: The connection calls the receiver itself.
-        self.on_message: Callable[[str | bytes], None] = self.receiver.on_message
+        #: The connection calls the receiver and the sender themselves.
+        self.on_message: Callable[[Payload, bool], None] = self.receiver.on_message
+        self.on_writable: Callable[[], None] = self.sender.wake
 
     async def open(self) -> None:
         """Connect, open the session and start its tasks."""
         await self.connection.open()
         self._tasks = [
             asyncio.create_task(self._serve(), name="session reader"),
-            asyncio.create_task(self.sender.run(), name="session sender"),
             asyncio.create_task(self._send_heartbeats(), name="session heartbeat"),
         ]
 
@@ -110,7 +112,7 @@ class SessionLifecycle:
     async def _send_heartbeats(self) -> None:
         while True:
             await asyncio.sleep(self._timeouts.heartbeat_interval)
-            await self.connection.send(wire.encode(heartbeat(self.session_id)))
+            self.connection.put(encode_utf8(heartbeat(self.session_id)))
 
     # --- the connection's handler -----------------------------------------------------------------
 
@@ -202,6 +204,8 @@ class SessionLifecycle:
                 self._closing = True
                 if await self.sender.try_send(session_close):
                     await self._wait_while_connected(self.receiver.close_ack)
+                else:
+                    await self._disconnected.wait()
 
     async def _is_accepted(self) -> bool:
         """False if the mesh rejected (SLOW_DOWN) the last of the audio: it does so before it replies to a heartbeat."""

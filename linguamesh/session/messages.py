@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -10,6 +9,7 @@ from linguamesh.errors import SessionError
 from linguamesh.session.results import Translation
 from mesh.clock import wall_ms
 from mesh.messages import client as wire
+from mesh.messages.base import encode_utf8
 from mesh.random_ids import new_trace_id
 
 CLIENT_VERSION: Final = "linguamesh-0.1.0"
@@ -45,22 +45,23 @@ def codec_of(init: wire.SessionInit, ack: wire.SessionInitAck | None) -> str:
     return (negotiated or (init.audio_formats or ["pcm16"])[0]).lower()
 
 
-def utterance(
-    audio: bytes, audio_format: str, sample_rate: int, src: str, tgt: str, options: dict[str, Any]
-) -> wire.Utterance:
-    """utterance; session and index are set when it is sent. The trace id makes a retry the same job."""
-    return wire.Utterance(
+def utterance(audio_format: str, sample_rate: int, src: str, tgt: str, options: dict[str, Any]) -> wire.Utterance:
+    """utterance without its audio; session and index are set when it is sent. The trace id makes a retry the same
+    job. TypeError or ValueError if an option is no JSON."""
+    message = wire.Utterance(
         session_id="",
         utterance_index=0,
         manual_cut=options.pop("manual_cut", True),
         src_lang=src,
         tgt_lang=tgt,
-        audio=base64.b64encode(audio).decode(),
         audio_format=audio_format,
         sample_rate=sample_rate,
         trace_id=options.pop("trace_id", None) or new_trace_id(),
         **options,
     )
+    if options:
+        encode_utf8(message)  # now, where its caller sees the error
+    return message
 
 
 def error_from(message: wire.ErrorMessage) -> SessionError:

@@ -21,8 +21,9 @@ from linguamesh.session.sender import Sender
 from linguamesh.websocket import ignore
 from mesh.clock import now_ms
 from mesh.errors import ErrorCode, PeerError
-from mesh.messages import audio_frames
+from mesh.messages import audio_frames, binary
 from mesh.messages import client as wire
+from mesh.websocket import Payload
 
 #: ui_event ERROR announces a failure, `error` has its details and may follow a moment later.
 ERROR_GRACE_S: Final = 0.2
@@ -33,6 +34,8 @@ ANNOUNCED_ERRORS_MAX: Final = 1_000
 _FATAL_CODES: Final = frozenset(
     code.name for code in (ErrorCode.INVALID_SESSION, ErrorCode.SESSION_CLOSED, ErrorCode.SESSION_SUPERSEDED)
 )
+
+_TRANSLATION_RESULT: Final = bytes((binary.TRANSLATION_RESULT,))
 
 _log = logging.getLogger("linguamesh.session")
 
@@ -110,15 +113,14 @@ class Receiver:
 
     # --- messages ---------------------------------------------------------------------------------
 
-    def on_message(self, data: str | bytes) -> None:
+    def on_message(self, data: Payload, is_text: bool) -> None:
         """Any message or frame after the handshake."""
-        if isinstance(data, bytes):
-            self._on_binary(data)
-            return
         try:
-            message = wire.decode_from_server(data)
+            message = wire.decode_from_server(bytes(data)) if is_text else self._from_binary(data)
         except PeerError as error:
             ignore(error)
+            return
+        if message is None:
             return
         if isinstance(message, wire.ServerHeartbeat):
             self.heartbeat.set()
@@ -129,14 +131,17 @@ class Receiver:
         if self._on_event is not None and not isinstance(message, wire.TranslationResult):
             self.emit(message)
 
-    def _on_binary(self, data: bytes) -> None:
-        try:
-            frame = audio_frames.decode(data)
-        except PeerError as error:
-            _log.warning("ignored an invalid frame: %s", error)
-            return
+    def _from_binary(self, data: Payload) -> wire.TranslationResult | None:
+        """The result in a binary message; a frame of a stream is handled here."""
+        if data[:1] == _TRANSLATION_RESULT:
+            number, head, audio = binary.split(data)
+            # Copied, because a view would keep all that was received with it.
+            result: wire.TranslationResult = binary.decode_parts(number, head, bytes(audio))
+            return result
+        frame = audio_frames.decode(bytes(data))
         if isinstance(frame, audio_frames.PingFrame):
             self._sender.on_ping(frame)
+        return None
 
     def _on_backpressure(self, message: wire.Backpressure) -> None:
         self._sender.flow.on_backpressure(message.action, message.resume_after_ms, now_ms())

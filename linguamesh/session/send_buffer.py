@@ -55,9 +55,10 @@ class Chunk:
 
 @dataclass(slots=True, eq=False)
 class WholeUtterance:
-    """An utterance sent in one message. `message` lacks its session and index."""
+    """An utterance sent in one message. `message` lacks its audio, session and index."""
 
     message: Utterance
+    audio: bytes
     #: The user's index; -1 until it was first sent.
     index: int = -1
     wire_index: int = -1
@@ -68,7 +69,7 @@ class WholeUtterance:
     size_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.size_bytes = len(self.message.audio) + ITEM_OVERHEAD_BYTES
+        self.size_bytes = len(self.audio) + ITEM_OVERHEAD_BYTES
 
 
 Sendable: TypeAlias = Chunk | WholeUtterance

@@ -1,7 +1,8 @@
 """Sends for one session: audio, whole utterances, acknowledgements and other messages, within the mesh's backpressure.
 
-One task sends one item after the other, so the order in which they were added is the order on the wire, on this
-connection or the next. `SendBuffer` decides which audio is due; the connection and its retries are not known here.
+An item is sent as soon as it is due, in the turn in which it was added if it can be. The order in which items were
+added is the order on the wire, on this connection or the next. `SendBuffer` decides which audio is due; the connection
+and its retries are not known here.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -21,10 +22,15 @@ from mesh.clock import now_ms
 from mesh.errors import ErrorCode
 from mesh.messages import audio_frames
 from mesh.messages import client as wire
+from mesh.messages.base import encode_utf8
+from mesh.messages.binary import AudioMessage
+from mesh.websocket import Payload
 from mesh.words import BackpressureAction
 
 #: Bound on messages other than audio that wait to be sent.
 MESSAGES_MAX: Final = 1_000
+#: Items sent in one turn of the event loop; a connection that accepts everything must not starve the other tasks.
+TURN_MAX: Final = 16
 #: Under SLOW_DOWN: one message per interval, with up to one interval of audio.
 SLOW_INTERVAL_MS: Final = 500
 #: How long a `backpressure` message applies: without `resume_after_ms`, and at most.
@@ -62,6 +68,20 @@ class FlowControl:
         return wait_ms, SLOW_INTERVAL_MS if now_ms < self.slow_until_ms else 0
 
 
+class Outlet(Protocol):
+    """The connection in use, if there is one."""
+
+    @property
+    def is_full(self) -> bool:
+        """True while it should get no more messages; `Sender.wake` is called afterwards."""
+
+    def put(self, *parts: Payload, text: bool = True) -> bool:
+        """True if the message went into a live connection."""
+
+    def put_with_audio(self, message_class: type[AudioMessage], head: bytes, audio: bytes) -> bool:
+        """The same for a message whose audio is apart."""
+
+
 class _Message(NamedTuple):
     """A message other than audio: built for the session id that is valid when it is sent."""
 
@@ -69,23 +89,24 @@ class _Message(NamedTuple):
     is_sent: asyncio.Future[bool]
 
 
-class _Caller(NamedTuple):
-    """The caller of `add_utterance`: waits for the index, and perhaps for the result."""
+class _Caller:
+    """The caller of `add_utterance`: waits for the index, unless it was sent at once, and perhaps for the result."""
 
-    index_assigned: asyncio.Future[int]
-    result: asyncio.Future[Translation] | None
+    __slots__ = ("index_assigned", "result")
+
+    def __init__(self, result: asyncio.Future[Translation] | None) -> None:
+        self.index_assigned: asyncio.Future[int] | None = None
+        self.result = result
 
 
 class Sender:
-    """`transmit` returns whether the data went into a live connection; otherwise it stays in the send buffer."""
+    """What did not go into a live connection stays in the send buffer."""
 
-    def __init__(
-        self, buffer: SendBuffer, results: PendingResults, transmit: Callable[[str | bytes], Awaitable[bool]]
-    ) -> None:
+    def __init__(self, buffer: SendBuffer, results: PendingResults, outlet: Outlet) -> None:
         self.flow = FlowControl()
         self._buffer = buffer
         self._results = results
-        self._transmit = transmit
+        self._outlet = outlet
         self._session_id = ""
         self._use_binary_frames = False
         self._online = False
@@ -95,7 +116,8 @@ class Sender:
         self._messages: deque[_Message] = deque()
         self._acks: dict[str, int] = {}  # session -> the last index to acknowledge
         self._pong: bytes | None = None
-        self._wake = asyncio.Event()
+        self._is_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None  # until a pause that the mesh requested is over
         self._progress = asyncio.Event()  # something was sent or acknowledged: capacity may be free
 
     # --- input ------------------------------------------------------------------------------------
@@ -104,22 +126,25 @@ class Sender:
         """Stream audio; waits while the send buffer is full."""
         await self.wait_for_capacity(piece.size_bytes)
         self._buffer.add(piece)
-        self._wake.set()
+        self.send_due()
 
     async def end_utterance(self, timestamp_ms: int) -> None:
         """Finalize the streamed utterance; no effect if it has no audio."""
         if self._buffer.utterance_open:
             await self.wait_for_capacity(ITEM_OVERHEAD_BYTES)
             self._buffer.end_utterance(timestamp_ms)
-            self._wake.set()
+            self.send_due()
 
     async def add_utterance(self, utterance: WholeUtterance, result: asyncio.Future[Translation] | None) -> int:
         """Send a whole utterance; returns its index once it is sent."""
         if self._error or not self._buffer.has_capacity_for(utterance.size_bytes):
             await self.wait_for_capacity(utterance.size_bytes)
-        caller = self._callers[utterance] = _Caller(asyncio.get_running_loop().create_future(), result)
+        caller = self._callers[utterance] = _Caller(result)
         self._buffer.add(utterance)
-        self._wake.set()
+        self.send_due()
+        if utterance.index >= 0:
+            return utterance.index
+        caller.index_assigned = asyncio.get_running_loop().create_future()
         return await caller.index_assigned
 
     def cancel(self, utterance: WholeUtterance) -> None:
@@ -146,7 +171,7 @@ class Sender:
             raise SessionError(ErrorCode.SLOW_DOWN.name, f"{MESSAGES_MAX} messages wait to be sent")
         message = _Message(build, asyncio.get_running_loop().create_future())
         self._messages.append(message)
-        self._wake.set()
+        self.send_due()
         return await message.is_sent
 
     async def flush(self) -> None:
@@ -172,17 +197,16 @@ class Sender:
     def acknowledge(self, session_id: str, index: int) -> None:
         """The user has all results of that session up to that index."""
         self._acks[session_id] = max(index, self._acks.get(session_id, -1))
-        self._wake.set()
-        self._progress.set()
+        self.wake()
 
     def on_ping(self, ping: audio_frames.PingFrame) -> None:
         """Reply to the latest ping."""
         self._pong = audio_frames.encode(audio_frames.PongFrame(*ping))
-        self._wake.set()
+        self._schedule()
 
     def wake(self) -> None:
-        """The send buffer or the flow control has changed: an item may be due, or capacity free."""
-        self._wake.set()
+        """The send buffer, the flow control or the connection has changed: an item may be due, or capacity free."""
+        self._schedule()
         self._progress.set()
 
     def resume(self, session_id: str, use_binary_frames: bool, first: list[wire.ClientMessage]) -> None:
@@ -195,6 +219,7 @@ class Sender:
         """The connection is lost. Acknowledgements go: the next session_init carries them, and peers' results are
         redelivered."""
         self._online = False
+        self._stop_timer()
         self._first.clear()
         self._acks.clear()
         self._pong = None
@@ -204,8 +229,9 @@ class Sender:
         """Nothing more is sent: all callers get the error."""
         self._error = self._error or error
         self._online = False
+        self._stop_timer()
         for caller in self._callers.values():
-            if not caller.index_assigned.done():
+            if caller.index_assigned and not caller.index_assigned.done():
                 caller.index_assigned.set_exception(SessionError(error.code, error.message))
                 caller.index_assigned.exception()  # the caller may have been cancelled
         self._callers.clear()
@@ -220,82 +246,101 @@ class Sender:
 
     # --- sending ----------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Send all that is due, until cancelled."""
-        while True:
-            self._wake.clear()
-            wait_ms = await self.send_due()
-            try:
-                async with asyncio.timeout(wait_ms / 1_000 if wait_ms else None):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
+    def _schedule(self) -> None:
+        """Send at the end of this turn, with what else it has to send."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._send_scheduled)
 
-    async def send_due(self) -> int:
-        """Send all that is due; the milliseconds until more is due, 0 = until `wake`."""
-        while self._online:
-            message = self._messages.popleft() if self._messages and not self._first else None
-            if message:
-                data: str | bytes = wire.encode(message.build(self._session_id))
-            elif self._first or self._acks or self._pong is not None:
-                data = self._next_control()
+    def _send_scheduled(self) -> None:
+        self._is_scheduled = False
+        self.send_due()
+
+    def send_due(self) -> None:
+        """Send all that is due now. The rest follows when it is due, or the connection takes more."""
+        sent = 0
+        while self._online and not self._outlet.is_full:
+            if self._first or self._messages or self._acks or self._pong is not None:
+                is_sent = self._send_control()
             else:
                 now, flow = now_ms(), self.flow
                 is_throttled = now < flow.paused_until_ms or now < flow.slow_until_ms
                 wait_ms, join_ms = flow.limits(now) if is_throttled else (0, 0)
                 if wait_ms:
-                    return wait_ms
+                    self._send_after(wait_ms)
+                    return
                 item = self._buffer.take_due(now, join_ms)
                 if item is None:
-                    self._progress.set()
-                    return 0
+                    break
                 flow.sent_ms = now
-                data = self._encoded(item)
-            is_sent = await self._transmit(data)
-            if message and not message.is_sent.done():
-                message.is_sent.set_result(is_sent)
+                is_sent = self._send_item(item)
             if not is_sent:
-                return 0
-            self._progress.set()
-            await asyncio.sleep(0)  # a socket that accepts everything at once must not starve the other tasks
-        return 0
+                self._online = False  # `suspend` follows
+                return
+            sent += 1
+            if sent == TURN_MAX:
+                self._schedule()
+                break
+        self._progress.set()
 
-    def _next_control(self) -> str | bytes:
-        """The next message that has no caller: first messages of a connection, pong, acknowledgements."""
+    def _send_after(self, wait_ms: int) -> None:
+        self._stop_timer()
+        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1_000, self.send_due)
+
+    def _stop_timer(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+
+    def _send_control(self) -> bool:
+        """Send the next message other than audio: first messages of a connection, those of callers, pong,
+        acknowledgements."""
         if self._first:
-            return wire.encode(self._first.popleft())
+            return self._outlet.put(encode_utf8(self._first.popleft()))
+        if self._messages:
+            return self._send_message(self._messages.popleft())
         if self._pong is not None:
             pong, self._pong = self._pong, None
-            return pong
+            return self._outlet.put(pong, text=False)
         session_id = next(iter(self._acks))
-        return wire.encode(wire.ResultAckMessage(session_id=session_id, utterance_index=self._acks.pop(session_id)))
+        index = self._acks.pop(session_id)
+        return self._outlet.put(encode_utf8(wire.ResultAckMessage(session_id=session_id, utterance_index=index)))
 
-    def _encoded(self, item: Sendable) -> str | bytes:
+    def _send_message(self, message: _Message) -> bool:
+        try:
+            is_sent = self._outlet.put(encode_utf8(message.build(self._session_id)))
+        except (TypeError, ValueError) as error:  # the caller's value is no JSON
+            if not message.is_sent.done():
+                message.is_sent.set_exception(error)
+            return True
+        if not message.is_sent.done():
+            message.is_sent.set_result(is_sent)
+        return is_sent
+
+    def _send_item(self, item: Sendable) -> bool:
         if isinstance(item, Chunk):
-            return self._encoded_chunk(item)
+            return self._send_chunk(item)
         caller = self._callers.pop(item, None)
         if caller is not None:
             self._results.add(item.index, caller.result)
-            if not caller.index_assigned.done():
+            if caller.index_assigned and not caller.index_assigned.done():
                 caller.index_assigned.set_result(item.index)
-        return wire.encode(
-            msgspec.structs.replace(item.message, session_id=self._session_id, utterance_index=item.wire_index)
-        )
+        message = msgspec.structs.replace(item.message, session_id=self._session_id, utterance_index=item.wire_index)
+        return self._outlet.put_with_audio(wire.Utterance, encode_utf8(message), item.audio)
 
-    def _encoded_chunk(self, chunk: Chunk) -> str | bytes:
+    def _send_chunk(self, chunk: Chunk) -> bool:
         session_id, piece = self._session_id, chunk.piece
         if self._use_binary_frames and piece.is_final and not piece.audio:
-            return audio_frames.encode(audio_frames.FinalFrame(session_id, chunk.seq, piece.timestamp_ms))
+            final = audio_frames.FinalFrame(session_id, chunk.seq, piece.timestamp_ms)
+            return self._outlet.put(audio_frames.encode(final), text=False)
         if self._use_binary_frames:
-            return audio_frames.encode(
-                audio_frames.AudioFrame(session_id, chunk.seq, piece.timestamp_ms, piece.is_final, piece.audio)
-            )
-        return wire.encode(
-            wire.AudioChunk(
-                session_id=session_id,
-                seq=chunk.seq,
-                is_final=piece.is_final,
-                payload=base64.b64encode(piece.audio).decode() if piece.audio else None,
-                client_timestamp_ms=piece.timestamp_ms,
-            )
+            frame = audio_frames.AudioFrame(session_id, chunk.seq, piece.timestamp_ms, piece.is_final, piece.audio)
+            return self._outlet.put(audio_frames.encode(frame), text=False)
+        message = wire.AudioChunk(
+            session_id=session_id,
+            seq=chunk.seq,
+            is_final=piece.is_final,
+            payload=base64.b64encode(piece.audio).decode() if piece.audio else None,
+            client_timestamp_ms=piece.timestamp_ms,
         )
+        return self._outlet.put(encode_utf8(message))

@@ -61,6 +61,7 @@ class Session:
     sample_rate     of PCM16, in Hz; for streaming, and the default of whole utterances
     audio_formats   formats to offer for streaming, best first: "pcm16", "opus"; `codec` is the negotiated one
     binary_frames   stream in binary frames, if the mesh accepts them; otherwise in JSON
+    binary_messages exchange whole utterances and results without base64, if the mesh accepts that; otherwise in JSON
     options         more fields of session_init, such as tenant_id, pairing_code, mode, lang_a, lang_b;
                     stage_timings=True gives each result its `stages`
     """
@@ -83,6 +84,7 @@ class Session:
         sample_rate: int = 16_000,
         audio_formats: Sequence[str] = ("pcm16",),
         binary_frames: bool = True,
+        binary_messages: bool = True,
         **options: Any,
     ) -> None:
         urls = [with_path(one, "/ws/session") for one in ([url] if isinstance(url, str) else url)]
@@ -91,6 +93,7 @@ class Session:
         self.src = src
         self.tgt = tgt
         self.sample_rate = sample_rate
+        options["binary_messages"] = binary_messages or None
         self._init = session_init(src, tgt, sample_rate, audio_formats, binary_frames, resume, options)
         self._timeout = timeout
         timeouts = SessionTimeouts(open_timeout, close_timeout, heartbeat_interval, reconnect_for, reconnect_delay)
@@ -198,7 +201,9 @@ class Session:
             raise SessionError(code.name, f"{len(self._results)} utterances wait for their results")
         whole = self._whole_utterance(audio, format, sample_rate, src, tgt, options)
         try:
-            return await self._sender.add_utterance(whole, None)
+            index = await self._sender.add_utterance(whole, None)
+            await asyncio.sleep(0)  # it may have been sent at once, and a loop of them must not starve the other tasks
+            return index
         except asyncio.CancelledError:
             self._sender.cancel(whole)
             raise
@@ -226,7 +231,8 @@ class Session:
             text = "a whole utterance beside streamed audio needs a session that can be resumed"
             raise SessionError(ErrorCode.UNSUPPORTED_FEATURE.name, text)
         rate = self.sample_rate if sample_rate is None else sample_rate
-        return WholeUtterance(utterance(audio, audio_format, rate, src or self.src, tgt or self.tgt, options))
+        message = utterance(audio_format, rate, src or self.src, tgt or self.tgt, options)
+        return WholeUtterance(message, bytes(audio))  # bytes are not copied; anything else may change before a retry
 
     # --- streaming --------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from linguamesh.session.connection import Connection
 from linguamesh.session.messages import session_init
 from linguamesh.websocket import with_path
 from mesh.messages import client as wire
+from mesh.websocket import Payload
 from tests.support.fakes.scripted_server import Peer, ScriptedServer, scripted_server
 
 
@@ -30,8 +31,10 @@ class Handler:
     def on_session_init_ack(self, ack: wire.SessionInitAck) -> None:
         self.calls.append(f"open {ack.session_id}")
 
-    def on_message(self, data: str | bytes) -> None:
+    def on_message(self, data: Payload, is_text: bool) -> None:
         self.calls.append("message")
+
+    def on_writable(self) -> None: ...
 
     def on_disconnected(self) -> None:
         self.calls.append("disconnected")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-
 import pytest
 
 from linguamesh.session.messages import codec_of, error_from, session_init, tts_started, utterance
 from linguamesh.session.results import Translation
 from mesh.messages import client as wire
+from mesh.messages.audio import NOT_SENT
 
 
 def init(*formats: str) -> wire.SessionInit:
@@ -32,11 +31,16 @@ def test_codec_is_the_negotiated_one_or_the_first_offer(fields: dict[str, str], 
 
 
 def test_each_utterance_has_a_trace_id_of_its_own_unless_given() -> None:
-    first, second = (utterance(b"\1\0", "pcm16", 16_000, "en", "es", {}) for _ in range(2))
+    first, second = (utterance("pcm16", 16_000, "en", "es", {}) for _ in range(2))
     assert first.trace_id and first.trace_id != second.trace_id
-    assert base64.b64decode(first.audio) == b"\1\0"
-    given = utterance(b"", "pcm16", 16_000, "en", "es", {"trace_id": "t-7", "manual_cut": False})
+    given = utterance("pcm16", 16_000, "en", "es", {"trace_id": "t-7", "manual_cut": False})
     assert (given.trace_id, given.manual_cut) == ("t-7", False)
+
+
+def test_utterance_has_its_audio_apart_and_an_option_that_is_no_json_is_refused() -> None:
+    assert utterance("pcm16", 16_000, "en", "es", {}).audio is NOT_SENT
+    with pytest.raises(TypeError):
+        utterance("pcm16", 16_000, "en", "es", {"dialect": object()})
 
 
 def test_error_without_an_object_as_details_has_none() -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+from msgspec.structs import replace
+
 from linguamesh.errors import SessionError
 from linguamesh.session.messages import utterance
 from linguamesh.session.receiver import Receiver
@@ -12,7 +15,10 @@ from linguamesh.session.results import PendingResults, Translation
 from linguamesh.session.rooms import Rooms
 from linguamesh.session.send_buffer import Piece, SendBuffer, WholeUtterance
 from linguamesh.session.sender import Sender
+from mesh.messages import binary
 from mesh.messages import client as wire
+from mesh.messages.base import encode_utf8
+from tests.support.fakes.outlet import RecordingOutlet
 
 
 class Inbound:
@@ -20,7 +26,7 @@ class Inbound:
 
     def __init__(self) -> None:
         self.buffer, self.results = SendBuffer(1_000_000), PendingResults()
-        self.sender = Sender(self.buffer, self.results, self._transmit)
+        self.sender = Sender(self.buffer, self.results, RecordingOutlet())
         self.events: list[str] = []
         self.ended: list[SessionError] = []
         rooms = Rooms(self._send)
@@ -29,16 +35,13 @@ class Inbound:
         self.buffer.on_restarted()
         self.receiver.restart("s-1")
 
-    async def _transmit(self, data: str | bytes) -> bool:
-        return True
-
     async def _send(self, message: wire.ClientMessage) -> None: ...
 
     def _on_event(self, message: wire.ServerMessage) -> None:
         self.events.append(type(message).__name__)
 
     def receive(self, kind: str, **fields: Any) -> None:
-        self.receiver.on_message(json.dumps({"type": kind, **fields}))
+        self.receiver.on_message(json.dumps({"type": kind, **fields}).encode(), True)
 
     def receive_result(self, session_id: str, index: int, **fields: Any) -> None:
         base = {"job_id": "j", "text_asr": "a", "text_translated": "b", "tts_audio": "", "tts_format": "pcm16"}
@@ -46,7 +49,7 @@ class Inbound:
 
     def add_whole(self) -> WholeUtterance:
         """A whole utterance that was sent."""
-        whole = WholeUtterance(utterance(b"\1\0", "pcm16", 16_000, "en", "es", {}))
+        whole = WholeUtterance(utterance("pcm16", 16_000, "en", "es", {}), b"\1\0")
         self.buffer.add(whole)
         assert self.buffer.take_due(0) is whole
         return whole
@@ -62,6 +65,19 @@ class Inbound:
         """All results, after the end of the session."""
         self.results.close("SESSION_CLOSED", "")
         return [one async for one in self.results.unread.read()]
+
+
+def result(index: int) -> wire.TranslationResult:
+    return wire.TranslationResult(
+        session_id="s-1",
+        utterance_index=index,
+        job_id="j",
+        text_asr="a",
+        text_translated="b",
+        tts_format="pcm16",
+        trace_id="t",
+        last_seq=1,
+    )
 
 
 async def test_result_is_delivered_once_and_acknowledged() -> None:
@@ -135,5 +151,39 @@ async def test_fatal_error_ends_the_session() -> None:
 async def test_unknown_message_is_ignored() -> None:
     inbound = Inbound()
     inbound.receive("from_the_future")
-    inbound.receiver.on_message(b"\xff")
+    inbound.receiver.on_message(b"\xff", False)
     assert inbound.events == [] and inbound.ended == []
+
+
+async def test_binary_result_is_a_result_whose_audio_is_copied_once_out_of_the_frame() -> None:
+    inbound = Inbound()
+    inbound.stream_utterance()
+    frame = bytearray(b"".join(binary.encode(result(0), b"speech")))
+    inbound.receiver.on_message(memoryview(frame), False)
+    frame[:] = bytes(len(frame))  # the view of the connection is not kept
+    (translation,) = await inbound.unread()
+    assert (translation.text_translated, translation.tts_audio) == ("b", b"speech")
+    assert translation.message is not None and translation.tts_audio is translation.message.tts_audio
+
+
+MALFORMED = {
+    "too short": b"\x23",
+    "head beyond its end": b"\x23\xff\x00\x00\x00{}",
+    "head is no JSON": b"\x23\x01\x00\x00\x00{",
+    "message of another direction": b"".join(binary.encode(utterance("pcm16", 16_000, "en", "es", {}), b"\1\0")),
+    "audio in the head": b"".join(
+        binary.encode_parts(wire.TranslationResult, encode_utf8(replace(result(0), tts_audio="QUJD")), b"")
+    ),
+}
+
+
+@pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED)
+async def test_malformed_binary_message_is_reported_and_costs_nothing_else(
+    data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    inbound = Inbound()
+    inbound.stream_utterance()
+    inbound.receiver.on_message(memoryview(data), False)
+    assert "INVALID_MESSAGE" in caplog.text and inbound.ended == []
+    inbound.receiver.on_message(b"".join(binary.encode(result(0), b"speech")), False)
+    assert [one.tts_audio for one in await inbound.unread()] == [b"speech"]

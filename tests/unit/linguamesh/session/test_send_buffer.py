@@ -31,7 +31,7 @@ FINAL = Piece(b"", 0, True, 8)
 
 
 def whole() -> WholeUtterance:
-    return WholeUtterance(utterance(b"\1\0", "pcm16", 16_000, "en", "es", {}))
+    return WholeUtterance(utterance("pcm16", 16_000, "en", "es", {}), b"\1\0")
 
 
 def take_all(buffer: SendBuffer, join_ms: int = 0) -> list[Sendable]:

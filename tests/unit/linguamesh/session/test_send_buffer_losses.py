@@ -139,7 +139,7 @@ class Losses(RuleBasedStateMachine):
 
     @rule()
     def send_whole(self) -> None:
-        whole = WholeUtterance(utterance(b"", "pcm16", 16_000, "en", "es", {"trace_id": self.name()}))
+        whole = WholeUtterance(utterance("pcm16", 16_000, "en", "es", {"trace_id": self.name()}), b"")
         self.buffer.add(whole)
 
     @precondition(lambda self: self.buffer._utterances)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -16,11 +14,16 @@ from linguamesh.session.sender import (
     BACKPRESSURE_MS_DEFAULT,
     BACKPRESSURE_MS_MAX,
     SLOW_INTERVAL_MS,
+    TURN_MAX,
     FlowControl,
     Sender,
 )
-from mesh.messages import audio_frames
-from tests.support.conditions import DEADLINE_S
+from mesh.clock import now_ms
+from mesh.messages import audio_frames, binary
+from mesh.messages import client as wire
+from mesh.messages.audio import audio_bytes
+from tests.support.conditions import DEADLINE_S, until
+from tests.support.fakes.outlet import RecordingOutlet
 
 
 def wait_ms(flow: FlowControl, now_ms: int) -> int:
@@ -68,34 +71,12 @@ def test_rejected_item_waits_the_default_pause_unless_the_mesh_requested_one() -
 # --- the sender -----------------------------------------------------------------------------------
 
 
-class Wire:
-    """Records the data that a sender transmits; it can refuse it, as a lost connection does."""
-
-    def __init__(self) -> None:
-        self.sent: list[str | bytes] = []
-        self.is_lost = False
-
-    async def transmit(self, data: str | bytes) -> bool:
-        if not self.is_lost:
-            self.sent.append(data)
-        return not self.is_lost
-
-    def types(self) -> list[str]:
-        """The message types, or the classes of binary frames."""
-        return [
-            type(audio_frames.decode(data)).__name__ if isinstance(data, bytes) else json.loads(data)["type"]
-            for data in self.sent
-        ]
-
-
-def sender_on(
-    transmit: Callable[[str | bytes], Awaitable[bool]], *, bytes_max: int = 1_000_000
-) -> tuple[Sender, SendBuffer, PendingResults]:
+def sender_on(outlet: RecordingOutlet, *, bytes_max: int = 1_000_000) -> tuple[Sender, SendBuffer, PendingResults]:
     """A sender with an open connection."""
     buffer, results = SendBuffer(bytes_max), PendingResults()
     buffer.is_resumable = True
     buffer.on_restarted()
-    sender = Sender(buffer, results, transmit)
+    sender = Sender(buffer, results, outlet)
     sender.resume("s-1", True, [])
     return sender, buffer, results
 
@@ -105,56 +86,109 @@ def piece(audio: bytes) -> Piece:
 
 
 def whole() -> WholeUtterance:
-    return WholeUtterance(utterance(b"\1\0", "pcm16", 16_000, "en", "es", {}))
+    return WholeUtterance(utterance("pcm16", 16_000, "en", "es", {}), b"\1\0")
 
 
 async def test_control_messages_are_sent_before_audio_and_audio_in_order() -> None:
-    wire = Wire()
-    sender, _, _ = sender_on(wire.transmit)
+    outlet = RecordingOutlet()
+    outlet.has_no_capacity = True
+    sender, _, _ = sender_on(outlet)
     await sender.add_audio(piece(b"aa"))
     await sender.end_utterance(8)
     sender.acknowledge("s-1", 3)
     sender.acknowledge("s-1", 2)
     sender.on_ping(audio_frames.PingFrame("s-1", 1, 2))
-    assert await sender.send_due() == 0
-    assert wire.types() == ["PongFrame", "result_ack", "AudioFrame", "FinalFrame"]
-    assert json.loads(wire.sent[1])["utterance_index"] == 3, "acknowledgements are cumulative"
+    assert outlet.sent == [], "a full connection gets nothing"
+    outlet.has_no_capacity = False
+    sender.send_due()
+    assert outlet.types() == ["PongFrame", "result_ack", "AudioFrame", "FinalFrame"]
+    assert outlet.texts()[0]["utterance_index"] == 3, "acknowledgements are cumulative"
+
+
+async def test_acknowledgements_of_one_turn_are_one_message() -> None:
+    outlet = RecordingOutlet()
+    sender, _, _ = sender_on(outlet)
+    for index in range(3):
+        sender.acknowledge("s-1", index)
+    assert outlet.sent == []
+    await until(lambda: bool(outlet.sent), "the acknowledgement is sent")
+    assert [message["utterance_index"] for message in outlet.texts()] == [2]
 
 
 async def test_end_utterance_without_audio_sends_nothing() -> None:
-    wire = Wire()
-    sender, _, _ = sender_on(wire.transmit)
+    outlet = RecordingOutlet()
+    sender, _, _ = sender_on(outlet)
     await sender.end_utterance(8)
-    await sender.send_due()
-    assert wire.sent == []
+    sender.send_due()
+    assert outlet.sent == []
 
 
-async def test_utterance_gets_its_index_and_waits_for_its_result_once_sent() -> None:
-    wire = Wire()
-    sender, _, results = sender_on(wire.transmit)
+@pytest.mark.parametrize("is_agreed", [False, True])
+async def test_utterance_is_sent_at_once_binary_if_that_was_agreed(is_agreed: bool) -> None:
+    outlet = RecordingOutlet()
+    outlet.use_binary_messages = is_agreed
+    sender, _, results = sender_on(outlet)
+    assert (await sender.add_utterance(whole(), None), len(results)) == (0, 1)
+    (data,) = outlet.sent
+    assert isinstance(data, bytes) is is_agreed
+    message = binary.decode(data) if isinstance(data, bytes) else wire.decode_from_client(data)
+    assert isinstance(message, wire.Utterance)
+    assert (message.session_id, message.utterance_index) == ("s-1", 0)
+    assert bytes(audio_bytes(message.audio)) == b"\1\0"
+
+
+async def test_utterance_on_a_full_connection_waits_for_its_index() -> None:
+    outlet = RecordingOutlet()
+    outlet.has_no_capacity = True
+    sender, _, results = sender_on(outlet)
     adding = asyncio.create_task(sender.add_utterance(whole(), None))
     await asyncio.sleep(0)
-    assert len(results) == 0
-    await sender.send_due()
-    assert (await adding, len(results)) == (0, 1)
-    message = json.loads(wire.sent[0])
-    assert (message["type"], message["session_id"], message["utterance_index"]) == ("utterance", "s-1", 0)
+    assert len(results) == 0 and not adding.done()
+    outlet.has_no_capacity = False
+    sender.wake()
+    async with asyncio.timeout(DEADLINE_S):
+        assert await adding == 0
 
 
-async def test_paused_sender_returns_the_time_until_audio_is_due() -> None:
-    wire = Wire()
-    sender, _, _ = sender_on(wire.transmit)
+async def test_retry_after_a_reconnect_follows_what_the_new_connection_agreed_to() -> None:
+    outlet = RecordingOutlet()
+    outlet.use_binary_messages = True
+    sender, buffer, _ = sender_on(outlet)
+    await sender.add_utterance(whole(), None)
+    sender.suspend()
+    buffer.suspend()
+    outlet.use_binary_messages = False
+    buffer.on_resumed()
+    sender.resume("s-1", True, [])
+    sender.send_due()
+    assert outlet.types() == ["Utterance", "utterance"]
+    assert outlet.texts()[0]["audio"] == "AQA="
+
+
+async def test_many_items_are_sent_over_several_turns() -> None:
+    outlet = RecordingOutlet()
+    sender, buffer, _ = sender_on(outlet)
+    for _ in range(2 * TURN_MAX):
+        buffer.add(piece(b"aa"))
+    sender.send_due()
+    assert len(outlet.sent) == TURN_MAX
+    await until(lambda: len(outlet.sent) == 2 * TURN_MAX, "the rest follows")
+
+
+async def test_paused_sender_sends_when_the_pause_is_over() -> None:
+    outlet = RecordingOutlet()
+    sender, _, _ = sender_on(outlet)
+    sender.flow.on_backpressure("PAUSE", 20, now_ms())
     await sender.add_audio(piece(b"aa"))
-    sender.flow.paused_until_ms = 2**60
-    assert await sender.send_due() > 0
-    assert wire.sent == []
+    assert outlet.sent == []
+    await until(lambda: outlet.types() == ["AudioFrame"], "the pause is over")
 
 
 async def test_full_buffer_blocks_add_audio_until_capacity_is_acknowledged() -> None:
-    sender, buffer, _ = sender_on(Wire().transmit, bytes_max=300)
+    sender, buffer, _ = sender_on(RecordingOutlet(), bytes_max=300)
     await sender.add_audio(piece(bytes(150)))
     blocked = asyncio.create_task(sender.add_audio(piece(bytes(150))))
-    await sender.send_due()
+    sender.send_due()
     await asyncio.sleep(0)
     assert not blocked.done()
     buffer.acknowledge(0, 0)
@@ -164,27 +198,35 @@ async def test_full_buffer_blocks_add_audio_until_capacity_is_acknowledged() -> 
 
 
 async def test_message_on_a_lost_connection_is_retried_on_the_next() -> None:
-    wire = Wire()
-    wire.is_lost = True
-    sender, buffer, _ = sender_on(wire.transmit)
+    outlet = RecordingOutlet()
+    outlet.is_lost = True
+    sender, buffer, _ = sender_on(outlet)
     sending = asyncio.create_task(sender.send(heartbeat))
     await asyncio.sleep(0)
-    await sender.send_due()
     sender.suspend()
     buffer.suspend()
     await asyncio.sleep(0)
-    wire.is_lost = False
+    outlet.is_lost = False
     buffer.on_resumed()
     sender.resume("s-2", True, [])
     async with asyncio.timeout(DEADLINE_S):
-        while not sending.done():
-            await sender.send_due()
-            await asyncio.sleep(0)
-    assert [json.loads(data)["session_id"] for data in wire.sent] == ["s-2"], "built for the session that is open now"
+        await sending
+    assert [message["session_id"] for message in outlet.texts()] == ["s-2"], "built for the session that is open now"
+
+
+async def test_message_that_is_no_json_fails_alone() -> None:
+    outlet = RecordingOutlet()
+    sender, _, _ = sender_on(outlet)
+    with pytest.raises(TypeError):
+        await sender.send(lambda session_id: wire.WebrtcOffer(room_code="1", to="s-2", sdp=object()))
+    await sender.send(heartbeat)
+    assert outlet.types() == ["client_heartbeat"]
 
 
 async def test_close_fails_all_callers_with_the_error() -> None:
-    sender, _, _ = sender_on(Wire().transmit)
+    outlet = RecordingOutlet()
+    outlet.has_no_capacity = True
+    sender, _, _ = sender_on(outlet)
     adding = asyncio.create_task(sender.add_utterance(whole(), None))
     await asyncio.sleep(0)
     sender.close(SessionError("SESSION_CLOSED", "the session was closed"))
