@@ -1,6 +1,6 @@
 """Runs the jobs of a node: handlers, replies to duplicate assignments, retries of unacknowledged results.
 
-Knows no connection, only a way to send.
+Knows the sending side of the connection in use, and what it sends is best effort: results are retried.
 """
 
 from __future__ import annotations
@@ -9,19 +9,18 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from linguamesh.errors import JobFailed
 from linguamesh.node.job import Job, Result
 from linguamesh.node.job_history import AssignmentState, EncodedResult, JobHistory
 from linguamesh.node.messages import asr_partial, job_event, job_failure, job_result
 from linguamesh.node.progress import JobProgress, Report
+from linguamesh.websocket import Outbound
 from mesh.clock import now_ms
 from mesh.errors import ErrorCode
 from mesh.messages import node as wire
 from mesh.messages.base import encode_utf8
-from mesh.messages.binary import AudioMessage
-from mesh.websocket import Payload
 
 Handler = Callable[[Job], Awaitable[Result]]
 
@@ -33,27 +32,14 @@ RESULT_BYTES_MAX: Final = 4 * 1024 * 1024
 _log = logging.getLogger("linguamesh.node")
 
 
-class Outlet(Protocol):
-    """The connection in use, if there is one. Each of them is best effort: True if it went into a live connection."""
-
-    def put(self, *parts: Payload, text: bool = True) -> bool:
-        """Send a message."""
-
-    def put_with_audio(self, message_class: type[AudioMessage], head: bytes, audio: bytes) -> bool:
-        """Send a message whose audio is apart."""
-
-    async def send(self, data: bytes) -> bool:
-        """Send a text; returns once the connection takes more."""
-
-
 class JobRunner:
     """The jobs of one node."""
 
-    def __init__(self, handler: Handler, max_jobs: int, outlet: Outlet) -> None:
+    def __init__(self, handler: Handler, max_jobs: int, outbound: Outbound) -> None:
         self.node_id = ""  # set by each registration, before any assignment
         self._handler = handler
         self._max_jobs = max_jobs
-        self._outlet = outlet
+        self._outbound = outbound
         self._slots = asyncio.Semaphore(max_jobs)
         self._history = JobHistory()
         self._progress = JobProgress()
@@ -72,9 +58,9 @@ class JobRunner:
     def send_result(self, result: EncodedResult) -> None:
         """Best effort; it is retried until the mesh acknowledges it."""
         if result.audio is None:
-            self._outlet.put(result.head)
+            self._outbound.put(result.head)
         else:
-            self._outlet.put_with_audio(wire.JobResult, result.head, result.audio)
+            self._outbound.put_with_audio(wire.JobResult, result.head, result.audio)
 
     def on_assign(self, assign: wire.JobAssign) -> None:
         """job_assign: run it, or reply to a duplicate."""
@@ -91,7 +77,7 @@ class JobRunner:
             if unacked:
                 self.send_result(unacked)
             else:
-                self._outlet.put(encode_utf8(job_event(wire.JobAck, assign, self.node_id)))
+                self._outbound.put(encode_utf8(job_event(wire.JobAck, assign, self.node_id)))
 
     def on_cancel(self, cancel: wire.JobCancel) -> None:
         """job_cancel: cancel the handler; there will be no result."""
@@ -163,13 +149,13 @@ class JobRunner:
 
     async def _partial(self, assign: wire.JobAssign, text: str, is_final: bool) -> None:
         self._report(self._progress.report(assign, self.node_id))
-        await self._outlet.send(encode_utf8(asr_partial(assign, self.node_id, text, is_final)))
+        await self._outbound.send(encode_utf8(asr_partial(assign, self.node_id, text, is_final)))
 
     # --- progress ---------------------------------------------------------------------------------
 
     def _report(self, reports: Iterable[Report]) -> None:
         for report in reports:
-            self._outlet.put(encode_utf8(report))
+            self._outbound.put(encode_utf8(report))
 
     def _report_later(self) -> None:
         """One timer for all jobs; it ends by itself."""

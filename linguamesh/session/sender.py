@@ -11,20 +11,19 @@ import asyncio
 import base64
 from collections import deque
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import msgspec
 
 from linguamesh.errors import SessionError
 from linguamesh.session.results import PendingResults, Translation
 from linguamesh.session.send_buffer import ITEM_OVERHEAD_BYTES, Chunk, Piece, Sendable, SendBuffer, WholeUtterance
+from linguamesh.websocket import Outbound
 from mesh.clock import now_ms
 from mesh.errors import ErrorCode
 from mesh.messages import audio_frames
 from mesh.messages import client as wire
 from mesh.messages.base import encode_utf8
-from mesh.messages.binary import AudioMessage
-from mesh.websocket import Payload
 from mesh.words import BackpressureAction
 
 #: Bound on messages other than audio that wait to be sent.
@@ -68,20 +67,6 @@ class FlowControl:
         return wait_ms, SLOW_INTERVAL_MS if now_ms < self.slow_until_ms else 0
 
 
-class Outlet(Protocol):
-    """The connection in use, if there is one."""
-
-    @property
-    def is_full(self) -> bool:
-        """True while it should get no more messages; `Sender.wake` is called afterwards."""
-
-    def put(self, *parts: Payload, text: bool = True) -> bool:
-        """True if the message went into a live connection."""
-
-    def put_with_audio(self, message_class: type[AudioMessage], head: bytes, audio: bytes) -> bool:
-        """The same for a message whose audio is apart."""
-
-
 class _Message(NamedTuple):
     """A message other than audio: built for the session id that is valid when it is sent."""
 
@@ -102,11 +87,11 @@ class _Caller:
 class Sender:
     """What did not go into a live connection stays in the send buffer."""
 
-    def __init__(self, buffer: SendBuffer, results: PendingResults, outlet: Outlet) -> None:
+    def __init__(self, buffer: SendBuffer, results: PendingResults, outbound: Outbound) -> None:
         self.flow = FlowControl()
         self._buffer = buffer
         self._results = results
-        self._outlet = outlet
+        self._outbound = outbound
         self._session_id = ""
         self._use_binary_frames = False
         self._online = False
@@ -259,7 +244,7 @@ class Sender:
     def send_due(self) -> None:
         """Send all that is due now. The rest follows when it is due, or the connection takes more."""
         sent = 0
-        while self._online and not self._outlet.is_full:
+        while self._online and not self._outbound.is_full:
             if self._first or self._messages or self._acks or self._pong is not None:
                 is_sent = self._send_control()
             else:
@@ -296,19 +281,19 @@ class Sender:
         """Send the next message other than audio: first messages of a connection, those of callers, pong,
         acknowledgements."""
         if self._first:
-            return self._outlet.put(encode_utf8(self._first.popleft()))
+            return self._outbound.put(encode_utf8(self._first.popleft()))
         if self._messages:
             return self._send_message(self._messages.popleft())
         if self._pong is not None:
             pong, self._pong = self._pong, None
-            return self._outlet.put(pong, text=False)
+            return self._outbound.put(pong, text=False)
         session_id = next(iter(self._acks))
         index = self._acks.pop(session_id)
-        return self._outlet.put(encode_utf8(wire.ResultAckMessage(session_id=session_id, utterance_index=index)))
+        return self._outbound.put(encode_utf8(wire.ResultAckMessage(session_id=session_id, utterance_index=index)))
 
     def _send_message(self, message: _Message) -> bool:
         try:
-            is_sent = self._outlet.put(encode_utf8(message.build(self._session_id)))
+            is_sent = self._outbound.put(encode_utf8(message.build(self._session_id)))
         except (TypeError, ValueError) as error:  # the caller's value is no JSON
             if not message.is_sent.done():
                 message.is_sent.set_exception(error)
@@ -326,16 +311,16 @@ class Sender:
             if caller.index_assigned and not caller.index_assigned.done():
                 caller.index_assigned.set_result(item.index)
         message = msgspec.structs.replace(item.message, session_id=self._session_id, utterance_index=item.wire_index)
-        return self._outlet.put_with_audio(wire.Utterance, encode_utf8(message), item.audio)
+        return self._outbound.put_with_audio(wire.Utterance, encode_utf8(message), item.audio)
 
     def _send_chunk(self, chunk: Chunk) -> bool:
         session_id, piece = self._session_id, chunk.piece
         if self._use_binary_frames and piece.is_final and not piece.audio:
             final = audio_frames.FinalFrame(session_id, chunk.seq, piece.timestamp_ms)
-            return self._outlet.put(audio_frames.encode(final), text=False)
+            return self._outbound.put(audio_frames.encode(final), text=False)
         if self._use_binary_frames:
             frame = audio_frames.AudioFrame(session_id, chunk.seq, piece.timestamp_ms, piece.is_final, piece.audio)
-            return self._outlet.put(audio_frames.encode(frame), text=False)
+            return self._outbound.put(audio_frames.encode(frame), text=False)
         message = wire.AudioChunk(
             session_id=session_id,
             seq=chunk.seq,
@@ -343,4 +328,4 @@ class Sender:
             payload=base64.b64encode(piece.audio).decode() if piece.audio else None,
             client_timestamp_ms=piece.timestamp_ms,
         )
-        return self._outlet.put(encode_utf8(message))
+        return self._outbound.put(encode_utf8(message))

@@ -60,6 +60,7 @@ async def test_all_audio_is_translated_once_and_in_order_across_lost_connections
     assert all(translation.error is None for translation in translations)
     assert [translation.utterance_index for translation in translations] == list(range(len(translations)))
     assert numbers(translations) == list(range(first))
+    assert b"".join(translation.tts_audio for translation in translations) == samples(0, first)
     assert (mesh.cuts, session.lost) == (0, False)
     assert session.reconnects and len(set(mesh.dialled)) == 3
 

@@ -1,7 +1,7 @@
 """A mesh for one session that follows docs/protocol.md on real WebSockets, at several addresses, and loses connections.
 
-The result of an utterance is the list of its samples. All randomness comes from the seed: where connections are cut,
-and how much of the session the next one finds.
+The result of an utterance is the list of its samples, and its audio as speech. All randomness comes from the seed:
+where connections are cut, and how much of the session the next one finds.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from typing import Any
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from mesh.messages import audio_frames
+from mesh.messages import audio_frames, binary
 from mesh.messages.audio_frames import AudioFrame, FinalFrame
+from mesh.messages.utterances import TranslationResult
 from tests.support.conditions import DEADLINE_S
 from tests.support.fakes.scripted_server import Peer
 
@@ -54,7 +55,7 @@ class PlayedMesh:
 
     cuts        number of connections that are lost; later ones are not
     forgets     half of the resumes find no session
-    binary      the mesh accepts binary frames
+    binary      the mesh accepts binary frames, and every other connection binary messages
     """
 
     def __init__(self, seed: int = 0, cuts: int = 0, *, forgets: bool = False, binary: bool = True) -> None:
@@ -70,6 +71,7 @@ class PlayedMesh:
         self._left = self._random.randint(1, MESSAGES_MAX)
         self._forgets = forgets
         self._binary = binary
+        self._has_binary_messages = False
         self._busy_chunks = 0
         self._is_open = False
         self._begin()
@@ -131,6 +133,8 @@ class PlayedMesh:
                 ack |= {"resend_from_seq": self._next_seq}
                 redelivered = [end for index, end in self._unacked.items() if index > init["last_index"]]
         ack |= {"session_id": self.session_id, "resume_token": f"{self.session_id}.secret"}
+        self._has_binary_messages = bool(self._binary and init.get("binary_messages") and len(self.inits) % 2)
+        ack["binary_messages"] = self._has_binary_messages or None
         await self._send(connection, "session_init_ack", use_binary_frame=self._binary, **ack)
         self._is_open = True
         for end in redelivered:
@@ -144,11 +148,21 @@ class PlayedMesh:
 
     async def _send(self, connection: ServerConnection, type: str, **fields: Any) -> None:
         self._maybe_cut()
+        if type == "translation_result" and self._has_binary_messages:
+            audio = base64.b64decode(fields.pop("tts_audio"))
+            head = json.dumps({"type": type, **fields}).encode()
+            await connection.send(b"".join(binary.encode_parts(TranslationResult, head, audio)))
+            return
         await connection.send(json.dumps({"type": type, **fields}))
 
     # --- messages of the client -------------------------------------------------------------------
 
     async def _on_data(self, connection: ServerConnection, data: str | bytes) -> None:
+        if isinstance(data, bytes) and data[0] == binary.UTTERANCE:
+            assert self._has_binary_messages
+            _, head, audio = binary.split(data)
+            await self._on_utterance(connection, json.loads(bytes(head)), bytes(audio))
+            return
         if isinstance(data, bytes):
             frame = audio_frames.decode(data)
             assert isinstance(frame, AudioFrame | FinalFrame)
@@ -161,7 +175,8 @@ class PlayedMesh:
             audio = base64.b64decode(message.get("payload") or "")
             await self._on_chunk(connection, message["session_id"], message["seq"], audio, message["is_final"])
         elif message["type"] == "utterance":
-            await self._on_utterance(connection, message)
+            assert not self._has_binary_messages
+            await self._on_utterance(connection, message, base64.b64decode(message["audio"]))
         elif message["type"] == "result_ack" and message["session_id"] == self.session_id:
             for index in [index for index in self._unacked if index <= message["utterance_index"]]:
                 del self._unacked[index]
@@ -197,11 +212,11 @@ class PlayedMesh:
             self._open = b""
             self._next_index += 1
 
-    async def _on_utterance(self, connection: ServerConnection, message: dict[str, Any]) -> None:
+    async def _on_utterance(self, connection: ServerConnection, message: dict[str, Any], audio: bytes) -> None:
         index = message["utterance_index"]
         assert message["session_id"] == self.session_id and not self._open
         if index >= self._next_end:
-            self._complete[index] = self._result(index, base64.b64decode(message["audio"]))
+            self._complete[index] = self._result(index, audio)
             self._next_index = max(self._next_index, index + 1)
         await self._send_results(connection)
 
@@ -213,7 +228,7 @@ class PlayedMesh:
             "job_id": f"job-{index}",
             "text_asr": " ".join(map(str, samples_of(audio))),
             "text_translated": "",
-            "tts_audio": "",
+            "tts_audio": base64.b64encode(audio).decode(),
             "tts_format": "pcm16",
             "trace_id": "t-1",
             **more,

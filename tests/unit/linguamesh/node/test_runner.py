@@ -12,7 +12,7 @@ from linguamesh.node.runner import RESULT_BYTES_MAX, Handler, JobRunner
 from mesh.messages import binary
 from mesh.messages import node as wire
 from tests.support.conditions import DEADLINE_S, until
-from tests.support.fakes.outlet import RecordingOutlet
+from tests.support.fakes.recorded_outbound import RecordedOutbound
 from tests.unit.linguamesh.node.test_job import assignment
 
 
@@ -20,14 +20,14 @@ class Running:
     """A runner, and the messages that it sends."""
 
     def __init__(self, handler: Handler, max_jobs: int = 1) -> None:
-        self.outlet = RecordingOutlet()
-        self.jobs = JobRunner(handler, max_jobs, self.outlet)
+        self.outbound = RecordedOutbound()
+        self.jobs = JobRunner(handler, max_jobs, self.outbound)
         self.jobs.node_id = "n-1"
 
     async def has_sent(self, *types: str) -> None:
         """Returns once these messages, and no others, were sent."""
-        await until(lambda: len(self.outlet.sent) >= len(types), "the messages were sent")
-        assert self.outlet.types() == list(types)
+        await until(lambda: len(self.outbound.sent) >= len(types), "the messages were sent")
+        assert self.outbound.types() == list(types)
 
 
 async def hola(job: Job) -> Result:
@@ -38,7 +38,7 @@ async def test_result_of_a_fast_job_is_all_that_is_sent() -> None:
     running = Running(hola)
     running.jobs.on_assign(assignment(""))
     await running.has_sent("job_result")
-    (result,) = running.outlet.texts()
+    (result,) = running.outbound.texts()
     assert (result["success"], result["text_translated"], result["attempt_id"]) == (True, "hola", 2)
     assert running.jobs.running() == []
 
@@ -70,7 +70,7 @@ async def test_job_without_a_slot_is_started_when_it_gets_one() -> None:
     await running.has_sent("job_ack", "job_started", "job_ack")
     ended.set()
     await until(lambda: not running.jobs.running(), "both have ended")
-    sent = [(message["type"], message["job_id"]) for message in running.outlet.texts()]
+    sent = [(message["type"], message["job_id"]) for message in running.outbound.texts()]
     assert sent[3:] == [("job_result", "job-1"), ("job_started", "job-2"), ("job_result", "job-2")]
 
 
@@ -100,15 +100,15 @@ async def test_result_is_binary_if_its_connection_agreed_to_that() -> None:
         return Result(tts_audio=b"speech")
 
     running = Running(speak)
-    running.outlet.use_binary_messages = True
+    running.outbound.use_binary_messages = True
     running.jobs.on_assign(assignment(""))
     await running.has_sent("JobResult")
-    (data,) = running.outlet.sent
+    (data,) = running.outbound.sent
     message = binary.decode(data)  # type: ignore[arg-type]
     assert isinstance(message, wire.JobResult) and bytes(message.tts_audio) == b"speech"  # type: ignore[arg-type]
-    running.outlet.use_binary_messages = False
+    running.outbound.use_binary_messages = False
     running.jobs.send_result(running.jobs.unacked_results()[0])
-    assert running.outlet.texts()[0]["tts_audio"] == "c3BlZWNo", "a later connection may not know binary messages"
+    assert running.outbound.texts()[0]["tts_audio"] == "c3BlZWNo", "a later connection may not know binary messages"
 
 
 async def test_result_that_is_too_large_in_json_fails_the_job() -> None:
@@ -116,10 +116,10 @@ async def test_result_that_is_too_large_in_json_fails_the_job() -> None:
         return Result(tts_audio=bytes(RESULT_BYTES_MAX * 3 // 4))
 
     running = Running(speak)
-    running.outlet.use_binary_messages = True
+    running.outbound.use_binary_messages = True
     running.jobs.on_assign(assignment(""))
     await running.has_sent("job_result")
-    assert running.outlet.texts()[0]["error"]["code"] == "MESSAGE_TOO_LARGE"
+    assert running.outbound.texts()[0]["error"]["code"] == "MESSAGE_TOO_LARGE"
 
 
 async def test_job_failure_has_the_code_of_the_handler() -> None:
@@ -129,7 +129,7 @@ async def test_job_failure_has_the_code_of_the_handler() -> None:
     running = Running(fail)
     running.jobs.on_assign(assignment(""))
     await running.has_sent("job_result")
-    (result,) = running.outlet.texts()
+    (result,) = running.outbound.texts()
     assert (result["success"], result["error"]["code"]) == (False, "MODEL_NOT_AVAILABLE")
 
 

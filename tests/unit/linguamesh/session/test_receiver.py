@@ -18,7 +18,7 @@ from linguamesh.session.sender import Sender
 from mesh.messages import binary
 from mesh.messages import client as wire
 from mesh.messages.base import encode_utf8
-from tests.support.fakes.outlet import RecordingOutlet
+from tests.support.fakes.recorded_outbound import RecordedOutbound
 
 
 class Inbound:
@@ -26,7 +26,7 @@ class Inbound:
 
     def __init__(self) -> None:
         self.buffer, self.results = SendBuffer(1_000_000), PendingResults()
-        self.sender = Sender(self.buffer, self.results, RecordingOutlet())
+        self.sender = Sender(self.buffer, self.results, RecordedOutbound())
         self.events: list[str] = []
         self.ended: list[SessionError] = []
         rooms = Rooms(self._send)

@@ -23,7 +23,7 @@ from mesh.messages import audio_frames, binary
 from mesh.messages import client as wire
 from mesh.messages.audio import audio_bytes
 from tests.support.conditions import DEADLINE_S, until
-from tests.support.fakes.outlet import RecordingOutlet
+from tests.support.fakes.recorded_outbound import RecordedOutbound
 
 
 def wait_ms(flow: FlowControl, now_ms: int) -> int:
@@ -71,12 +71,12 @@ def test_rejected_item_waits_the_default_pause_unless_the_mesh_requested_one() -
 # --- the sender -----------------------------------------------------------------------------------
 
 
-def sender_on(outlet: RecordingOutlet, *, bytes_max: int = 1_000_000) -> tuple[Sender, SendBuffer, PendingResults]:
+def sender_on(outbound: RecordedOutbound, *, bytes_max: int = 1_000_000) -> tuple[Sender, SendBuffer, PendingResults]:
     """A sender with an open connection."""
     buffer, results = SendBuffer(bytes_max), PendingResults()
     buffer.is_resumable = True
     buffer.on_restarted()
-    sender = Sender(buffer, results, outlet)
+    sender = Sender(buffer, results, outbound)
     sender.resume("s-1", True, [])
     return sender, buffer, results
 
@@ -90,46 +90,46 @@ def whole() -> WholeUtterance:
 
 
 async def test_control_messages_are_sent_before_audio_and_audio_in_order() -> None:
-    outlet = RecordingOutlet()
-    outlet.has_no_capacity = True
-    sender, _, _ = sender_on(outlet)
+    outbound = RecordedOutbound()
+    outbound.has_no_capacity = True
+    sender, _, _ = sender_on(outbound)
     await sender.add_audio(piece(b"aa"))
     await sender.end_utterance(8)
     sender.acknowledge("s-1", 3)
     sender.acknowledge("s-1", 2)
     sender.on_ping(audio_frames.PingFrame("s-1", 1, 2))
-    assert outlet.sent == [], "a full connection gets nothing"
-    outlet.has_no_capacity = False
+    assert outbound.sent == [], "a full connection gets nothing"
+    outbound.has_no_capacity = False
     sender.send_due()
-    assert outlet.types() == ["PongFrame", "result_ack", "AudioFrame", "FinalFrame"]
-    assert outlet.texts()[0]["utterance_index"] == 3, "acknowledgements are cumulative"
+    assert outbound.types() == ["PongFrame", "result_ack", "AudioFrame", "FinalFrame"]
+    assert outbound.texts()[0]["utterance_index"] == 3, "acknowledgements are cumulative"
 
 
 async def test_acknowledgements_of_one_turn_are_one_message() -> None:
-    outlet = RecordingOutlet()
-    sender, _, _ = sender_on(outlet)
+    outbound = RecordedOutbound()
+    sender, _, _ = sender_on(outbound)
     for index in range(3):
         sender.acknowledge("s-1", index)
-    assert outlet.sent == []
-    await until(lambda: bool(outlet.sent), "the acknowledgement is sent")
-    assert [message["utterance_index"] for message in outlet.texts()] == [2]
+    assert outbound.sent == []
+    await until(lambda: bool(outbound.sent), "the acknowledgement is sent")
+    assert [message["utterance_index"] for message in outbound.texts()] == [2]
 
 
 async def test_end_utterance_without_audio_sends_nothing() -> None:
-    outlet = RecordingOutlet()
-    sender, _, _ = sender_on(outlet)
+    outbound = RecordedOutbound()
+    sender, _, _ = sender_on(outbound)
     await sender.end_utterance(8)
     sender.send_due()
-    assert outlet.sent == []
+    assert outbound.sent == []
 
 
 @pytest.mark.parametrize("is_agreed", [False, True])
 async def test_utterance_is_sent_at_once_binary_if_that_was_agreed(is_agreed: bool) -> None:
-    outlet = RecordingOutlet()
-    outlet.use_binary_messages = is_agreed
-    sender, _, results = sender_on(outlet)
+    outbound = RecordedOutbound()
+    outbound.use_binary_messages = is_agreed
+    sender, _, results = sender_on(outbound)
     assert (await sender.add_utterance(whole(), None), len(results)) == (0, 1)
-    (data,) = outlet.sent
+    (data,) = outbound.sent
     assert isinstance(data, bytes) is is_agreed
     message = binary.decode(data) if isinstance(data, bytes) else wire.decode_from_client(data)
     assert isinstance(message, wire.Utterance)
@@ -138,54 +138,54 @@ async def test_utterance_is_sent_at_once_binary_if_that_was_agreed(is_agreed: bo
 
 
 async def test_utterance_on_a_full_connection_waits_for_its_index() -> None:
-    outlet = RecordingOutlet()
-    outlet.has_no_capacity = True
-    sender, _, results = sender_on(outlet)
+    outbound = RecordedOutbound()
+    outbound.has_no_capacity = True
+    sender, _, results = sender_on(outbound)
     adding = asyncio.create_task(sender.add_utterance(whole(), None))
     await asyncio.sleep(0)
     assert len(results) == 0 and not adding.done()
-    outlet.has_no_capacity = False
+    outbound.has_no_capacity = False
     sender.wake()
     async with asyncio.timeout(DEADLINE_S):
         assert await adding == 0
 
 
 async def test_retry_after_a_reconnect_follows_what_the_new_connection_agreed_to() -> None:
-    outlet = RecordingOutlet()
-    outlet.use_binary_messages = True
-    sender, buffer, _ = sender_on(outlet)
+    outbound = RecordedOutbound()
+    outbound.use_binary_messages = True
+    sender, buffer, _ = sender_on(outbound)
     await sender.add_utterance(whole(), None)
     sender.suspend()
     buffer.suspend()
-    outlet.use_binary_messages = False
+    outbound.use_binary_messages = False
     buffer.on_resumed()
     sender.resume("s-1", True, [])
     sender.send_due()
-    assert outlet.types() == ["Utterance", "utterance"]
-    assert outlet.texts()[0]["audio"] == "AQA="
+    assert outbound.types() == ["Utterance", "utterance"]
+    assert outbound.texts()[0]["audio"] == "AQA="
 
 
 async def test_many_items_are_sent_over_several_turns() -> None:
-    outlet = RecordingOutlet()
-    sender, buffer, _ = sender_on(outlet)
+    outbound = RecordedOutbound()
+    sender, buffer, _ = sender_on(outbound)
     for _ in range(2 * TURN_MAX):
         buffer.add(piece(b"aa"))
     sender.send_due()
-    assert len(outlet.sent) == TURN_MAX
-    await until(lambda: len(outlet.sent) == 2 * TURN_MAX, "the rest follows")
+    assert len(outbound.sent) == TURN_MAX
+    await until(lambda: len(outbound.sent) == 2 * TURN_MAX, "the rest follows")
 
 
 async def test_paused_sender_sends_when_the_pause_is_over() -> None:
-    outlet = RecordingOutlet()
-    sender, _, _ = sender_on(outlet)
+    outbound = RecordedOutbound()
+    sender, _, _ = sender_on(outbound)
     sender.flow.on_backpressure("PAUSE", 20, now_ms())
     await sender.add_audio(piece(b"aa"))
-    assert outlet.sent == []
-    await until(lambda: outlet.types() == ["AudioFrame"], "the pause is over")
+    assert outbound.sent == []
+    await until(lambda: outbound.types() == ["AudioFrame"], "the pause is over")
 
 
 async def test_full_buffer_blocks_add_audio_until_capacity_is_acknowledged() -> None:
-    sender, buffer, _ = sender_on(RecordingOutlet(), bytes_max=300)
+    sender, buffer, _ = sender_on(RecordedOutbound(), bytes_max=300)
     await sender.add_audio(piece(bytes(150)))
     blocked = asyncio.create_task(sender.add_audio(piece(bytes(150))))
     sender.send_due()
@@ -198,35 +198,35 @@ async def test_full_buffer_blocks_add_audio_until_capacity_is_acknowledged() -> 
 
 
 async def test_message_on_a_lost_connection_is_retried_on_the_next() -> None:
-    outlet = RecordingOutlet()
-    outlet.is_lost = True
-    sender, buffer, _ = sender_on(outlet)
+    outbound = RecordedOutbound()
+    outbound.is_lost = True
+    sender, buffer, _ = sender_on(outbound)
     sending = asyncio.create_task(sender.send(heartbeat))
     await asyncio.sleep(0)
     sender.suspend()
     buffer.suspend()
     await asyncio.sleep(0)
-    outlet.is_lost = False
+    outbound.is_lost = False
     buffer.on_resumed()
     sender.resume("s-2", True, [])
     async with asyncio.timeout(DEADLINE_S):
         await sending
-    assert [message["session_id"] for message in outlet.texts()] == ["s-2"], "built for the session that is open now"
+    assert [message["session_id"] for message in outbound.texts()] == ["s-2"], "built for the session that is open now"
 
 
 async def test_message_that_is_no_json_fails_alone() -> None:
-    outlet = RecordingOutlet()
-    sender, _, _ = sender_on(outlet)
+    outbound = RecordedOutbound()
+    sender, _, _ = sender_on(outbound)
     with pytest.raises(TypeError):
         await sender.send(lambda session_id: wire.WebrtcOffer(room_code="1", to="s-2", sdp=object()))
     await sender.send(heartbeat)
-    assert outlet.types() == ["client_heartbeat"]
+    assert outbound.types() == ["client_heartbeat"]
 
 
 async def test_close_fails_all_callers_with_the_error() -> None:
-    outlet = RecordingOutlet()
-    outlet.has_no_capacity = True
-    sender, _, _ = sender_on(outlet)
+    outbound = RecordedOutbound()
+    outbound.has_no_capacity = True
+    sender, _, _ = sender_on(outbound)
     adding = asyncio.create_task(sender.add_utterance(whole(), None))
     await asyncio.sleep(0)
     sender.close(SessionError("SESSION_CLOSED", "the session was closed"))

@@ -10,7 +10,7 @@ from mesh.messages import audio_frames, binary
 from mesh.websocket import Payload
 
 
-class RecordingOutlet(Outbound):
+class RecordedOutbound(Outbound):
     """Records messages as they would be on the wire: texts, and bytes of binary frames. It can be lost, or full."""
 
     def __init__(self) -> None:
