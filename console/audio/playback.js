@@ -3,7 +3,6 @@
  */
 
 import { LinguaError } from "../session/errors.js";
-import { fromBase64 } from "../session/frames.js";
 
 /** Of pcm16, which has no header. */
 const SAMPLE_RATE = 16_000;
@@ -27,15 +26,13 @@ export class Playback {
    * @param {Callbacks} callbacks
    * @param {number} [sampleRate]  of pcm16
    */
-  play(result, callbacks, sampleRate = SAMPLE_RATE) {
-    if (!result.ttsAudio) return Promise.resolve();
-    if (this.#queued >= QUEUED_MAX) {
-      return Promise.reject(new LinguaError("SLOW_DOWN", `${QUEUED_MAX} results wait to be played`));
-    }
+  async play(result, callbacks, sampleRate = SAMPLE_RATE) {
+    if (result.ttsAudio.length === 0) return;
+    if (this.#queued >= QUEUED_MAX) throw new LinguaError("SLOW_DOWN", `${QUEUED_MAX} results wait to be played`);
     this.#queued += 1;
     const played = this.#last.then(() => this.#play(result, callbacks, sampleRate)).finally(() => (this.#queued -= 1));
     this.#last = played.catch(() => undefined);
-    return played;
+    await played;
   }
 
   /** Stop playback for good: queued results are not played. */
@@ -77,14 +74,16 @@ export class Playback {
  * @returns {Promise<AudioBuffer>}
  */
 async function decodeSpeech(context, result, sampleRate) {
-  const bytes = fromBase64(result.ttsAudio);
+  const bytes = result.ttsAudio;
   try {
-    // Some nodes declare pcm16 and send a WAV file.
-    if (result.ttsFormat !== "pcm16" || startsWith(bytes, "RIFF")) return await context.decodeAudioData(bytes.buffer);
+    // Some nodes declare pcm16 and send a WAV file. A copy is decoded, because its buffer is detached.
+    if (result.ttsFormat !== "pcm16" || startsWith(bytes, "RIFF")) {
+      return await context.decodeAudioData(bytes.slice().buffer);
+    }
   } catch (error) {
     throw new LinguaError("INVALID_AUDIO", `cannot play ${result.ttsFormat}: ${/** @type {Error} */ (error).message}`);
   }
-  const view = new DataView(bytes.buffer);
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const length = bytes.length >> 1;
   const samples = Float32Array.from({ length }, (_, i) => view.getInt16(i * 2, true) / 32_768);
   const buffer = new AudioBuffer({ length: Math.max(samples.length, 1), sampleRate });

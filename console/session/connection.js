@@ -5,7 +5,7 @@
 
 import { Backoff } from "./backoff.js";
 import { LinguaError, errorFrom, isObject } from "./errors.js";
-import { pongFor } from "./frames.js";
+import { decodeBinaryMessage, isBinaryMessage, pongFor } from "./frames.js";
 
 /** All in milliseconds. */
 export const TIMING = Object.freeze({
@@ -203,7 +203,7 @@ export class Connection {
   /** @param {unknown} data */
   #onMessage(data) {
     this.#restartLivenessTimer();
-    if (data instanceof ArrayBuffer) {
+    if (data instanceof ArrayBuffer && !isBinaryMessage(data)) {
       const pong = pongFor(data);
       if (pong) this.send(pong);
       return;
@@ -288,12 +288,12 @@ function withPath(url) {
 
 /**
  * @param {unknown} data
- * @returns {Record<string, any> | null}  null if it is not a JSON object
+ * @returns {Record<string, any> | null}  null if it is neither a JSON object nor a binary message
  */
 function decode(data) {
-  if (typeof data !== "string") return null;
   try {
-    const message = JSON.parse(data);
+    if (data instanceof ArrayBuffer) return decodeBinaryMessage(data);
+    const message = JSON.parse(String(data));
     return isObject(message) ? message : null;
   } catch {
     return null;

@@ -1,18 +1,24 @@
 /**
- * Encoding of audio chunks: binary frames, or JSON with base64. docs/protocol.md is the contract.
+ * Encoding of audio chunks: binary frames, or JSON with base64. Decoding of results: binary messages, whose audio follows
+ * as raw bytes. docs/protocol.md is the contract.
  *
  * All numbers are little-endian.
  *   AUDIO_CHUNK  u8 type, u8 length of the id, u32 seq, u32 timestamp, u8 is_final, u8 reserved, id, audio
  *   FINAL, PING, PONG  u8 type, u8 length of the id, u32 seq, u32 timestamp, id
+ *   TRANSLATION_RESULT  u8 type, u32 length of the head, head (JSON without tts_audio), audio
  */
+
+import { LinguaError, isObject } from "./errors.js";
 
 export const AUDIO_CHUNK = 0x01;
 export const FINAL = 0x02;
 export const PING = 0x10;
 export const PONG = 0x11;
+export const TRANSLATION_RESULT = 0x23;
 
 const CHUNK_HEAD_BYTES = 12;
 const SHORT_HEAD_BYTES = 10;
+const MESSAGE_PREFIX_BYTES = 5;
 const SESSION_ID_BYTES_MAX = 255;
 /** String.fromCharCode takes each byte as an argument; engines bound the number of arguments. */
 const BASE64_STEP_BYTES = 0x8000;
@@ -76,6 +82,46 @@ export function pongFor(frame) {
   const pong = bytes.slice();
   pong[0] = PONG;
   return pong;
+}
+
+/**
+ * True for a binary message; false for any other frame.
+ * @param {ArrayBuffer} frame
+ */
+export function isBinaryMessage(frame) {
+  return frame.byteLength > 0 && new Uint8Array(frame, 0, 1)[0] === TRANSLATION_RESULT;
+}
+
+/**
+ * The translation_result, with a view of the frame as its `tts_audio`. Throws `INVALID_MESSAGE` if it is malformed.
+ * @param {ArrayBuffer} frame
+ * @returns {Record<string, any>}
+ */
+export function decodeBinaryMessage(frame) {
+  if (frame.byteLength < MESSAGE_PREFIX_BYTES) throw invalid("is too short");
+  const headBytes = new DataView(frame).getUint32(1, true);
+  if (headBytes > frame.byteLength - MESSAGE_PREFIX_BYTES) throw invalid("ends within its head");
+  const head = decodeHead(new Uint8Array(frame, MESSAGE_PREFIX_BYTES, headBytes));
+  if (!isObject(head) || head.type !== "translation_result") throw invalid("is no translation_result");
+  if (head.tts_audio !== undefined) throw invalid("has tts_audio in its head");
+  return { ...head, tts_audio: new Uint8Array(frame, MESSAGE_PREFIX_BYTES + headBytes) };
+}
+
+/**
+ * @param {Uint8Array<ArrayBuffer>} bytes
+ * @returns {unknown}
+ */
+function decodeHead(bytes) {
+  try {
+    return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
+  } catch {
+    throw invalid("has a head that is not JSON");
+  }
+}
+
+/** @param {string} what */
+function invalid(what) {
+  return new LinguaError("INVALID_MESSAGE", `the binary message ${what}`);
 }
 
 /** @param {Uint8Array} bytes */

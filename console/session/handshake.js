@@ -29,6 +29,7 @@ export function sessionInit({ src, tgt, init }, resumeToken, { lastIndex, lastSe
     audio_formats: [CODEC],
     sample_rate: SAMPLE_RATE,
     binary_frames: true,
+    binary_messages: true,
     resumable: true,
     ...init,
     ...(resumeToken ? resume : {}),

@@ -5,6 +5,7 @@
  */
 
 import { LinguaError, errorFrom, isObject } from "./errors.js";
+import { fromBase64 } from "./frames.js";
 
 /** Bound on utterances that end out of order; the mesh buffers no more. */
 const EARLY_MAX = 200;
@@ -21,7 +22,7 @@ const PEER_INDICES_MAX = 200;
  * @property {string} sessionId  of the speaker
  * @property {string} textAsr
  * @property {string} textTranslated
- * @property {string} ttsAudio  base64, "" if there is none
+ * @property {Uint8Array<ArrayBuffer>} ttsAudio  empty if there is none; throws `INVALID_AUDIO` if it cannot be decoded
  * @property {string} ttsFormat
  * @property {string} jobId
  * @property {string} traceId
@@ -218,12 +219,16 @@ export class ResultOrder {
  * @returns {Result}
  */
 function makeResult(index, message, error) {
+  /** @type {Uint8Array<ArrayBuffer> | null} */
+  let speech = null;
   return {
     index,
     sessionId: message.session_id,
     textAsr: message.text_asr ?? "",
     textTranslated: message.text_translated ?? "",
-    ttsAudio: message.tts_audio ?? "",
+    get ttsAudio() {
+      return (speech ??= speechOf(message));
+    },
     ttsFormat: message.tts_format ?? "pcm16",
     jobId: message.job_id ?? "",
     traceId: message.trace_id ?? "",
@@ -231,6 +236,21 @@ function makeResult(index, message, error) {
     error,
     message,
   };
+}
+
+/**
+ * The speech of a result: raw in a binary message, base64 in JSON.
+ * @param {Record<string, any>} message
+ * @returns {Uint8Array<ArrayBuffer>}
+ */
+function speechOf(message) {
+  const audio = message.tts_audio ?? "";
+  if (audio instanceof Uint8Array) return /** @type {Uint8Array<ArrayBuffer>} */ (audio);
+  try {
+    return fromBase64(audio);
+  } catch {
+    throw new LinguaError("INVALID_AUDIO", "the speech is not base64");
+  }
 }
 
 /**

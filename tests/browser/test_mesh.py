@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from playwright.async_api import Page
 
 from linguamesh.local.redis_server import RedisServer
+from linguamesh.node import Job, Node, Result
 from tests.browser.session_page import js, opening, recorded, results, until
 from tests.support.clients.sdk import Worker, at_once, workers
 from tests.support.processes.running_mesh import RunningMesh
@@ -67,6 +69,24 @@ async def test_microphone_audio_is_translated_in_order(page: Page, redis_server:
             await until(page, "recorded.over !== null")
             assert (await recorded(page, "over"))["code"] == ""
     assert await recorded(page, "lost") == []
+
+
+async def test_speech_of_a_node_reaches_the_page_without_base64(
+    page: Page, redis_server: RedisServer, tmp: Path
+) -> None:
+    speech = random.Random(1).randbytes(50_000)
+
+    async def answer(job: Job) -> Result:
+        return Result(text_asr="a", text_translated=f"{job.session_id}/{job.utterance_index}", tts_audio=speech)
+
+    with RunningMesh(tmp, redis_server.url) as mesh:
+        async with Node(mesh.url("edge-1"), answer, asr=["en"], semantic=["es"]):
+            await opening(page, mesh.url("edge-0"))
+            await js(page, "session.speak(sound(500)); session.endUtterance();")
+            await results(page, 1)
+            assert bytes(await js(page, "return [...resultObjects[0].ttsAudio];")) == speech
+            assert await js(page, "return resultObjects[0].message.tts_audio instanceof Uint8Array;")
+            await js(page, "await session.close();")
 
 
 async def test_session_fails_over_when_its_edge_dies_while_streaming(

@@ -49,9 +49,13 @@ RECORD_PLAYED = """
     ],
     ids=["pcm16", "wav", "wav declared as pcm16"],
 )
-async def test_playback_is_reported_to_the_mesh(page: Page, mesh: ScriptedMesh, form: str, speech: bytes) -> None:
-    client = await opened(page, mesh)
-    await client.send_result(0, tts_audio=base64.b64encode(speech).decode(), tts_format=form, group_id="g-1")
+@pytest.mark.parametrize("binary", [False, True], ids=["JSON", "binary message"])
+async def test_playback_is_reported_to_the_mesh(
+    page: Page, mesh: ScriptedMesh, form: str, speech: bytes, binary: bool
+) -> None:
+    client = await opened(page, mesh, binary_messages=binary or None)
+    more = {"speech": speech} if binary else {"tts_audio": base64.b64encode(speech).decode()}
+    await client.send_result(0, tts_format=form, group_id="g-1", **more)
     await results(page, 1)
     await js(page, RECORD_PLAYED + "await session.play(resultObjects[0]);")
     started = await client.next(wire.TtsStarted)
@@ -60,6 +64,8 @@ async def test_playback_is_reported_to_the_mesh(page: Page, mesh: ScriptedMesh, 
     assert (ended.session_id, ended.trace_id, ended.group_id) == ("s-1", "t-0", "g-1")
     assert started.ts_start_ms <= ended.ts_end_ms
     assert await page.evaluate("played") == [[200, 1, 0.5]]
+    kept = await js(page, "return [...resultObjects[0].ttsAudio];")
+    assert bytes(kept) == speech, "it can be played again"
 
 
 async def test_results_are_played_one_after_another(page: Page, mesh: ScriptedMesh) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import time
 
 import pytest
@@ -27,6 +28,7 @@ async def test_session_init_lists_capabilities(page: Page, mesh: ScriptedMesh) -
     init = client.init
     assert (init.platform, init.src_lang, init.tgt_lang, init.tenant_id) == ("web", "en", "es", "acme")
     assert (init.audio_formats, init.sample_rate, init.binary_frames, init.resumable) == (["pcm16"], 16_000, True, True)
+    assert init.binary_messages is True
     assert (init.resume_token, init.last_index, init.last_seq, init.pairing_code) == (None, None, None, "123456")
     assert await js(page, "return [session.state, session.sessionId, session.lost];") == ["open", "s-1", False]
 
@@ -66,6 +68,32 @@ async def test_results_are_deduplicated_ordered_and_acknowledged(page: Page, mes
     assert received[3]["error"] == {"code": "MISSING_RESULT", "message": "gap_timeout", "hint": "Say it again."}
 
 
+@pytest.mark.parametrize("binary", [False, True])
+async def test_speech_of_a_result_is_the_same_bytes_in_json_and_binary(
+    page: Page, mesh: ScriptedMesh, binary: bool
+) -> None:
+    client = await opened(page, mesh, binary_messages=binary or None)
+    speech = bytes(range(256)) * 40
+    more = {"speech": speech} if binary else {"tts_audio": base64.b64encode(speech).decode()}
+    await client.send_result(0, "grüezi", **more)
+    assert [(one["index"], one["text"]) for one in await results(page, 1)] == [(0, "grüezi")]
+    body = "const [one] = resultObjects; return [[...one.ttsAudio], one.message.tts_audio instanceof Uint8Array];"
+    received, is_raw = await js(page, body)
+    assert (bytes(received), is_raw) == (speech, binary)
+    assert (await client.next(wire.ResultAckMessage)).utterance_index == 0
+
+
+async def test_speech_that_is_not_base64_costs_its_result_the_speech_only(page: Page, mesh: ScriptedMesh) -> None:
+    client = await opened(page, mesh)
+    await client.send_result(0, tts_audio="*")
+    await client.send_result(1)
+    assert [one["text"] for one in await results(page, 2)] == ["hola", "hola"]
+    for call in ("resultObjects[0].ttsAudio", "session.play(resultObjects[0])"):
+        failed = await js(page, f"return outcome(async () => {call});")
+        assert failed["error"]["code"] == "INVALID_AUDIO"
+    assert await js(page, "return resultObjects[1].ttsAudio.length;") == 0
+
+
 async def test_failed_utterance_has_the_error_of_the_mesh(page: Page, mesh: ScriptedMesh) -> None:
     client = await opened(page, mesh)
     details = {"session_id": "s-1", "utterance_index": 0, "number": 400, "hint": "Try again."}
@@ -86,9 +114,12 @@ async def test_malformed_messages_are_ignored(page: Page, mesh: ScriptedMesh) ->
     client = await opened(page, mesh)
     for text in ("", "{", "[]", "null", '{"type": "translation_result"}', '{"type": "unknown"}', '{"no": 1}'):
         await client.send_text(text)
-    await client.send_bytes(b"\x99")
+    head = b"\x02\x00\x00\x00{}"
+    for frame in (b"", b"\x99", b"\x23", b"\x23\xff\xff\xff\xff{}", b"\x23" + head, b"\x20" + head):
+        await client.send_bytes(frame)
     await client.send_result(0)
-    assert [one["index"] for one in await results(page, 1)] == [0]
+    await client.send_result(1, speech=b"\1\0")
+    assert [one["index"] for one in await results(page, 2)] == [0, 1]
 
 
 # --- flow control ---------------------------------------------------------------------------------------

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
 
-from mesh.messages import audio_frames
+from mesh.messages import audio_frames, binary
 from mesh.messages import client as wire
 from mesh.messages.audio_frames import AudioFrame, BinaryFrame, FinalFrame
 from mesh.messages.base import Message
@@ -58,16 +59,20 @@ class Client:
         wire.decode_from_server(text)
         await self._connection.send(text)
 
-    async def send_result(self, index: int, text: str = "hola", **more: Any) -> None:
-        """Send translation_result."""
+    async def send_result(self, index: int, text: str = "hola", *, speech: bytes | None = None, **more: Any) -> None:
+        """Send translation_result; in a binary message if there is `speech`."""
         common = {
             "session_id": self.session_id,
             "utterance_index": index,
             "job_id": f"job-{index}",
             "text_asr": "hello",
         }
-        rest = {"text_translated": text, "tts_audio": "", "tts_format": "pcm16", "trace_id": f"t-{index}"}
-        await self.send("translation_result", **{**common, **rest, **more})
+        fields = {**common, "text_translated": text, "tts_format": "pcm16", "trace_id": f"t-{index}", **more}
+        if speech is None:
+            await self.send("translation_result", **{"tts_audio": "", **fields})
+        else:
+            result = msgspec.convert(fields, wire.TranslationResult)
+            await self.send_bytes(b"".join(binary.encode(result, speech)))
 
     async def send_text(self, text: str) -> None:
         """Send a text frame, valid or not."""

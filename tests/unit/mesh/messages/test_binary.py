@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -48,6 +50,17 @@ def test_layout(cls: type[Any]) -> None:
     written, sample = json.loads(head[5:]), sample_of(cls)
     del sample[cls.audio_field]
     assert cls.audio_field not in written and written.keys() == sample.keys()
+
+
+def test_example_of_the_documentation() -> None:
+    text = (Path(__file__).parents[4] / "docs" / "protocol.md").read_text()
+    found = re.search(r"has (\d+) bytes;[^{]*?\n\n    (20(?: \w\w){4})\n    (\{.*\})\n    (\w\w(?: \w\w){3})\n", text)
+    assert found is not None
+    size, prefix, head, audio = found.groups()
+    frame = bytes.fromhex(prefix) + head.encode() + bytes.fromhex(audio)
+    utterance = binary.decode(frame)
+    assert isinstance(utterance, Utterance) and len(frame) == int(size)
+    assert b"".join(binary.encode(msgspec.structs.replace(utterance, audio=NOT_SENT), bytes.fromhex(audio))) == frame
 
 
 @pytest.mark.parametrize("cls", CLASSES)
