@@ -70,9 +70,12 @@ class WaitQueue:
         self._wake = asyncio.Event()
         #: Placements that ever entered.
         self._entered = 0
-        #: When the edge of an entry gets Waiting, in order of arrival; and the timer of the first.
-        self._notices: deque[tuple[int, QueueEntry[Placement]]] = deque()
+        #: When the edge of a request gets Waiting: time, request and attempt, in order; and the timer of the first.
+        #: Ids and not entries: the audio of a request that has left must not stay here.
+        self._notices: deque[tuple[int, str, int]] = deque()
         self._notice_timer: asyncio.TimerHandle | None = None
+        self._metrics.waiting.set_function(lambda: len(self._queue))
+        self._metrics.waiting_bytes.set_function(lambda: self._queue.size_bytes)
 
     # --- in and out -----------------------------------------------------------------------------------------
 
@@ -81,7 +84,7 @@ class WaitQueue:
         evicted: list[QueueEntry[Placement]] = []
         for placement in placements:
             entry = self._entry(placement)
-            if not self._refusals.is_worth_waiting(placement):
+            if not self._is_worth_waiting(placement):
                 self._refusals.refuse(placement)
             elif entry.until_ms <= clock.now_ms():
                 self._refuse(entry)
@@ -94,14 +97,19 @@ class WaitQueue:
                 self._expect_notice(entry)
         if evicted:
             await self._abandon(evicted, RefusalReason.WAIT_QUEUE_FULL)
-        self._measure()
+
+    def _is_worth_waiting(self, placement: Placement) -> bool:
+        """True also behind others with the same needs, for which it was true; but a hedge never waits."""
+        is_hedge = placement.dispatch.beside
+        has_others = not is_hedge and self._queue.find_same_needs(placement.needs) is not None
+        return has_others or self._refusals.is_worth_waiting(placement)
 
     def is_behind(self, placement: Placement) -> bool:
         """True if others with the same needs are queued: it must not overtake them, and takes over their counts."""
         entry = self._queue.find_same_needs(placement.needs)
         if entry is None or placement.dispatch.beside:
             return False
-        placement.removed, placement.is_barred = list(entry.item.removed_counts()), entry.item.is_barred
+        placement.removed, placement.is_barred = entry.item.removed_counts(), entry.item.is_barred
         return True
 
     def on_dispatch(self, request_id: str, attempt: int) -> tuple[bool, Placement | None]:
@@ -120,7 +128,6 @@ class WaitQueue:
             self._send_waiting(placement)
             return False, None
         self._queue.remove(entry)
-        self._measure()
         if entry.attempt == attempt:
             return True, placement
         placement.is_cancelled = True
@@ -131,7 +138,6 @@ class WaitQueue:
         entry = self._queue.cancel(request_id, attempt)
         if entry is not None:
             entry.item.is_cancelled = True
-            self._measure()
 
     # --- freed slots ------------------------------------------------------------------------------------------
 
@@ -147,7 +153,6 @@ class WaitQueue:
         self._end(taken.entries)
         if has_spare and (self._entered != taken.entered or not taken.is_all):
             self.slots_freed()
-        self._measure()
 
     def _begin(self, entries: list[QueueEntry[Placement]]) -> None:
         for entry in entries:
@@ -181,7 +186,6 @@ class WaitQueue:
                 await self._pass()
             except Exception:  # gateway: a bug with one placement must not stop the whole queue
                 log.exception("waiting_failed", waiting=len(self._queue))
-            self._measure()
             # At most half of the processor for the queue: new work needs it too.
             await asyncio.sleep((clock.now_ms() - started_ms) / 1_000)
 
@@ -264,7 +268,8 @@ class WaitQueue:
         self._refusals.refuse(placement, reason=reason, ahead=self._queue.ahead_of(entry))
 
     def _expect_notice(self, entry: QueueEntry[Placement]) -> None:
-        self._notices.append((clock.now_ms() + self._config.job.waiting_notice_ms, entry))
+        due_ms = clock.now_ms() + self._config.job.waiting_notice_ms
+        self._notices.append((due_ms, entry.request_id, entry.attempt))
         if self._notice_timer is None:
             self._arm_notices()
 
@@ -278,8 +283,9 @@ class WaitQueue:
         self._notice_timer = None
         now_ms = clock.now_ms()
         while self._notices and self._notices[0][0] <= now_ms:
-            entry = self._notices.popleft()[1]
-            if self._queue.is_queued(entry):
+            _, request_id, attempt = self._notices.popleft()
+            entry = self.queued.get(request_id)
+            if entry is not None and entry.attempt == attempt:
                 self._send_waiting(entry.item)
         if self._notices:
             self._arm_notices()
@@ -291,7 +297,3 @@ class WaitQueue:
         cell = cell_of(dispatch.session_id, config.mesh.cells)
         self._context.send(dispatch.edge, cell, frame, deadline_ms=dispatch.deadline_ms, prefer=placement.broker)
         self._metrics.dispatch_total.labels(DispatchOutcome.WAITING).inc()
-
-    def _measure(self) -> None:
-        self._metrics.waiting.set(len(self._queue))
-        self._metrics.waiting_bytes.set(self._queue.size_bytes)

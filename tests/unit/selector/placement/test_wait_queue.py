@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from mesh import clock
@@ -91,6 +92,16 @@ async def test_hopeless_or_overdue_placement_is_refused_at_once() -> None:
     await world.queue.enter([placement("r-1"), placement("r-2", left_ms=-1)])
     assert world.refused == [("r-1", ""), ("r-2", RefusalReason.TOO_LATE)]
     assert (world.waiting, world.sent) == (0, [])
+
+
+async def test_placement_behind_others_waits_without_a_check_but_a_hedge_is_checked() -> None:
+    world = World()
+    await world.queue.enter([placement("r-1", needs="x")])
+    world.hopeless = {"r-2", "r-3"}
+    hedge = placement("r-3", needs="x")
+    hedge.dispatch = msgspec.structs.replace(hedge.dispatch, beside=True)
+    await world.queue.enter([placement("r-2", needs="x"), hedge])
+    assert (world.waiting, world.refused) == (2, [("r-3", "")])
 
 
 async def test_full_queue_refuses_the_latest_deadline_unless_another_selector_placed_it() -> None:
