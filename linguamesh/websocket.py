@@ -23,7 +23,7 @@ from linguamesh.errors import Unreachable
 from mesh.errors import PeerError
 from mesh.loopback import is_loopback
 from mesh.messages.binary import AudioMessage, encode_parts, json_of
-from mesh.websocket import BINARY, TEXT, MessageConnection, Payload, frame_head, masked
+from mesh.websocket import BINARY, GATHERED_BYTES_MAX, TEXT, MessageConnection, Payload, frame_head, masked
 
 OPEN_TIMEOUT_S: Final = 10.0
 CLOSE_TIMEOUT_S: Final = 2.0
@@ -35,8 +35,6 @@ MESSAGE_BYTES_MAX: Final = 8 * 1024 * 1024
 MESSAGES_WAITING_MAX: Final = 64
 #: A connection that accepts no data for this long counts as lost and is aborted.
 SEND_TIMEOUT_S: Final = 5.0
-#: Bytes gathered for one write; more are written before the turn ends.
-GATHERED_BYTES_MAX: Final = 64 * 1024
 _MASK_BYTES: Final = 4
 
 #: Backoff with full jitter: the next attempt comes between 0 and base * 2^failures, at most cap.

@@ -28,6 +28,8 @@ Payload: TypeAlias = bytes | bytearray | memoryview
 #: Handles one message: its bytes, and whether it is text. An awaitable must end before the next message is handled.
 Handle: TypeAlias = Callable[[Payload, bool], Awaitable[None] | None]
 
+#: Bytes gathered for one write; more are written before the turn ends.
+GATHERED_BYTES_MAX: Final = 64 * 1024
 #: Frames of one message; a peer that needs more is closed with 1009.
 FRAGMENTS_MAX: Final = 4_096
 

@@ -18,10 +18,8 @@ from websockets.protocol import State
 from edge.transport.connection import EdgeConnection
 from mesh.config.network import EdgeConfig
 from mesh.log import get_logger
-from mesh.websocket import BINARY, TEXT, Payload, frame_head
+from mesh.websocket import BINARY, GATHERED_BYTES_MAX, TEXT, Payload, frame_head
 
-#: Bytes gathered for one write; more are written before the turn ends.
-GATHERED_BYTES_MAX: Final = 64 * 1024
 _OPEN: Final = State.OPEN
 #: Polling interval of a closing socket until its buffer is empty.
 _CLOSING_POLL_S: Final = 0.01

@@ -101,7 +101,7 @@ class JobHandler:
 
         A fenced or unknown job is acknowledged too, because its edge must not retry; after a store error it must.
         """
-        advances = [result_routing.finish_of(cast(Finished, message.frame)) for message in messages]
+        advances = [result_routing.finish_of(_end_of(message)) for message in messages]
         answers = await self._turnover.finish(advances)
         for message, one, advanced in zip(messages, advances, answers, strict=True):
             if isinstance(advanced, StoreError):
@@ -112,7 +112,7 @@ class JobHandler:
                 offset_ms = self._context.snapshot.clock_offset_ms(cell)
                 self._table.learn_speeds(one.node_id, advanced.speeds, offset_ms)
             self._metrics.results_total.labels(advanced.verdict).inc()
-            self.acks.add(cast(Finished, message.frame).node_edge, FinishedJob(one.node_id, one.job_id, one.attempt))
+            self.acks.add(_end_of(message).node_edge, FinishedJob(one.node_id, one.job_id, one.attempt))
         return answers
 
     async def _deliver(self, found: list[tuple[Received, JobDone, Advanced]]) -> None:
@@ -233,3 +233,8 @@ class JobHandler:
         if answer is not None:
             self._metrics.undone_total.labels(reason).inc()
             self._send(answer.to, cell_of_job(job_id), answer.frame, prefer=message.broker)
+
+
+def _end_of(message: Received) -> Finished | JobDone:
+    """The frame of a message in the lanes of ended jobs."""
+    return cast("Finished | JobDone", message.frame)

@@ -14,7 +14,8 @@ from selector.placement.core.slot_pairing import Pairing, pair
 from selector.placement.placement import Placement
 from selector.placement.placer import Placer
 
-Finished = Advanced | StoreError
+#: The answer about the end of a job.
+EndAnswer = Advanced | StoreError
 
 
 class SlotTurnover:
@@ -28,7 +29,7 @@ class SlotTurnover:
         self._selection = placer.selection
         self._queue = placer.wait_queue
 
-    async def finish(self, ends: Sequence[Advance]) -> list[Finished]:
+    async def finish(self, ends: Sequence[Advance]) -> list[EndAnswer]:
         """Finish jobs and release their slots; the answers, which the node table has already. An error per failure."""
         if not self._queue.queued:
             finished = await self._store.jobs.advance(ends)
@@ -39,7 +40,7 @@ class SlotTurnover:
             return finished
         return await self._turn_over(ends)
 
-    async def _turn_over(self, ends: Sequence[Advance]) -> list[Finished]:
+    async def _turn_over(self, ends: Sequence[Advance]) -> list[EndAnswer]:
         """Choose as if all slots were free already, then end the jobs and commit the placements in the same calls."""
         expected = [self._table.expect_release(end.node_id) for end in ends]
         taken = self._queue.take(len(ends))
@@ -76,7 +77,7 @@ class SlotTurnover:
             self._selection.record(placements, selected)
         return chosen
 
-    def _patch(self, end: Advance, answer: Finished, *, is_expected: bool = False) -> None:
+    def _patch(self, end: Advance, answer: EndAnswer, *, is_expected: bool = False) -> None:
         """Apply the node's load after the end of a job. A release that was expected and did not happen is undone."""
         if isinstance(answer, Advanced) and answer.used >= 0:
             self._table.patch(end.node_id, answer.used, answer.version)

@@ -49,7 +49,7 @@ class Taken(NamedTuple):
     entries: list[QueueEntry[Placement]]
     #: Placements that had entered the queue by then.
     entered: int
-    #: Every needs in the queue has an entry here.
+    #: Every needs in the queue has as many entries here as there were slots, or all that it has.
     is_all: bool
 
 
@@ -146,7 +146,8 @@ class WaitQueue:
         found, is_all = self._queue.first(slots, SCAN_MAX)
         entries = [entry for entry in found if not entry.item.is_retrying]
         self._begin(entries)
-        return Taken(entries, self._entered, is_all)
+        # What another retry has taken may come back without a node, and its slot with it.
+        return Taken(entries, self._entered, is_all and len(entries) == len(found))
 
     def put_back(self, taken: Taken, *, has_spare: bool) -> None:
         """The retry is over: placed entries leave. `has_spare`: a slot may still be free, for entries beyond these."""

@@ -58,10 +58,8 @@ class DeadlineQueue(Generic[T]):
         return iter([self._entries[order] for order in self._orders])
 
     def first(self, count: int, scan_max: int) -> tuple[list[QueueEntry[T]], bool]:
-        """Up to `count` entries of each needs, earliest deadline first, and whether all of the queue was looked at.
-
-        Looks at `scan_max` entries at most; further ones of needs that have their `count` are not looked at.
-        """
+        """Up to `count` entries of each needs, earliest deadline first; and whether each needs has that many here, or
+        all that it has. Looks at `scan_max` entries at most."""
         found: list[QueueEntry[T]] = []
         taken: dict[Hashable, int] = {}
         complete = 0

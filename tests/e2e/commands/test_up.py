@@ -42,6 +42,11 @@ def get(url: str) -> str:
         return text
 
 
+def policies(pid: int) -> set[int]:
+    """The scheduling policies of all threads of a process."""
+    return {os.sched_getscheduler(int(thread)) for thread in os.listdir(f"/proc/{pid}/task")}
+
+
 def test_it_serves_translates_and_ctrl_c_leaves_nothing(tmp_path: Path, wav: Path) -> None:
     with lingua_up(tmp_path) as up:
         ready, port = up.ready, up.port()
@@ -56,6 +61,8 @@ def test_it_serves_translates_and_ctrl_c_leaves_nothing(tmp_path: Path, wav: Pat
         assert len({edge["url"] for edge in ready["edges"]} | {ready["http"]}) == 3
         pids = {entry["pid"] for kind in ("edges", "brokers", "selectors", "nodes") for entry in ready[kind]}
         assert pids < {process.pid for process in up.tree}
+        served = [entry["pid"] for kind in ("edges", "brokers", "selectors") for entry in ready[kind]]
+        assert {policy for pid in served for policy in policies(pid)} == {os.SCHED_BATCH}, "ZeroMQ's threads too"
         for url in [ready["http"], *(edge["url"] for edge in ready["edges"])]:
             assert get(f"{url}/health")
             assert "# HELP" in get(f"{url}/metrics")

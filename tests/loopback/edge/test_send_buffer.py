@@ -13,7 +13,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.asyncio.server import ServerConnection, serve
 
 from edge.transport.connection import EdgeConnection
-from edge.transport.send_buffer import GATHERED_BYTES_MAX, SendBuffer, SendLimits
+from edge.transport.send_buffer import SendBuffer, SendLimits
+from mesh.websocket import GATHERED_BYTES_MAX
 from tests.support.conditions import DEADLINE_S
 from tests.support.processes.edge import until
 

@@ -13,7 +13,6 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from linguamesh.errors import Unreachable
 from linguamesh.websocket import (
-    GATHERED_BYTES_MAX,
     RECONNECT_BASE_S,
     RECONNECT_CAP_S,
     MeshConnection,
@@ -26,6 +25,7 @@ from linguamesh.websocket import (
 from mesh.errors import ErrorCode, PeerError
 from mesh.messages import binary
 from mesh.messages import node as wire
+from mesh.websocket import GATHERED_BYTES_MAX
 from tests.support.conditions import DEADLINE_S, until
 
 

@@ -195,3 +195,16 @@ async def test_spare_slot_wakes_a_pass_only_if_some_entry_was_not_tried() -> Non
     await world.queue.enter([placement("r-2", needs="y")])
     world.queue.put_back(taken, has_spare=True)
     assert world.queue._wake.is_set(), "it entered meanwhile"
+
+
+async def test_spare_slot_wakes_a_pass_if_another_retry_held_an_entry() -> None:
+    world = World()
+    await world.queue.enter([placement("r-1", needs="x")])
+    held = world.queue.take(1)
+    world.queue._wake.clear()
+    other = world.queue.take(1)
+    assert (other.entries, other.is_all) == ([], False)
+    world.queue.put_back(held, has_spare=False)
+    assert not world.queue._wake.is_set()
+    world.queue.put_back(other, has_spare=True)
+    assert world.queue._wake.is_set(), "the slot of the second is free, and the entry of the first has no node"
