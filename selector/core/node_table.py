@@ -56,6 +56,8 @@ class _Record:
     marks: dict[str, int] = field(default_factory=dict)
     #: As it is counted in its pool: pool, status, installed, ready.
     counted: tuple[int, int, int, int] | None = None
+    #: Expected releases that its load has in it; none after a load from Redis.
+    expected: int = 0
 
 
 class NodeTable:
@@ -184,7 +186,7 @@ class NodeTable:
             row = self._add(cell, node_id)
             if row is None:
                 return False
-        self._records[row].version = version
+        self._records[row].version, self._records[row].expected = version, 0
         self.columns.used[row] = min(used, INT32_MAX)
         self.columns.seen_ms[row] = seen_ms
         self._written.add(row)
@@ -275,7 +277,7 @@ class NodeTable:
         row = self.rows.get(node_id)
         if row is None or used < 0 or version < self._records[row].version:
             return False
-        self._records[row].version = version
+        self._records[row].version, self._records[row].expected = version, 0
         if version > self.version:
             self.version = version
         used = min(used, INT32_MAX)
@@ -290,13 +292,15 @@ class NodeTable:
         if row is None or used < 1:
             return False
         self.columns.used[row] = used - 1
+        self._records[row].expected += 1
         self._note_load(row, used - 1)
         return True
 
     def undo_release(self, node_id: str) -> None:
         """An expected release did not happen, or is unknown: count the slot as in use until the next snapshot."""
         row = self.rows.get(node_id)
-        if row is not None:
+        if row is not None and self._records[row].expected:
+            self._records[row].expected -= 1
             used = int(self.columns.used[row]) + 1
             self.columns.used[row] = used
             self._note_load(row, used)

@@ -11,6 +11,7 @@ from lua.store.types.commits import CommitRequest
 from mesh.frames import Dispatch
 from mesh.link.link import Part
 from mesh.words import DispatchOutcome
+from selector.core.filters import Filter
 from selector.core.pools import PoolOrder
 from selector.operators.core.recorder import Batch
 from selector.placement.core.replies import with_rejected
@@ -102,6 +103,10 @@ class Placement(msgspec.Struct, eq=False):
         if not self.rejected:
             return self.removed
         return with_rejected(self.removed, self.rejected, self.rejected_counted)
+
+    def count_full(self) -> None:
+        """None of the candidates took it: count them as full, except those that are counted as rejected."""
+        self.removed[Filter.SLOT] += sum(node_id not in self.rejected for node_id in self.candidates)
 
     def begin_retry(self) -> None:
         """Forget rejected nodes: they may be available by now."""

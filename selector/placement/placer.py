@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from lua.store.types.commits import PASSED_OVER, Committed
 from lua.store.types.jobs import Release
 from mesh import clock
@@ -24,7 +26,7 @@ from mesh.random_ids import new_job_unique
 from mesh.states.node import Status
 from mesh.words import DispatchOutcome, LatencyStage, UndoneReason
 from selector.context import SelectorContext
-from selector.core.filters import Filter, is_hopeless
+from selector.core.filters import is_hopeless
 from selector.core.job_rows import order_of
 from selector.core.reply import Reply
 from selector.fleet.core import node_replies
@@ -84,6 +86,7 @@ class Placer:
         placements = self._placements(messages, arrived_us, now_ms, started_us // 1_000)
         self._metrics.batch_size.observe(len(placements))
         queue = self.wait_queue
+        freed = queue.freed
         behind: list[Placement] = []
         ahead = placements
         if queue.queued:
@@ -102,7 +105,7 @@ class Placer:
             if placement.pools is not None and not placement.has_waited:
                 self._pool_metrics.missed(placement.pools)
         if left:
-            await queue.enter(left)
+            await queue.enter(left, freed)
         self._metrics.dispatch_latency_seconds.observe((clock.wall_us() - started_us) / 1e6)
 
     def cancel(self, request_id: str, attempt: int, sent_us: int) -> None:
@@ -145,6 +148,7 @@ class Placer:
             if queued is not None:
                 queued.broker = message.broker  # its edge may have retried by another one because ours is dead
                 queued.sent_us = message.head.sent_us
+                queued.dispatch = msgspec.structs.replace(queued.dispatch, resend=dispatch.resend)
                 queued.begin_retry()
                 return queued
         plan = self._context.plan
@@ -187,8 +191,7 @@ class Placer:
         for placement in placements:
             # Other selectors took the last slots: count these candidates as full. A rejected one is counted under its
             # reason instead; a node that Redis lost is not a full one.
-            full = sum(node_id not in placement.rejected for node_id in placement.candidates)
-            placement.removed[Filter.SLOT] += full
+            placement.count_full()
 
     def _is_snapshot_too_old(self, placements: list[Placement]) -> bool:
         """True if it may lack a node that has just registered: refresh before anyone is refused for that.
@@ -319,6 +322,8 @@ class Placer:
 
     def _finish_bound(self, placement: Placement, answer: Committed) -> Reply | None:
         """The reply to a retry of a placed request, if it needs one."""
+        if placement.is_retrying:
+            self.wait_queue.slots_freed()  # the slot that it was chosen for is left to others
         facts = self._table.facts_of(answer.node_id)
         lost_ms = self._config.selector.result_lost_ms
         epoch, identity = facts.epoch if facts else 0, self._context.identity
@@ -340,3 +345,4 @@ class Placer:
             log.warning("release_failed", job_id=answer.job_id, request_id=request_id, error=str(error))
             return
         self._table.patch(answer.node_id, released.used, released.version)
+        self.wait_queue.slots_freed()

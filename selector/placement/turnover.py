@@ -44,6 +44,7 @@ class SlotTurnover:
         """Choose as if all slots were free already, then end the jobs and commit the placements in the same calls."""
         expected = [self._table.expect_release(end.node_id) for end in ends]
         taken = self._queue.take(len(ends))
+        chosen: list[Placement] = []
         is_settled = False
         try:
             chosen = self._choose([entry.item for entry in taken.entries])
@@ -64,6 +65,9 @@ class SlotTurnover:
             if not is_settled:
                 for end, is_expected in zip(ends, expected, strict=True):
                     self._patch(end, StoreError("not answered"), is_expected=is_expected)
+            for placement in chosen:
+                if not placement.outcome:
+                    placement.count_full()
             placed = sum(entry.item.is_placed for entry in taken.entries)
             self._queue.put_back(taken, has_spare=placed < len(ends))
 

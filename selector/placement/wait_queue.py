@@ -19,6 +19,7 @@ from mesh.frames import Waiting
 from mesh.log import get_logger
 from mesh.words import DispatchOutcome, RefusalReason
 from selector.context import SelectorContext
+from selector.core.filters import Filter
 from selector.placement.core.deadline_queue import DeadlineQueue, QueueEntry, is_too_late
 from selector.placement.core.replies import main_reason
 from selector.placement.placement import Placement
@@ -70,6 +71,8 @@ class WaitQueue:
         self._wake = asyncio.Event()
         #: Placements that ever entered.
         self._entered = 0
+        #: How often slots came free.
+        self.freed = 0
         #: When the edge of a request gets Waiting: time, request and attempt, in order; and the timer of the first.
         #: Ids and not entries: the audio of a request that has left must not stay here.
         self._notices: deque[tuple[int, str, int]] = deque()
@@ -79,8 +82,8 @@ class WaitQueue:
 
     # --- in and out -----------------------------------------------------------------------------------------
 
-    async def enter(self, placements: list[Placement]) -> None:
-        """Queue placements without a node, or refuse those for which waiting is useless."""
+    async def enter(self, placements: list[Placement], freed: int = 0) -> None:
+        """Queue placements without a node, or refuse those for which waiting is useless. `freed`: when chosen for."""
         evicted: list[QueueEntry[Placement]] = []
         for placement in placements:
             entry = self._entry(placement)
@@ -89,7 +92,7 @@ class WaitQueue:
             elif entry.until_ms <= clock.now_ms():
                 self._refuse(entry)
             elif self.queued.get(placement.dispatch.request_id) is None:
-                if not self.queued:
+                if not self.queued or self.freed != freed:
                     self._wake.set()  # `run` waits without a timeout while the queue is empty
                 placement.has_waited = True
                 self._entered += 1
@@ -109,7 +112,9 @@ class WaitQueue:
         entry = self._queue.find_same_needs(placement.needs)
         if entry is None or placement.dispatch.beside:
             return False
-        placement.removed, placement.is_barred = entry.item.removed_counts(), entry.item.is_barred
+        placement.removed, placement.is_barred = list(entry.item.removed_counts()), entry.item.is_barred
+        if entry.item.is_retrying:  # its candidates are not counted, and are taken for this one
+            placement.removed[Filter.SLOT] += len(entry.item.candidates)
         return True
 
     def on_dispatch(self, request_id: str, attempt: int) -> tuple[bool, Placement | None]:
@@ -152,6 +157,7 @@ class WaitQueue:
     def put_back(self, taken: Taken, *, has_spare: bool) -> None:
         """The retry is over: placed entries leave. `has_spare`: a slot may still be free, for entries beyond these."""
         self._end(taken.entries)
+        self.freed += has_spare
         if has_spare and (self._entered != taken.entered or not taken.is_all):
             self.slots_freed()
 
@@ -166,6 +172,8 @@ class WaitQueue:
             placement.is_retrying = False
             if placement.is_placed:
                 self._remove(entry)
+            elif placement.outcome:
+                placement.count_full()  # "unknown": perhaps it has a node; others with its needs take over its counts
             elif self._queue.is_queued(entry) and not self._refusals.is_worth_waiting(placement):
                 self._remove(entry)
                 self._refuse(entry)
@@ -174,6 +182,7 @@ class WaitQueue:
 
     def slots_freed(self) -> None:
         """Retry soon: a slot may be free."""
+        self.freed += 1
         if self.queued:
             self._wake.set()
 

@@ -135,6 +135,9 @@ class FakeEdge:
     def dispatch(self, request_id: str, *, attempt: int = 1, session_id: str = "s-1", **changes: Any) -> Dispatch:
         """Ask for a node, as the session's edge does."""
         changes.setdefault("deadline_ms", clock.wall_ms() + 30_000)
+        before = self.asked.get(request_id)
+        is_resend = before is not None and before.attempt == attempt
+        changes.setdefault("resend", before.resend + 1 if before is not None and is_resend else 0)
         frame = job(request_id=request_id, attempt=attempt, session_id=session_id, edge=self.identity, **changes)
         self.send_record(session_id, frame, b"work", b"audio")
         self.asked[request_id] = frame
