@@ -50,10 +50,9 @@ class CommitStore:
             "keep_ms": jobs.record_ms,
             "leases_ms": jobs.leases_ms,
         }
-        self._ordered_limits = (
-            *(config.node.heartbeat_timeout_ms, jobs.lease_ms, self._bound_ms),
-            *(jobs.record_ms, jobs.leases_ms),
-        )
+        limits = (config.node.heartbeat_timeout_ms, jobs.lease_ms, self._bound_ms, jobs.record_ms, jobs.leases_ms)
+        #: As bytes: an integer is converted anew for each call.
+        self._ordered_limits = tuple(str(limit).encode() for limit in limits)
         runner.check_order("job_commit", COMMIT_ARGS, {"candidates": CANDIDATE_ARGS})
 
     async def commit(self, requests: Sequence[CommitRequest]) -> list[Committed]:

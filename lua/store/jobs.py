@@ -44,7 +44,9 @@ class JobStore:
         self._audio_ms_min = config.speed.audio_ms_min
         self._failed_ms = config.speed.failed_ms
         speed = config.speed
-        self._speed_limits = (speed.jobs_remembered, speed.half_life_ms, speed.pairs_per_node_max)
+        limits = (speed.jobs_remembered, speed.half_life_ms, speed.pairs_per_node_max)
+        #: As bytes: an integer is converted anew for each call.
+        self._speed_limits = tuple(str(limit).encode() for limit in limits)
         runner.check_order("job_advance", ADVANCE_ARGS, {"lessons": LESSON_ARGS})
         #: TTL of a job's record. No event renews it: after the deadline no client waits for the job, and the rest is
         #: enough for its lease and the retries of its result.
