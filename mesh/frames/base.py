@@ -29,7 +29,10 @@ class Role(Flag):
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Address of one frame: the only fields of an entry (mesh/frames/packets.py) that a broker reads."""
+    """Address of one frame: what a broker reads of an entry (mesh/frames/packets.py), beside the numbers of its blobs.
+
+    A field added here changes the place of the other fields of an entry: it needs another FRAME_VERSION.
+    """
 
     lane: Annotated[int, msgspec.Meta(ge=0, le=1)]
     #: "" = any selector, by cell; BROKER = the broker itself; otherwise a peer's identity.

@@ -15,7 +15,7 @@ from mesh.frames.base import Frame, Lane, Role
 class Dispatch(Frame, frozen=True, to=Role.SELECTOR, lane=Lane.WORK):
     """Edge A -> selector: select a node for this request. Payload: work (a Work struct), audio.
 
-    Idempotent; retried with the same request_id and attempt until `Placed`, `Refused` or `Undone`.
+    Idempotent; retried with the same request_id and attempt until `Placed`, its result, `Refused` or `Undone`.
     """
 
     request_id: str
