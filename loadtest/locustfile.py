@@ -42,12 +42,25 @@ def _on_parser(parser: Any) -> None:
 
 @events.init.add_listener
 def _on_init(environment: Environment, **_: Any) -> None:
-    assert environment.parsed_options is not None
     try:
-        Run.options = parse_options(environment.parsed_options)
+        _apply_options(environment)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+    if not isinstance(environment.runner, MasterRunner):
+        Run.loop = LoopThread()
+
+
+@events.test_start.add_listener
+def _on_start(environment: Environment, **_: Any) -> None:
+    """A worker has the master's options from now on, and a run that locust's page started those of its form."""
+    _apply_options(environment)
+
+
+def _apply_options(environment: Environment) -> None:
+    """Set the options and the kinds of users of this process; ValueError if an option is wrong."""
+    assert environment.parsed_options is not None
+    Run.options = parse_options(environment.parsed_options)
     NodeUser.fixed_count = Run.options.nodes
     wanted: list[type[User]] = [NodeUser] if Run.options.nodes else []
     for user in SESSION_USERS:
@@ -55,8 +68,6 @@ def _on_init(environment: Environment, **_: Any) -> None:
         if user.weight:
             wanted.append(user)
     environment.user_classes = wanted
-    if not isinstance(environment.runner, MasterRunner):
-        Run.loop = LoopThread()
 
 
 @events.test_stop.add_listener

@@ -104,8 +104,10 @@ def parse_options(parsed: argparse.Namespace | Any) -> LoadOptions:
     languages = parsed.languages.split(",")
     if len(languages) < 2:
         raise ValueError(f"--languages is {parsed.languages!r}; a room has at least two")
-    if parsed.nodes < 0 or min(parsed.slots, parsed.chunks, parsed.chunk_ms, parsed.utterance_bytes) < 1:
-        raise ValueError("--nodes, --slots, --chunks, --chunk-ms and --utterance-bytes are positive")
+    if parsed.nodes < 0:
+        raise ValueError(f"--nodes is {parsed.nodes}; it is not negative")
+    if min(parsed.slots, parsed.chunks, parsed.chunk_ms, parsed.utterance_bytes) < 1:
+        raise ValueError("--slots, --chunks, --chunk-ms and --utterance-bytes are positive")
     return LoadOptions(
         edges=parsed.edge.split(","),
         mix=parse_mix(parsed.mix),

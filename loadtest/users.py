@@ -119,7 +119,7 @@ class SessionUser(MeshUser):
             self.report(self.session.samples)
 
     def await_nodes(self) -> None:
-        """Wait until all nodes of the test have registered, here or in other processes."""
+        """Wait until a node has registered, of this process or another; none is awaited with `--nodes 0`."""
         expected = min(Run.options.nodes, 1)
         if not mesh_state.wait_for(Run.options.edges, lambda state: state.nodes >= expected, NODES_READY_S):
             raise StopUser(f"no node registered within {NODES_READY_S:g} s")

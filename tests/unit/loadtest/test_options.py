@@ -30,6 +30,10 @@ def test_options_are_parsed() -> None:
     assert options.seed == 7
 
 
+def test_a_run_may_have_no_nodes_of_its_own() -> None:
+    assert parse("--nodes", "0").nodes == 0
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -38,6 +42,7 @@ def test_options_are_parsed() -> None:
         ("--mix", "room=-1,churn=1"),
         ("--languages", "en"),
         ("--slots", "0"),
+        ("--nodes", "-1"),
         ("--service-time", "slow"),
     ],
 )
