@@ -21,6 +21,8 @@ PARTS = {
     "capacity": "bench.capacity.report",
     "peers": "bench.peers.compare",
 }
+#: Parts that a run of all leaves out, because another part includes them.
+INCLUDED = ("idle",)
 #: Parts whose `run` takes options.
 WITH_OPTIONS = ("waterfall", "capacity", "peers")
 
@@ -29,7 +31,8 @@ def main() -> int:
     """Run the named parts, or all."""
     words = sys.argv[1:]
     first_option = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
-    wanted, options = words[:first_option] or list(PARTS), words[first_option:]
+    wanted, options = words[:first_option], words[first_option:]
+    wanted = wanted or [name for name in PARTS if name not in INCLUDED]
     unknown = [name for name in wanted if name not in PARTS]
     if unknown:
         print(f"no such part: {', '.join(unknown)}. There are: {', '.join(PARTS)}", file=sys.stderr)

@@ -1,1 +1,1 @@
-"""How much one machine carries, at what latency, and what bounds it: `python -m bench capacity`."""
+"""How much one machine carries, at what latency, and what bounds it: `make bench ARGS=capacity`."""

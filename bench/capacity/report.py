@@ -1,6 +1,6 @@
 """Latency at 70 % of capacity, slots, processes and what bounds them, and the cost at rest.
 
-The work is that of `python -m bench peers`: 10 KB in, 1 KB out, nodes that answer at once, raw sockets. Own CPU is that
+The work is that of `make bench ARGS=peers`: 10 KB in, 1 KB out, nodes that answer at once, raw sockets. Own CPU is that
 of edges, brokers, selectors and Redis.
 """
 

@@ -1,4 +1,4 @@
-"""`python -m bench peers`: every contender by turns on the same work, and the tables of docs/performance.md.
+"""`make bench ARGS=peers`: every contender by turns on the same work, and the tables of docs/performance.md.
 
 10 KB in, 1 KB out, 8 slots, workers without work; 1 job outstanding, then 64. Nothing is installed without --install.
 """
@@ -32,7 +32,7 @@ class Figures:
     jobs_per_s: float
     p99_ms: float
     cpu_ms: float
-    #: Without clients and workers; None where the queue has no process of its own but Redis.
+    #: Without clients and workers; None for the peers, whose workers do a part of the queue's work.
     own_cpu_ms: float | None
     by_kind_ms: dict[str, float]
 

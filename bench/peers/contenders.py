@@ -22,11 +22,12 @@ LARGE_BYTES: Final = 51_200
 #: Kinds of processes that are the user's, not the queue's own.
 USERS: Final = ("client", "node", "worker", "up")
 _FLOOR: Final = Path(__file__).parent / "floor.py"
+_NOT_INSTALLED: Final = 'not installed; `make bench ARGS="peers --install"` does it'
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A queue. `start` leaves it ready for windows; `installed` says why it cannot take part, "" if it can."""
+    """A queue. `start` leaves it ready for windows; `missing` says why it cannot take part, "" if it can."""
 
     name: str
     payload_bytes: int
@@ -64,13 +65,13 @@ def start_mesh(
     selectors: int = 1,
     slots_each: int = SLOTS // NODES,
 ) -> None:
-    """A mesh, nodes at its first edge, sessions at all others and it by turns."""
+    """A mesh: nodes at its first edge, sessions at the others by turns, so that every result crosses a broker."""
     ready = processes.mesh("--edges", str(edges), "--selectors", str(selectors))
     program = [sys.executable, CLIENTS / script]
     node_url = websocket_urls(ready, "/ws/node")[0]
     processes.start("node", [*program, "nodes", node_url, str(NODES), str(slots_each)], contender.env)
-    urls = websocket_urls(ready, "/ws/session")
-    processes.start("client", [*program, "client", str(SESSIONS), *urls[1:], urls[0]], contender.env)
+    urls = websocket_urls(ready, "/ws/session")[1:]
+    processes.start("client", [*program, "client", str(SESSIONS), *urls], contender.env)
 
 
 def _start_sdk_mesh(processes: Processes, contender: Contender) -> None:
@@ -136,7 +137,7 @@ def _python_peer(name: str, *packages: str, programs: tuple[str, ...] = ()) -> d
         absent = [program for program in programs if shutil.which(program) is None]
         if absent:
             return f"{', '.join(absent)} is not on the PATH"
-        return "" if _python(name).exists() else "not installed; `python -m bench peers --install` does it"
+        return "" if _python(name).exists() else _NOT_INSTALLED
 
     def install() -> None:
         subprocess.run([sys.executable, "-m", "venv", cache_dir() / name], check=True)
@@ -149,7 +150,7 @@ def _bullmq_missing() -> str:
     if shutil.which("node") is None or shutil.which("npm") is None:
         return "node and npm are not on the PATH"
     is_there = (cache_dir() / "bullmq" / "node_modules" / "ioredis").is_dir()
-    return "" if is_there else "not installed; `python -m bench peers --install` does it"
+    return "" if is_there else _NOT_INSTALLED
 
 
 def _install_bullmq() -> None:

@@ -146,13 +146,6 @@ class Processes:
         foreign = max(0.0, machine_after - machine_before - ours) / seconds
         return Window(reply["latencies"], reply["seconds"], used, foreign)
 
-    def idle(self, seconds: float) -> dict[str, float]:
-        """CPU seconds by kind over a time without work."""
-        before = self._cpu_seconds()
-        time.sleep(seconds)
-        after = self._cpu_seconds()
-        return {kind: after[kind] - before.get(kind, 0.0) for kind in after}
-
     def _cpu_seconds(self) -> dict[str, float]:
         """CPU by kind. A descendant without a kind of its own (a worker's pool) counts as its ancestor's."""
         used: dict[str, float] = {}
