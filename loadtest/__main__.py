@@ -1,7 +1,7 @@
 """`make load`: a mesh of its own, locust headless against it, and the exit code of the limits: 0 held, 1 missed.
 
 Arguments are passed on to locust after the defaults below, so `make load ARGS="--users 40 --run-time 2m"` replaces two
-of them. Options of the mesh are `--mesh-edges`, `--mesh-brokers` and `--mesh-selectors`. `--help` lists all options.
+of them. Options of the mesh are `--mesh-edges`, `--mesh-brokers` and `--mesh-selectors`. `--help` lists the options.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from loadtest.options import add_arguments
 from mesh.process import die_with_parent
 
 LOCUSTFILE: Final = Path(__file__).parent / "locustfile.py"
@@ -50,21 +51,24 @@ def running_mesh(edges: int, brokers: int, selectors: int) -> Iterator[dict[str,
 
 def main(arguments: list[str]) -> int:
     """Run the profile; the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m loadtest", usage="make load ARGS=...", add_help=False)
-    group = parser.add_argument_group("Mesh of `make load`")
+    parser = argparse.ArgumentParser(
+        usage='make load ARGS="OPTION ..."',
+        epilog=f"Options of locust are passed on (.venv/bin/locust --help). Its defaults here: {' '.join(PROFILE)}",
+        add_help=False,
+    )
+    group = parser.add_argument_group("the mesh")
     for kind, default in (("edges", 2), ("brokers", 1), ("selectors", 2)):
-        group.add_argument(f"--mesh-{kind}", type=int, default=default, metavar="N", help=f"{kind} ({default})")
+        group.add_argument(f"--mesh-{kind}", type=int, default=default, metavar="N", help=f"default {default}")
     own, rest = parser.parse_known_args(arguments)
-    locust_command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE)]
     if {"-h", "--help"} & set(rest):
+        add_arguments(parser)
         parser.print_help()
-        print(f"\nDefaults: {' '.join(PROFILE)}. Options of locust and of the test:\n", flush=True)
-        return subprocess.call([*locust_command, "--help"])
+        return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with running_mesh(own.mesh_edges, own.mesh_brokers, own.mesh_selectors) as ready:
         edges = ",".join(edge["url"].replace("http", "ws", 1) for edge in ready["edges"])
         headless = ("--headless", "--only-summary", "--stop-timeout", str(STOP_TIMEOUT_S), "--loglevel", "WARNING")
-        command = [*locust_command, *headless, "--edge", edges, *PROFILE, *rest]
+        command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), *headless, "--edge", edges, *PROFILE, *rest]
         locust = subprocess.Popen(command, preexec_fn=die_with_parent)
         try:
             return locust.wait()

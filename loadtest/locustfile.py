@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+import gevent
 from locust import User, events
 from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
@@ -32,6 +33,9 @@ from loadtest.users import (
 
 #: After the last session of this process: time for those of other processes, whose jobs need the nodes.
 JOBS_DONE_S: Final = 30.0
+#: Messages of the master and of its workers.
+END_LOAD: Final = "end_load"
+LOAD_ENDED: Final = "load_ended"
 SESSION_USERS: Final = (UtteranceUser, StreamJsonUser, StreamBinaryUser, RoomUser, ChurnUser, ResumeUser)
 
 
@@ -47,13 +51,17 @@ def _on_init(environment: Environment, **_: Any) -> None:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-    if not isinstance(environment.runner, MasterRunner):
-        Run.loop = LoopThread()
+    if isinstance(environment.runner, MasterRunner):
+        environment.runner.register_message(LOAD_ENDED, _on_load_ended)
+        return
+    if isinstance(environment.runner, WorkerRunner):
+        environment.runner.register_message(END_LOAD, _on_end_load, concurrent=True)
+    Run.loop = LoopThread()
 
 
 @events.test_start.add_listener
 def _on_start(environment: Environment, **_: Any) -> None:
-    """A worker has the master's options from now on, and a run that locust's page started those of its form."""
+    """A worker has the master's options from now on: locust copies them before this event."""
     _apply_options(environment)
 
 
@@ -68,6 +76,32 @@ def _apply_options(environment: Environment) -> None:
         if user.weight:
             wanted.append(user)
     environment.user_classes = wanted
+
+
+@events.test_stopping.add_listener
+def _on_stopping(environment: Environment, **_: Any) -> None:
+    """A headless master would quit its workers in the middle of their utterances, and lose their last reports."""
+    runner = environment.runner
+    if not isinstance(runner, MasterRunner):
+        return
+    Run.workers_ended.clear()
+    workers = {client.id for client in (*runner.clients.ready, *runner.clients.spawning, *runner.clients.running)}
+    runner.send_message(END_LOAD)
+    with gevent.Timeout(environment.stop_timeout + JOBS_DONE_S, False):
+        while not workers <= Run.workers_ended:
+            gevent.sleep(0.1)
+
+
+def _on_end_load(environment: Environment, **_: Any) -> None:
+    runner = environment.runner
+    assert isinstance(runner, WorkerRunner)
+    runner.stop()
+    runner._send_stats()  # as locust does before it quits: the report precedes the message
+    runner.send_message(LOAD_ENDED)
+
+
+def _on_load_ended(msg: Any, **_: Any) -> None:
+    Run.workers_ended.add(msg.node_id)
 
 
 @events.test_stop.add_listener

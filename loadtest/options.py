@@ -63,11 +63,11 @@ def parse_mix(text: str) -> dict[UserKind, int]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to locust's parser."""
-    add = parser.add_argument_group("Lingua Mesh").add_argument
+    add = parser.add_argument_group("the load test").add_argument
     add("--edge", default="ws://127.0.0.1:5010", metavar="URL[,URL...]", help="edges; sessions resume at the next one")
     add("--mix", default=DEFAULT_MIX, metavar="KIND=WEIGHT,...", help=f"kinds of users ({DEFAULT_MIX})")
-    add("--nodes", type=int, default=4, metavar="N", help="nodes of the test's own; 0 = those of the mesh")
-    add("--slots", type=int, default=4, metavar="N", help="jobs at once, per node")
+    add("--nodes", type=int, default=4, metavar="N", help="nodes of the test's own (4); 0 = those of the mesh")
+    add("--slots", type=int, default=4, metavar="N", help="jobs at once, per node (4)")
     add(
         "--service-time",
         default="lognormal:40:0.5",

@@ -33,6 +33,8 @@ class Run:
     loop: ClassVar[LoopThread]
     nodes: ClassVar[list[LoadNode]] = []
     started: ClassVar[Counter[str]] = Counter()
+    #: Of a master: the workers whose users have ended.
+    workers_ended: ClassVar[set[str]] = set()
     broken_invariants: ClassVar[str] = ""
     verdicts: ClassVar[list[Verdict]] = []
 

@@ -12,9 +12,12 @@ from pathlib import Path
 
 import psutil
 
+from linguamesh.local.redis_server import free_port
+from loadtest.__main__ import LOCUSTFILE, STOP_TIMEOUT_S, running_mesh
 from tests.support.conditions import DEADLINE_S
 
 ROOT = Path(__file__).resolve().parents[3]
+LOCUST = (sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--loglevel", "WARNING")
 SMALL = ("--users", "14", "--spawn-rate", "14", "--nodes", "2", "--think", "0.2", "--chunks", "5", "--chunk-ms", "50")
 
 
@@ -54,3 +57,29 @@ def test_a_limit_that_cannot_hold_fails_the_run() -> None:
     assert done.returncode == 1, done.stdout + done.stderr
     missed = [name for name, verdict in verdicts(done.stdout).items() if verdict == "MISSED"]
     assert missed == ["p95 of utterance -> result, utterance"]
+
+
+def test_workers_take_the_options_of_the_master() -> None:
+    """The worker has defaults only: it would dial another port, and knows no session of one kind alone."""
+    port = str(free_port())
+    options = (*SMALL, "--mix", "utterance=1", "--slots", "3", "--seed", "5", "--limit-p95-ms", str(DEADLINE_S * 1_000))
+    with running_mesh(edges=2, brokers=1, selectors=1) as ready:
+        edges = ",".join(edge["url"].replace("http", "ws", 1) for edge in ready["edges"])
+        distributed = ("--master", "--master-bind-port", port, "--expect-workers", "1", "--run-time", "3s")
+        times = ("--stop-timeout", str(STOP_TIMEOUT_S), "--only-summary")
+        master_command = [*LOCUST, *distributed, *times, "--edge", edges, *options]
+        worker_command = [*LOCUST, "--worker", "--master-port", port]
+        with (
+            subprocess.Popen(worker_command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as worker,
+            subprocess.Popen(master_command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as master,
+        ):
+            try:
+                output = master.communicate(timeout=DEADLINE_S)[0].decode()
+                errors = worker.communicate(timeout=DEADLINE_S)[1].decode()
+            finally:
+                master.kill()
+                worker.kill()
+    assert (master.returncode, worker.returncode) == (0, 0), output + errors
+    found = verdicts(output)
+    assert found["results"] == "ok" and set(found.values()) == {"ok"}, output
+    assert "node registered" in output
