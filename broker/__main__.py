@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import secrets
 import signal
@@ -78,8 +77,6 @@ def _serve(options: argparse.Namespace) -> int:
             frontend=front,
             backend=back,
         )
-        # Everything allocated so far lives as long as the process: garbage collection need not visit it.
-        gc.freeze()
         loop.run()
     finally:
         loop.close()

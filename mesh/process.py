@@ -68,7 +68,7 @@ def set_scheduling(config: ProcessConfig) -> None:
 def announce_ready(kind: str, name: str, identity: str, **more: Any) -> None:
     """Print the ready line: one JSON object on stdout, when the process serves."""
     # All objects so far live as long as the process: exclude them from garbage collection. The others are freed by
-    # their reference counts; cycles are rare, so the collector may look for them a hundred times less often.
+    # their reference counts; cycles are rare, so the collector may look for them about 70 times less often.
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD, 20, 20)
