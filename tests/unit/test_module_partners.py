@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("broker", "edge", "linguamesh", "lua", "mesh", "selector", "tools")
+PACKAGES = ("broker", "edge", "linguamesh", "loadtest", "lua", "mesh", "selector", "tools")
 #: Where a partner that is no unit test may be.
 ELSEWHERE = ("tests/loopback/", "tests/lua/", "tests/sim/", "tests/e2e/")
 
