@@ -32,6 +32,14 @@ PARTNERS: dict[str, dict[str, Partner]] = {
         "edge/__main__.py": Partner("tests/loopback/edge/test_process.py"),
         "selector/__main__.py": Partner("tests/loopback/selector/test_redis.py"),
     },
+    "it runs in a process of locust, which the test starts": {
+        "loadtest/__main__.py": Partner("tests/e2e/load/test_load.py"),
+        "loadtest/fleet.py": Partner("tests/e2e/load/test_load.py", "Metric.NODE"),
+        "loadtest/locustfile.py": Partner("tests/e2e/load/test_load.py", "Limits"),
+        "loadtest/room.py": Partner("tests/e2e/load/test_load.py", "Metric.ROOM"),
+        "loadtest/session.py": Partner("tests/e2e/load/test_load.py", "Metric.PARTIAL"),
+        "loadtest/users.py": Partner("tests/e2e/load/test_load.py", "Metric.RESUMED_RESULT"),
+    },
     "it moves messages between real sockets; the rules are in a core": {
         "edge/app.py": Partner("tests/loopback/edge/test_roundtrip.py"),
         "edge/nodes/endpoint.py": Partner("tests/loopback/edge/test_nodes.py", "StatusChanged"),
