@@ -45,7 +45,7 @@ def verdicts(output: str) -> dict[str, str]:
 
 def test_a_short_run_with_every_kind_of_user_holds_all_limits() -> None:
     mix = "utterance=2,stream_json=2,stream_binary=2,room=2,churn=2,resume=2"
-    done = load("--run-time", "6s", "--mix", mix, "--node-churn", "2", "--limit-p95-ms", str(DEADLINE_S * 1_000))
+    done = load("--run-time", "12s", "--mix", mix, "--node-churn", "2", "--limit-p95-ms", str(DEADLINE_S * 1_000))
     assert done.returncode == 0, done.stdout + done.stderr
     found = verdicts(done.stdout)
     assert set(found.values()) == {"ok"}
@@ -55,7 +55,7 @@ def test_a_short_run_with_every_kind_of_user_holds_all_limits() -> None:
 
 
 def test_a_limit_that_cannot_hold_fails_the_run() -> None:
-    done = load("--run-time", "8s", "--mix", "utterance=1", "--limit-p95-ms", "0")
+    done = load("--run-time", "15s", "--mix", "utterance=1", "--limit-p95-ms", "0")
     assert done.returncode == 1, done.stdout + done.stderr
     missed = [name for name, verdict in verdicts(done.stdout).items() if verdict == "MISSED"]
     assert missed == ["p95 of utterance -> result, utterance"]
@@ -67,7 +67,7 @@ def test_workers_take_the_options_of_the_master() -> None:
     options = (*SMALL, "--mix", "utterance=1", "--slots", "3", "--seed", "5", "--limit-p95-ms", str(DEADLINE_S * 1_000))
     with running_mesh(edges=2, brokers=1, selectors=1) as ready:
         edges = ",".join(edge["url"].replace("http", "ws", 1) for edge in ready["edges"])
-        distributed = ("--master", "--master-bind-port", port, "--expect-workers", "1", "--run-time", "8s")
+        distributed = ("--master", "--master-bind-port", port, "--expect-workers", "1", "--run-time", "12s")
         times = ("--stop-timeout", str(STOP_TIMEOUT_S), "--only-summary")
         master_command = [*LOCUST, *distributed, *times, "--edge", edges, *options]
         worker_command = [*LOCUST, "--worker", "--master-port", port]
