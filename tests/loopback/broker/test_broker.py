@@ -117,7 +117,8 @@ async def test_control_overtakes_queued_work_of_a_peer_that_does_not_read(rig: R
     push = Push("job-00-x", 1, "n", "e", "r", "s", 0)
     await until(lambda: broker.metrics()['lingua_broker_peers_live{kind="edge"}'] == 2, "both are known")
     sent = 0
-    while broker.metrics()['lingua_broker_queue_depth{lane="work"}'] < 10:
+    # The kernel may take more of what is queued for a while: filled is what stays queued.
+    while min(broker.metrics()['lingua_broker_queue_depth{lane="work"}'] for _ in range(10)) < 10:
         sent += sum(bool(edge.link.send(name, 0, push, bytes(100_000))) for _ in range(5))
         await asyncio.sleep(0.001)
     # The link's own pipe to the broker may be full for a moment too.
